@@ -3,11 +3,13 @@
 # or its link is down, or it makes no progress (docs/hosts.md, "When a process fails"). The others end then, and this
 # script starts as many again from the newest checkpoint, among which the rows and weights are dealt anew.
 #
-#   usage: tools/elastic.sh [--hosts HOST:N,...] [--least N] [--mpirun "WORD ..."] PROGRAM train CONFIG --out RUN ...
+#   usage: tools/elastic.sh [OPTION]... PROGRAM train CONFIG --out RUN ...
 #
 #   --hosts HOST:N,...    hosts, and how many processes each has; default localhost:<cores>
 #   --least N             fewest processes to go on with; default 1
 #   --mpirun "WORD ..."   what starts processes, and options of its own; default mpirun
+#   --grace SECONDS       in which mpirun may end once a process is lost, before it is killed: it waits for hosts that
+#                         cannot be reached; default 30
 #
 #   e.g. tools/elastic.sh --hosts node1:4,node2:4 build/owt train configs/cifar10_quick.toml --out /shared/runs/eight
 #
@@ -17,8 +19,7 @@
 # were lost in turn without a new checkpoint.
 set -euo pipefail
 
-hosts=localhost:$(nproc) least=1 mpirun=(mpirun)
-grace=30  # seconds in which mpirun may end once a process is lost; it waits for hosts that cannot be reached
+hosts=localhost:$(nproc) least=1 mpirun=(mpirun) grace=30
 
 say() { echo "elastic: $*" >&2; }
 stop() {
@@ -32,12 +33,13 @@ while [ $# -gt 0 ]; do
       sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//;p}' "${BASH_SOURCE[0]}"
       exit 0
       ;;
-    --hosts | --least | --mpirun)
+    --hosts | --least | --mpirun | --grace)
       [ $# -gt 1 ] || stop "$1 wants a value; see --help"
       case $1 in
         --hosts) hosts=$2 ;;
         --least) least=$2 ;;
         --mpirun) read -ra mpirun <<<"$2" ;;
+        --grace) grace=$2 ;;
       esac
       shift 2
       ;;
@@ -46,6 +48,7 @@ while [ $# -gt 0 ]; do
   esac
 done
 [[ $least =~ ^[1-9][0-9]*$ ]] || stop "--least '$least': wanted a number of processes"
+[[ $grace =~ ^[1-9][0-9]*$ ]] || stop "--grace '$grace': wanted seconds"
 if [ $# -lt 3 ] || [ "$2" != train ]; then
   stop "wanted PROGRAM train CONFIG --out RUN behind the options; see --help"
 fi

@@ -1,11 +1,13 @@
 #include "src/comm/threads.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <map>
 #include <mutex>
 #include <optional>
+#include <string_view>
 #include <vector>
 
 #include "src/comm/launch.h"
@@ -144,6 +146,12 @@ void run_one_rank(int team, const std::function<void(Communicator&)>& body, Devi
   if (failure) std::rethrow_exception(failure);
 }
 
+// Users of OpenMP say with it that whoever waits is to leave its core to others.
+bool waits_asleep() {
+  const char* const said = std::getenv("OMP_WAIT_POLICY");
+  return said && (std::string_view(said) == "PASSIVE" || std::string_view(said) == "passive");
+}
+
 }  // namespace
 
 void check_launched(int ranks) {
@@ -159,7 +167,7 @@ void run_ranks(int ranks, int team, const std::function<void(Communicator&)>& bo
   const Places places = places_of(ranks, device);
   // Waiting ranks may spin a little where every rank has cores of its own; otherwise they would keep others
   // from work.
-  ThreadGroup group(ranks, ranks * team <= hardware_cores());
+  ThreadGroup group(ranks, ranks * team <= hardware_cores() && !waits_asleep());
   FirstFailure failure;
   check_teams(ranks, team);
   const auto run = [&](int rank) {

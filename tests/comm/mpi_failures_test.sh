@@ -6,9 +6,16 @@
 set -euo pipefail
 
 program=$1 mpirun=$2 ranks_flag=$3
+# shellcheck source-path=SCRIPTDIR/../support
+source "$(dirname "${BASH_SOURCE[0]}")/../support/lanes.sh"
 work=$(mktemp -d)
 job=
-trap '[ -z "$job" ] || kill -KILL "$job" 2>/dev/null || true; rm -rf "$work"' EXIT
+clean_up() {
+  end_lanes
+  [ -z "$job" ] || kill -KILL "$job" 2>/dev/null || true
+  rm -rf "$work"
+}
+trap clean_up EXIT
 
 start() {  # start NAME RANKS WHAT [MPIRUN OPTION]...
   name=$1
@@ -47,189 +54,211 @@ expect_end() {  # expect_end PROCESS
 }
 expect_status() { [ "$status" = "$1" ] || wrong "exit status $status, wanted $1"; }
 
-start "all come to a good end" 3 leave
-finish
-expect_status 0
-[ "$(grep -c '^the end$' "$work/out")" = 3 ] || wrong "not every rank came to the end"
-expect_lines 0
-passed
-
-# Four, because mpirun's rests between SIGCONT, SIGTERM and SIGKILL are cut short when further processes end.
-start "a rank's error is everybody's" 4 error
-finish
-expect_status 1
-expect_line 'rank 1: enough is enough'
-for who in '' 'rank 2: ' 'rank 3: '; do expect_line "${who}rank 1 failed: enough is enough"; done
-expect_lines 4
-passed
-
-start "an error before the ranks have met" 3 before
-finish
-expect_status 1
-expect_line 'rank 1: no such folder'
-passed
-
-start "a rank does not come to the start" 3 start
-finish
-expect_status 1
-# The first that gives up has mpirun end the others, which may come to say so too.
-grep -qE '^owt: error: (rank [12]: )?MPI has not brought the 3 processes together for 3 s; ' "$work/out" ||
-  wrong "nobody says that MPI has not brought the processes together"
-passed
-
-start "an error of rank 0 alone" 3 from0
-finish
-expect_status 1
-expect_line 'nothing to be had'
-for who in 1 2; do expect_line "rank $who: rank 0 failed: nothing to be had"; done
-expect_lines 3
-passed
-
-place='; (during|after) all_reduce, step [0-9]+'
-for transport in shared tcp; do
-  options=()
-  [ "$transport" = shared ] || options=(--mca btl 'tcp,self' --mca btl_tcp_if_include lo)
-  for lost in 0 1 2; do
-    start "rank $lost is killed ($transport)" 3 loop "${options[@]}"
-    process=$(process_of "$lost")
-    process_of 0 >"$work/ignored" && process_of 1 >"$work/ignored" && process_of 2 >"$work/ignored"
-    event
-    kill -KILL "$process"
-    finish
-    line="rank $lost on [^ ]+ \(process $process\) was lost: its process has ended$place"
-    # Open MPI 4 ends a rank by itself when its write to the lost one fails before anything else is known.
-    if [ "$transport" = tcp ] && grep -q 'FATAL' "$work/out"; then
-      grep -qE "^owt: error: (rank [012]: )?$line\$" "$work/out" || wrong "nobody says who was lost"
-      passed
-      continue
-    fi
-    expect_status 137
-    for other in 0 1 2; do
-      [ "$other" != "$lost" ] || continue
-      who="rank $other: "
-      [ "$other" != 0 ] || who=
-      expect_line "$who$line"
-    done
-    expect_lines 2
-    passed
-  done
-done
-
-for lost in 0 2; do
-  start "rank $lost stops" 3 loop
-  process=$(process_of "$lost")
-  event
-  kill -STOP "$process"
-  finish
-  expect_status 1
-  for other in 0 1 2; do
-    [ "$other" != "$lost" ] || continue
-    who="rank $other: "
-    [ "$other" != 0 ] || who=
-    expect_line "${who}rank $lost on [^ ]+ \(process $process\) was lost: it has not answered for 2 s$place"
-  done
-  # The first that ends has mpirun wake the stopped one, which may have its say too.
-  [ "$(grep -c '^owt: error: ' "$work/out")" = 2 ] || expect_line '.*the other ranks have given this one up: .*'
-  passed
-done
-
 # A rank that lives, but for which the others wait in vain.
 expect_stuck() {  # expect_stuck PATTERN: all say so, but the stuck one may say that the others have given it up
   local line="^owt: error: (rank [0-2]: )?(rank [0-2] on [^ ]+ \(process [0-9]+\) makes no progress|.* given this one up): $1"
   [ "$(grep -cE "$line" "$work/out")" = 3 ] || wrong "not three ranks say '$1'"
   expect_lines 3
 }
-start "a rank waits for data for ever" 3 data
-finish
-expect_status 1
-expect_stuck 'it has waited for data for [0-9]+ s and read nothing; .*; (during|after) all_reduce'
-passed
 
-start "a rank is in another collective" 3 mismatch
-finish
-expect_status 1
-# Who counts as being in the wrong one depends on how many messages of the others rank 1 took for its own.
-in='it has been in' number='\(its collective [0-9]+\) for [0-9]+ s, while'
-expect_stuck "($in all_reduce $number rank 1 waits in broadcast|$in broadcast $number rank 0 waits in all_reduce)"
-passed
+of_errors() {
+  start "all come to a good end" 3 leave
+  finish
+  expect_status 0
+  [ "$(grep -c '^the end$' "$work/out")" = 3 ] || wrong "not every rank came to the end"
+  expect_lines 0
+  passed
 
-start "a rank waits for a message that is not sent" 3 unsent
-finish
-expect_status 1
-expect_stuck 'it has been in all_reduce \(its collective [0-9]+\) for [0-9]+ s, while rank 0 waits in receive from rank 1'
-passed
+  # Four, because mpirun's rests between SIGCONT, SIGTERM and SIGKILL are cut short when further processes end.
+  start "a rank's error is everybody's" 4 error
+  finish
+  expect_status 1
+  expect_line 'rank 1: enough is enough'
+  for who in '' 'rank 2: ' 'rank 3: '; do expect_line "${who}rank 1 failed: enough is enough"; done
+  expect_lines 4
+  passed
 
-start "each rank waits for a message of the next" 3 circle
-finish
-expect_status 1
-expect_stuck 'it has been in receive from rank 1 for [0-9]+ s, while rank 2 waits in receive from rank 0'
-passed
+  start "an error before the ranks have met" 3 before
+  finish
+  expect_status 1
+  expect_line 'rank 1: no such folder'
+  passed
 
-start "a message has another size than is wanted" 3 sizes
-finish
-expect_status 1
-sizes='a message from rank 1 has 3996 bytes, wanted 4000; the ranks do not follow the same order of messages'
-expect_line "$sizes"
-for who in 1 2; do expect_line "rank $who: rank 0 failed: $sizes"; done
-expect_lines 3
-passed
+  start "a rank does not come to the start" 3 start
+  finish
+  expect_status 1
+  # The first that gives up has mpirun end the others, which may come to say so too.
+  grep -qE '^owt: error: (rank [12]: )?MPI has not brought the 3 processes together for 3 s; ' "$work/out" ||
+    wrong "nobody says that MPI has not brought the processes together"
+  passed
 
-start "a rank is killed while others wait for its messages" 3 ring
-process=$(process_of 1)
-process_of 0 >"$work/ignored" && process_of 2 >"$work/ignored"
-event
-kill -KILL "$process"
-finish
-expect_status 137
-line="rank 1 on [^ ]+ \(process $process\) was lost: its process has ended"
-for who in '' 'rank 2: '; do expect_line "$who$line; (during|after) (send to|receive from|all_reduce)( rank [012])?"; done
-expect_lines 2
-passed
+  start "an error of rank 0 alone" 3 from0
+  finish
+  expect_status 1
+  expect_line 'nothing to be had'
+  for who in 1 2; do expect_line "rank $who: rank 0 failed: nothing to be had"; done
+  expect_lines 3
+  passed
+}
 
-start "a rank computes for ever" 3 stall
-finish
-expect_status 1
-expect_stuck 'it has shown no sign of work for [0-9]+ s, longer than parallel.stall_s'
-passed
+place='; (during|after) all_reduce, step [0-9]+'
+of_kills() {
+  for transport in shared tcp; do
+    options=()
+    [ "$transport" = shared ] || options=(--mca btl 'tcp,self' --mca btl_tcp_if_include lo)
+    for lost in 0 1 2; do
+      start "rank $lost is killed ($transport)" 3 loop "${options[@]}"
+      process=$(process_of "$lost")
+      process_of 0 >"$work/ignored" && process_of 1 >"$work/ignored" && process_of 2 >"$work/ignored"
+      event
+      kill -KILL "$process"
+      finish
+      line="rank $lost on [^ ]+ \(process $process\) was lost: its process has ended$place"
+      # Open MPI 4 ends a rank by itself when its write to the lost one fails before anything else is known.
+      if [ "$transport" = tcp ] && grep -q 'FATAL' "$work/out"; then
+        grep -qE "^owt: error: (rank [012]: )?$line\$" "$work/out" || wrong "nobody says who was lost"
+        passed
+        continue
+      fi
+      expect_status 137
+      for other in 0 1 2; do
+        [ "$other" != "$lost" ] || continue
+        who="rank $other: "
+        [ "$other" != 0 ] || who=
+        expect_line "$who$line"
+      done
+      expect_lines 2
+      passed
+    done
+  done
+}
 
-start "a rank computes for longer than the timeout" 3 slow
-finish
-expect_status 0
-expect_lines 0
-passed
+of_stops() {
+  for lost in 0 2; do
+    start "rank $lost stops" 3 loop
+    process=$(process_of "$lost")
+    event
+    kill -STOP "$process"
+    finish
+    expect_status 1
+    for other in 0 1 2; do
+      [ "$other" != "$lost" ] || continue
+      who="rank $other: "
+      [ "$other" != 0 ] || who=
+      expect_line "${who}rank $lost on [^ ]+ \(process $process\) was lost: it has not answered for 2 s$place"
+    done
+    # The first that ends has mpirun wake the stopped one, which may have its say too.
+    [ "$(grep -c '^owt: error: ' "$work/out")" = 2 ] || expect_line '.*the other ranks have given this one up: .*'
+    passed
+  done
+}
 
-start "a rank stops at the end, before rank 0 has come there" 3 late
-process=$(process_of 2)
-process_of 0 >"$work/ignored" && process_of 1 >"$work/ignored"
-sleep 0.5
-event
-kill -STOP "$process"
-finish
-expect_status 1
-line="rank 2 on [^ ]+ \(process $process\) was lost: it has not answered for 2 s"
-expect_line "rank 1: $line; during all_gather of 'the end'"
-expect_line "$line; after all_reduce"
-passed
+of_stuck_ranks() {
+  start "a rank waits for data for ever" 3 data
+  finish
+  expect_status 1
+  expect_stuck 'it has waited for data for [0-9]+ s and read nothing; .*; (during|after) all_reduce'
+  passed
 
-# mpirun itself may crash or hang after ranks that have ended within MPI_Finalize; the ranks do not.
-start "a rank does not come back from MPI_Finalize" 3 finalize
-for rank in 0 1 2; do expect_end "$(process_of "$rank")"; done
-if children=$(cat "/proc/$job/task/$job/children" 2>/dev/null); then
-  kill -KILL $children 2>/dev/null || true
-fi
-finish
-expect_lines 0
-grep -q 'MPI has not ended for 2 s' "$work/out" || wrong "no warning"
-passed
+  start "a rank is in another collective" 3 mismatch
+  finish
+  expect_status 1
+  # Who counts as being in the wrong one depends on how many messages of the others rank 1 took for its own.
+  in='it has been in' number='\(its collective [0-9]+\) for [0-9]+ s, while'
+  expect_stuck "($in all_reduce $number rank 1 waits in broadcast|$in broadcast $number rank 0 waits in all_reduce)"
+  passed
+}
 
-# Two others end at once, and so do mpirun's rests.
-start "a rank that computes is told too" 4 compute
-process=$(process_of 1)
-for rank in 0 2 3; do process_of "$rank" >"$work/ignored"; done
-event
-kill -KILL "$process"
-finish
-expect_status 137
-expect_line "rank 1 on [^ ]+ \(process $process\) was lost: its process has ended; after all_reduce"
-expect_lines 3
-passed
+of_lost_messages() {
+  start "a rank waits for a message that is not sent" 3 unsent
+  finish
+  expect_status 1
+  expect_stuck 'it has been in all_reduce \(its collective [0-9]+\) for [0-9]+ s, while rank 0 waits in receive from rank 1'
+  passed
+
+  start "each rank waits for a message of the next" 3 circle
+  finish
+  expect_status 1
+  expect_stuck 'it has been in receive from rank 1 for [0-9]+ s, while rank 2 waits in receive from rank 0'
+  passed
+
+  start "a message has another size than is wanted" 3 sizes
+  finish
+  expect_status 1
+  sizes='a message from rank 1 has 3996 bytes, wanted 4000; the ranks do not follow the same order of messages'
+  expect_line "$sizes"
+  for who in 1 2; do expect_line "rank $who: rank 0 failed: $sizes"; done
+  expect_lines 3
+  passed
+
+  start "a rank is killed while others wait for its messages" 3 ring
+  process=$(process_of 1)
+  process_of 0 >"$work/ignored" && process_of 2 >"$work/ignored"
+  event
+  kill -KILL "$process"
+  finish
+  expect_status 137
+  line="rank 1 on [^ ]+ \(process $process\) was lost: its process has ended"
+  for who in '' 'rank 2: '; do expect_line "$who$line; (during|after) (send to|receive from|all_reduce)( rank [012])?"; done
+  expect_lines 2
+  passed
+}
+
+of_stalled_ranks() {
+  start "a rank computes for ever" 3 stall
+  finish
+  expect_status 1
+  expect_stuck 'it has shown no sign of work for [0-9]+ s, longer than parallel.stall_s'
+  passed
+}
+
+of_slow_ranks() {
+  start "a rank computes for longer than the timeout" 3 slow
+  finish
+  expect_status 0
+  expect_lines 0
+  passed
+}
+
+of_the_end() {
+  start "a rank stops at the end, before rank 0 has come there" 3 late
+  process=$(process_of 2)
+  process_of 0 >"$work/ignored" && process_of 1 >"$work/ignored"
+  sleep 0.5
+  event
+  kill -STOP "$process"
+  finish
+  expect_status 1
+  line="rank 2 on [^ ]+ \(process $process\) was lost: it has not answered for 2 s"
+  expect_line "rank 1: $line; during all_gather of 'the end'"
+  expect_line "$line; after all_reduce"
+  passed
+
+  # mpirun itself may crash or hang after ranks that have ended within MPI_Finalize; the ranks do not.
+  start "a rank does not come back from MPI_Finalize" 3 finalize
+  for rank in 0 1 2; do expect_end "$(process_of "$rank")"; done
+  if children=$(cat "/proc/$job/task/$job/children" 2>/dev/null); then
+    kill -KILL $children 2>/dev/null || true
+  fi
+  finish
+  expect_lines 0
+  grep -q 'MPI has not ended for 2 s' "$work/out" || wrong "no warning"
+  passed
+
+  # Two others end at once, and so do mpirun's rests.
+  start "a rank that computes is told too" 4 compute
+  process=$(process_of 1)
+  for rank in 0 2 3; do process_of "$rank" >"$work/ignored"; done
+  event
+  kill -KILL "$process"
+  finish
+  expect_status 137
+  expect_line "rank 1 on [^ ]+ \(process $process\) was lost: its process has ended; after all_reduce"
+  expect_lines 3
+  passed
+}
+
+for cases in of_errors of_kills of_stops of_stuck_ranks of_lost_messages of_stalled_ranks of_slow_ranks of_the_end; do
+  beside "$cases"
+done
+all_ended

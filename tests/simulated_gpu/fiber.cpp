@@ -1,10 +1,6 @@
-// The checked longjmp of a hardened C library takes a jump to another stack for an error.
-#undef _FORTIFY_SOURCE
-
 #include "tests/simulated_gpu/fiber.h"
 
 #include <sys/mman.h>
-#include <ucontext.h>
 
 #include <cstdint>
 #include <cstdio>
@@ -17,6 +13,38 @@
 #elif defined(__SANITIZE_THREAD__)
 #include <sanitizer/tsan_interface.h>
 #endif
+
+// switch_stacks(&left, to): what a call has to keep goes to the stack, whose pointer is left behind, and comes from the
+// other one. Tests change stacks some hundred million times, which setjmp and longjmp make slow.
+extern "C" void simulated_gpu_switch_stacks(void** left, void* to);
+extern "C" void simulated_gpu_begin_fiber();  // calls %r12 with %rbx
+asm(R"(
+.text
+.type simulated_gpu_switch_stacks, @function
+simulated_gpu_switch_stacks:
+  pushq %rbp
+  pushq %rbx
+  pushq %r12
+  pushq %r13
+  pushq %r14
+  pushq %r15
+  movq %rsp, (%rdi)
+  movq %rsi, %rsp
+  popq %r15
+  popq %r14
+  popq %r13
+  popq %r12
+  popq %rbx
+  popq %rbp
+  ret
+.size simulated_gpu_switch_stacks, . - simulated_gpu_switch_stacks
+.type simulated_gpu_begin_fiber, @function
+simulated_gpu_begin_fiber:
+  movq %rbx, %rdi
+  call *%r12
+  ud2
+.size simulated_gpu_begin_fiber, . - simulated_gpu_begin_fiber
+)");
 
 namespace simulated_gpu {
 namespace {
@@ -53,6 +81,12 @@ void arrive([[maybe_unused]] void* sanitizer, [[maybe_unused]] Context& from) {
 Fiber::Fiber(std::byte* stack, size_t stack_bytes, Context* scheduler) : scheduler_(scheduler) {
   self_.stack = stack;
   self_.stack_bytes = stack_bytes;
+  // As switch_stacks() leaves a stack: %r15, %r14, %r13, %r12, %rbx, %rbp, where it goes on. Stacks are aligned to 16.
+  auto** const top = reinterpret_cast<void**>(stack + stack_bytes) - 2;
+  top[-4] = reinterpret_cast<void*>(&Fiber::entry);
+  top[-3] = this;
+  top[-1] = reinterpret_cast<void*>(&simulated_gpu_begin_fiber);
+  self_.pointer = top - 7;
   std::memcpy(stack, &kCanary, sizeof kCanary);
 }
 
@@ -62,8 +96,7 @@ Fiber::~Fiber() {
 #endif
 }
 
-void Fiber::entry(unsigned low, unsigned high) {
-  auto* fiber = reinterpret_cast<Fiber*>(static_cast<uintptr_t>(low) | static_cast<uintptr_t>(high) << 32);
+void Fiber::entry(Fiber* fiber) {
   arrive(nullptr, *fiber->scheduler_);
   for (;;) {
     (*fiber->work_)();
@@ -74,7 +107,7 @@ void Fiber::entry(unsigned low, unsigned high) {
 
 void Fiber::switch_contexts(Context& from, Context& to) {
   leave(from, to);
-  if (_setjmp(from.registers) == 0) _longjmp(to.registers, 1);
+  simulated_gpu_switch_stacks(&from.pointer, to.pointer);
   arrive(from.sanitizer, to);
 }
 
@@ -85,22 +118,7 @@ bool Fiber::resume(const std::function<void()>& work) {
     working_ = true;
     work_ = &work;
   }
-  if (started_) {
-    switch_contexts(*scheduler_, self_);
-  } else {
-    started_ = true;
-    ucontext_t context;
-    getcontext(&context);
-    context.uc_stack.ss_sp = self_.stack;
-    context.uc_stack.ss_size = self_.stack_bytes;
-    context.uc_link = nullptr;
-    const auto address = reinterpret_cast<uintptr_t>(this);
-    makecontext(&context, reinterpret_cast<void (*)()>(&Fiber::entry), 2, static_cast<unsigned>(address),
-                static_cast<unsigned>(address >> 32));
-    leave(*scheduler_, self_);
-    if (_setjmp(scheduler_->registers) == 0) setcontext(&context);
-    arrive(scheduler_->sanitizer, self_);
-  }
+  switch_contexts(*scheduler_, self_);
   if (std::memcmp(self_.stack, &kCanary, sizeof kCanary) != 0) {
     std::fprintf(stderr, "simulated GPU: a thread of a kernel used more than %zu KiB of stack\n", kStackBytes >> 10);
     std::abort();

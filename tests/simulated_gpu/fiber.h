@@ -1,7 +1,6 @@
 // Stackful fibers of one host thread, for the threads of a simulated block.
 #pragma once
 
-#include <csetjmp>
 #include <cstddef>
 #include <functional>
 #include <memory>
@@ -11,8 +10,8 @@ namespace simulated_gpu {
 
 // A place that can be switched to: the host thread's own stack, or a fiber's.
 struct Context {
-  jmp_buf registers;
-  void* stack = nullptr;  // lowest address; of the host thread once it is known
+  void* pointer = nullptr;  // the stack's, where it was left
+  void* stack = nullptr;    // lowest address; of the host thread once it is known
   size_t stack_bytes = 0;
   void* sanitizer = nullptr;  // what the sanitizer in use, if any, keeps for this stack
 };
@@ -31,16 +30,16 @@ class Fiber {
   void yield();
 
  private:
-  static void entry(unsigned low, unsigned high);
-  void switch_contexts(Context& from, Context& to);
+  static void entry(Fiber* fiber);
+  static void switch_contexts(Context& from, Context& to);
 
   Context self_;
   Context* scheduler_;
   const std::function<void()>* work_ = nullptr;
-  bool started_ = false, working_ = false;
+  bool working_ = false;
 };
 
-// Fibers of the calling host thread, made when they are needed and used again.
+// Fibers of one host thread at a time, made when they are needed and used again.
 class FiberPool {
  public:
   FiberPool();
@@ -50,6 +49,7 @@ class FiberPool {
 
   Fiber* take();
   void give_back(Fiber* fiber) { idle_.push_back(fiber); }
+  void move_to_this_thread() { scheduler_ = {}; }
 
  private:
   Context scheduler_;

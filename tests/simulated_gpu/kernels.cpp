@@ -4,6 +4,8 @@
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
+#include <memory>
+#include <mutex>
 #include <vector>
 
 #include "tests/simulated_gpu/fiber.h"
@@ -36,9 +38,11 @@ struct Warp {
   int source[kLanes];
 };
 
-// One block at a time; kept per host thread so that nothing is allocated per block.
+// One block at a time.
 class BlockRunner {
  public:
+  void move_to_this_thread() { pool_.move_to_this_thread(); }
+
   void run(const std::function<void()>& body, bool descending) {
     body_ = &body;
     descending_ = descending;
@@ -171,10 +175,44 @@ class BlockRunner {
   bool descending_ = false;
 };
 
-BlockRunner& runner() {
-  thread_local BlockRunner runner;
-  return runner;
-}
+// Those of the host threads. A stream has one, and a runner has the stacks of a thousand fibers, which are slow to map:
+// so those of threads that have ended are used again.
+class Runners {
+ public:
+  static BlockRunner& of_this_thread() {
+    thread_local Runners lent;
+    return *lent.runner_;
+  }
+
+ private:
+  struct Idle {
+    std::mutex mutex;
+    std::vector<std::unique_ptr<BlockRunner>> runners;
+  };
+  static Idle& idle() {
+    static Idle& idle = *new Idle;  // never destroyed: streams may still work while the program exits
+    return idle;
+  }
+
+  Runners() {
+    const std::lock_guard lock(idle().mutex);
+    if (idle().runners.empty()) {
+      runner_ = std::make_unique<BlockRunner>();
+    } else {
+      runner_ = std::move(idle().runners.back());
+      idle().runners.pop_back();
+      runner_->move_to_this_thread();
+    }
+  }
+  ~Runners() {
+    const std::lock_guard lock(idle().mutex);
+    idle().runners.push_back(std::move(runner_));
+  }
+
+  std::unique_ptr<BlockRunner> runner_;
+};
+
+BlockRunner& runner() { return Runners::of_this_thread(); }
 
 void run_grid(dim3 grid, dim3 block, const std::function<void()>& body) {
   static std::atomic<unsigned> kernels{0};

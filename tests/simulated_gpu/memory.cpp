@@ -8,6 +8,7 @@
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <vector>
 
 #include "tests/simulated_gpu/runtime.h"
 
@@ -22,6 +23,7 @@ constexpr bool kPlainMemory = false;
 
 constexpr size_t kRangeBytes = size_t{16} << 30;  // addresses of a device
 constexpr size_t kGranule = 512;
+constexpr size_t kPage = 2 << 20, kKeptBytes = 8 << 20;
 constexpr size_t kFence = 512;  // bytes behind each allocation that must not change
 constexpr int kFresh = 0xff, kFenceByte = 0xa5;
 
@@ -37,6 +39,7 @@ struct Range {
   std::byte* begin = nullptr;
   std::map<size_t, size_t> free;  // offset to bytes
   size_t used = 0;
+  size_t in_use = 0;  // bytes at its beginning, in whole pages, that can be accessible; nothing behind them ever is
 };
 
 class Memory {
@@ -80,6 +83,7 @@ class Memory {
     check_fence(allocation, granules);
     std::memset(allocation.begin, kFresh, granules);
     give_back(range, static_cast<size_t>(allocation.begin - range.begin), granules + kFence);
+    give_pages_back(range);
     return cudaSuccess;
   }
 
@@ -140,17 +144,18 @@ class Memory {
     range.begin = static_cast<std::byte*>(begin);
     range.free[0] = kRangeBytes;
     const std::lock_guard lock(guard_mutex_);
-    guarded_ranges_[device] = range.begin;
-    if (users_ > 0 || !guarded_) mprotect(begin, kRangeBytes, PROT_READ | PROT_WRITE);
+    guarded_ranges_.push_back(&range);
     return range;
   }
 
   void protect(int protection) {
-    for (const auto& [device, begin] : guarded_ranges_)
-      if (mprotect(begin, kRangeBytes, protection) != 0) {
-        std::perror("simulated GPU: mprotect");
-        std::abort();
-      }
+    for (const Range* range : guarded_ranges_) set_protection(range->begin, range->in_use, protection);
+  }
+
+  static void set_protection(std::byte* begin, size_t bytes, int protection) {
+    if (mprotect(begin, bytes, protection) == 0) return;
+    std::perror("simulated GPU: mprotect");
+    std::abort();
   }
 
   // Of the host, aligned as cudaMalloc does it; its end is the end of the request.
@@ -159,12 +164,13 @@ class Memory {
     return posix_memalign(&memory, 256, bytes) == 0 ? static_cast<std::byte*>(memory) : nullptr;
   }
 
-  static std::byte* place(Range& range, size_t bytes) {
+  std::byte* place(Range& range, size_t bytes) {
     for (auto piece = range.free.begin(); piece != range.free.end(); ++piece) {
       if (piece->second < bytes) continue;
       const auto [offset, size] = *piece;
       range.free.erase(piece);
       if (size > bytes) range.free[offset + bytes] = size - bytes;
+      if (offset + bytes > range.in_use) use(range, round_up(offset + bytes, kPage));
       return range.begin + offset;
     }
     return nullptr;
@@ -182,6 +188,25 @@ class Memory {
       range.free[offset] = bytes;
   }
 
+  // Of these bytes the protection changes from now on. Each page of them makes that slower.
+  void use(Range& range, size_t bytes) {
+    const std::lock_guard lock(guard_mutex_);
+    if (bytes < range.in_use) {
+      set_protection(range.begin + bytes, range.in_use - bytes, PROT_NONE);
+      madvise(range.begin + bytes, range.in_use - bytes, MADV_DONTNEED);
+    } else if (users_ > 0 || !guarded_) {
+      set_protection(range.begin + range.in_use, bytes - range.in_use, PROT_READ | PROT_WRITE);
+    }
+    range.in_use = bytes;
+  }
+
+  // Those behind the last allocation, where they are many.
+  void give_pages_back(Range& range) {
+    const auto last = std::prev(range.free.end());
+    const size_t end = round_up(last->first, kPage);
+    if (last->first + last->second == kRangeBytes && range.in_use >= end + kKeptBytes) use(range, end);
+  }
+
   static void check_fence(const Allocation& allocation, size_t granules) {
     for (size_t i = allocation.bytes; i < granules + kFence; ++i)
       if (allocation.begin[i] != std::byte{kFenceByte}) {
@@ -196,7 +221,7 @@ class Memory {
   std::map<int, Range> ranges_;
   std::map<std::byte*, Allocation> live_;
   std::mutex guard_mutex_;
-  std::map<int, std::byte*> guarded_ranges_;
+  std::vector<const Range*> guarded_ranges_;
   size_t users_ = 0;
   bool guarded_ = true;
 };

@@ -4,7 +4,7 @@
 #
 #   usage: failures_test.sh PROGRAM        FAILURES=N: as many random moments (default 20); SEED=N: others
 #
-# Prints each case; exits 1 at the first that fails. Without mpirun, or with a program built without MPI, it prints
+# Prints each case; exits 1 when one has failed. Without mpirun, or with a program built without MPI, it prints
 # "skipped"; so do the cases that need virtual hosts where these cannot be made.
 set -euo pipefail
 
@@ -16,6 +16,8 @@ source "$here/../../tools/bench/virtual_hosts.sh"
 source "$here/../../tools/bench/ranks.sh"
 # shellcheck source-path=SCRIPTDIR/../support
 source "$here/../support/small_processes.sh"
+# shellcheck source-path=SCRIPTDIR/../support
+source "$here/../support/lanes.sh"
 seed=${SEED:-$(date +%s)}
 silence=3           # parallel.timeout_s
 most_seconds=$((silence + 87))  # a machine may be busy
@@ -24,9 +26,20 @@ work=$(mktemp -d)
 launched=
 
 clean_up() {
+  end_lanes
   if [ -n "$launched" ]; then kill -KILL "$launched" 2>/dev/null || true; fi
   kill_ranks
   rm -rf "$work"
+}
+
+# with_ranks COMMAND...: in a lane, with ranks of its own.
+with_ranks() {
+  ranks_mark+=-$lane
+  # What mpirun starts: a rank that writes its messages to a file of its own (Open MPI 5.0.7's --output-filename fails).
+  printf '#!/bin/sh\nexec "$@" 2>"%s/output/stderr.$OMPI_COMM_WORLD_RANK"\n' "$work" >"$work/rank"
+  chmod +x "$work/rank"
+  train=("$owt" train "$small_recipe" --out "$work/run" --threads 1 --set "parallel.timeout_s=$silence")
+  "$@"
 }
 
 wrong() {
@@ -34,15 +47,6 @@ wrong() {
   tail -n 20 "$work"/launcher "$work"/output/stderr.* 2>/dev/null | sed 's/^/  | /' >&2
   exit 1
 }
-
-# What mpirun starts: a rank that writes its messages to a file of its own (Open MPI 5.0.7's --output-filename fails).
-cat >"$work/rank" <<END
-#!/bin/sh
-exec "\$@" 2>"$work/output/stderr.\$OMPI_COMM_WORLD_RANK"
-END
-chmod +x "$work/rank"
-
-train=("$owt" train "$small_recipe" --out "$work/run" --threads 1 --set "parallel.timeout_s=$silence")
 
 # begin NAME LAUNCHER...: starts a fresh run under the launcher's words and waits for its first checkpoint.
 begin() {
@@ -113,9 +117,10 @@ noting_codes='trap : TERM USR1; "$@"; code=$?; echo $code >"$0/$OMPI_COMM_WORLD_
   exit $code'
 
 lose_a_rank() {
-  local number=$1 ranks=3 victim signal tenths rank others=(1 2 4) strategies=(dp owt-a owt-c)
+  local number=$1 ranks=3 victim signal ms rank others=(1 2 4) strategies=(dp owt-a owt-c)
   local launcher=(mpirun -np 3 -x OWT_TEST_CODES=$((ranks - 1)) "$work/rank")
-  victim=$((RANDOM % ranks)) tenths=$((RANDOM % 20))
+  RANDOM=$((seed + number))
+  victim=$((RANDOM % ranks)) ms=$((RANDOM % 500))  # a step takes a few, and after 25 there is a checkpoint
   # Both ways in turn, so that few moments try both. What mpirun does depends on how a process ends, so a killed rank is
   # mpirun's own child, not that of a shell.
   if [ $((number % 2)) = 0 ]; then
@@ -125,7 +130,7 @@ lose_a_rank() {
     signal=KILL
   fi
   begin "SIG$signal to rank $victim of $ranks" "${launcher[@]}" "${train[@]}" --parallel "${strategies[RANDOM % 3]}"
-  sleep "$((tenths / 10)).$((tenths % 10))"
+  sleep "$(printf '0.%03d' "$ms")"
   kill "-$signal" "$(pid_of_rank "$victim")"
   wait_for_end
   [ "$status" != 0 ] || wrong "mpirun ended with 0"
@@ -136,7 +141,7 @@ lose_a_rank() {
   done
   expect_intact_checkpoint
   goes_on_with "${others[RANDOM % 3]}"
-  passed "${tenths}00 ms after the first checkpoint; all ended after $seconds s; went on from step $step"
+  passed "$ms ms after the first checkpoint; all ended after $seconds s; went on from step $step"
 }
 
 stop_all_ranks() {  # stop_all_ranks NAME SIGNAL WHOM OPTION_OF_MPIRUN...
@@ -198,25 +203,40 @@ if ! grep -q libmpi <<<"$(ldd "$owt")"; then
 fi
 trap clean_up EXIT
 if [ "${2:-}" = link ]; then
-  lose_a_link
+  beside with_ranks lose_a_link
+  all_ended
   exit 0
 fi
 
-echo "seed $seed"
-RANDOM=$seed
-for ((number = 1; number <= ${FAILURES:-20}; number++)); do lose_a_rank "$number"; done
 one_rank() { pid_of_rank 1; }
 the_launcher() { echo "$launched"; }
-stop_all_ranks "SIGTERM to one rank" TERM one_rank
-stop_all_ranks "SIGUSR1 to mpirun" USR1 the_launcher
-if grep -q '(Open MPI) 4' <<<"$(mpirun --version)"; then
-  # mpirun waits that long before it passes SIGTERM on, and as long again before it kills the ranks.
-  stop_all_ranks "SIGTERM to mpirun" TERM the_launcher --mca odls_base_sigkill_timeout 15
-else
-  kill_all_ranks "SIGTERM to mpirun, which leaves no time"
-fi
-if virtual_hosts_possible; then
-  (enter_virtual_hosts "${BASH_SOURCE[0]}" "$owt" link)
-else
-  echo "skipped: a link that goes down"
-fi
+moments() {  # moments SHARE: one of five shares of the random moments
+  local number
+  for ((number = $1; number <= ${FAILURES:-20}; number += 5)); do lose_a_rank "$number"; done
+}
+end_by_signal() {
+  stop_all_ranks "SIGTERM to one rank" TERM one_rank
+  stop_all_ranks "SIGUSR1 to mpirun" USR1 the_launcher
+}
+end_mpirun() {
+  if grep -q '(Open MPI) 4' <<<"$(mpirun --version)"; then
+    # mpirun waits that long before it passes SIGTERM on, and as long again before it kills the ranks.
+    stop_all_ranks "SIGTERM to mpirun" TERM the_launcher --mca odls_base_sigkill_timeout 6
+  else
+    kill_all_ranks "SIGTERM to mpirun, which leaves no time"
+  fi
+}
+end_a_link() {
+  if virtual_hosts_possible; then
+    (enter_virtual_hosts "${BASH_SOURCE[0]}" "$owt" link)
+  else
+    echo "skipped: a link that goes down"
+  fi
+}
+
+echo "seed $seed"
+beside end_a_link
+beside with_ranks end_mpirun
+beside with_ranks end_by_signal
+for share in 1 2 3 4 5; do beside with_ranks moments "$share"; done
+all_ended

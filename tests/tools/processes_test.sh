@@ -10,18 +10,26 @@ if ! command -v mpirun >/dev/null || ! "$owt" devices | grep -q '^mpi .*Open MPI
   echo "skipped: no mpirun, or owt is built without MPI"
   exit 0
 fi
-export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-export OMPI_MCA_rmaps_base_oversubscribe=1 PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe  # of Open MPI 4 and 5
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+# shellcheck source-path=SCRIPTDIR/../support
+source "$here/../support/small_processes.sh"
+# shellcheck source-path=SCRIPTDIR/../support
+source "$here/../support/lanes.sh"
 export OMP_NUM_THREADS=1
 work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+clean_up() {
+  end_lanes
+  rm -rf "$work"
+}
+trap clean_up EXIT
 failed=0
 wrong() {
   echo "FAILED: $*" >&2
   failed=1
 }
 
-cat >"$work/small.toml" <<'TOML'
+small=$work/small.toml one=$work/one  # of all lanes
+cat >"$small" <<'TOML'
 [model]
 name = "small"
 input = [3, 12, 12]
@@ -78,79 +86,95 @@ same_losses() {  # same_losses RUN RUN: to 1e-4, and there are some
     END { exit bad || lines != 6 }'
 }
 
-"$owt" train "$work/small.toml" --threads 1 --out "$work/one" >/dev/null 2>&1
-for strategy in $("$owt" plan "$work/small.toml" --workers 2 | sed -n '/^strategy /,/^$/p' | awk 'NR > 1 && NF { print $1 }'); do
-  for count in 2 3 4; do
-    run=$work/$strategy-$count
-    processes $count train "$work/small.toml" --parallel "$strategy" --out "$run" >"$run.out" 2>"$run.err" ||
-      wrong "$strategy on $count processes: exit code $?: $(tail -n 3 "$run.err")"
-    same_losses "$work/one" "$run" || wrong "$strategy on $count processes: other losses than one rank"
-    [ "$(grep -c '^test accuracy' "$run.out")" = 1 ] || wrong "$strategy on $count processes: not one result on stdout"
+# All that follows is of functions, which run side by side in folders of their own.
+"$owt" train "$small" --threads 1 --out "$one" >/dev/null 2>&1
+strategies=$("$owt" plan "$small" --workers 2 | sed -n '/^strategy /,/^$/p' | awk 'NR > 1 && NF { print $1 }')
+
+same_as_one_rank() {  # same_as_one_rank STRATEGY...
+  for strategy in "$@"; do
+    for count in 2 3 4; do
+      run=$work/$strategy-$count
+      processes $count train "$small" --parallel "$strategy" --out "$run" >"$run.out" 2>"$run.err" ||
+        wrong "$strategy on $count processes: exit code $?: $(tail -n 3 "$run.err")"
+      same_losses "$one" "$run" || wrong "$strategy on $count processes: other losses than one rank"
+      [ "$(grep -c '^test accuracy' "$run.out")" = 1 ] || wrong "$strategy on $count processes: not one result on stdout"
+    done
+    processes 3 time "$small" --parallel "$strategy" --steps 2 --csv "$work/time.csv" >/dev/null 2>&1 ||
+      wrong "owt time under $strategy"
+    sent=$(awk -F, 'NR == 1 { for (i = 1; i <= NF; ++i) if ($i == "bytes_sent") column = i }
+                    $1 == "transfer" && $NF == 0 { sum += $column } END { print sum }' "$work/time.csv")
+    planned=$("$owt" plan "$small" --workers 3 --parallel "$strategy" |
+      sed -n 's/^one way in the busiest link *\([0-9]*\) .*/\1/p')
+    # What the plan says of a pipeline is the stage that sends most; train_test compares every stage's.
+    [ "$strategy" = pipeline ] || [ "$sent" = "$planned" ] ||
+      wrong "$strategy: the first of three processes sent $sent bytes, planned $planned"
   done
-  processes 3 time "$work/small.toml" --parallel "$strategy" --steps 2 --csv "$work/time.csv" >/dev/null 2>&1 ||
-    wrong "owt time under $strategy"
-  sent=$(awk -F, 'NR == 1 { for (i = 1; i <= NF; ++i) if ($i == "bytes_sent") column = i }
-                  $1 == "transfer" && $NF == 0 { sum += $column } END { print sum }' "$work/time.csv")
-  planned=$("$owt" plan "$work/small.toml" --workers 3 --parallel "$strategy" |
-    sed -n 's/^one way in the busiest link *\([0-9]*\) .*/\1/p')
-  # What the plan says of a pipeline is the stage that sends most; train_test compares every stage's.
-  [ "$strategy" = pipeline ] || [ "$sent" = "$planned" ] ||
-    wrong "$strategy: the first of three processes sent $sent bytes, planned $planned"
-done
+}
+
 # Rank 0, and servers, add up what all have in the order of dp's sums.
-for count in 2 3 4; do
-  for strategy in dp-star ps; do
-    cmp -s "$work/dp-$count"/checkpoints/step-*6/weights.safetensors \
-      "$work/$strategy-$count"/checkpoints/step-*6/weights.safetensors ||
-      wrong "$strategy on $count processes: other weights than dp"
+same_sums() {
+  same_as_one_rank dp dp-star ps
+  for count in 2 3 4; do
+    for strategy in dp-star ps; do
+      cmp -s "$work/dp-$count"/checkpoints/step-*6/weights.safetensors \
+        "$work/$strategy-$count"/checkpoints/step-*6/weights.safetensors ||
+        wrong "$strategy on $count processes: other weights than dp"
+    done
   done
-done
+}
 
 # With a delay a step's loss is still that of all rows, the weights are alike where the ranks meet, and a run goes on.
-for rules in ps.delay=1 ps.delay=inf "ps.delay=3 --set ps.pushes=2"; do
-  run=$work/served-${rules%% *}
-  # shellcheck disable=SC2086
-  processes 3 train "$work/small.toml" --parallel ps --set $rules --steps 4 --out "$run" >/dev/null 2>"$work/error.txt" &&
-    processes 2 train "$work/small.toml" --parallel ps --set $rules --resume auto --out "$run" >/dev/null \
-      2>"$work/error.txt" || wrong "$rules: $(tail -n 3 "$work/error.txt")"
-  [ "$(losses "$run" | wc -l)" = 6 ] || wrong "$rules: not a loss for every step"
-  paste <(losses "$work/one") <(losses "$run") | awk 'NR == 1 { d = $1 - $2; exit d * d > (1e-4 * $1) ^ 2 }' ||
-    wrong "$rules: another first loss than of one rank"
-done
+served() {
+  for rules in ps.delay=1 ps.delay=inf "ps.delay=3 --set ps.pushes=2"; do
+    run=$work/served-${rules%% *}
+    # shellcheck disable=SC2086
+    processes 3 train "$small" --parallel ps --set $rules --steps 4 --out "$run" >/dev/null 2>"$work/error.txt" &&
+      processes 2 train "$small" --parallel ps --set $rules --resume auto --out "$run" >/dev/null \
+        2>"$work/error.txt" || wrong "$rules: $(tail -n 3 "$work/error.txt")"
+    [ "$(losses "$run" | wc -l)" = 6 ] || wrong "$rules: not a loss for every step"
+    paste <(losses "$one") <(losses "$run") | awk 'NR == 1 { d = $1 - $2; exit d * d > (1e-4 * $1) ^ 2 }' ||
+      wrong "$rules: another first loss than of one rank"
+  done
+}
 
 # Local SGD learns what it does among threads, sends the mean of the plan, and goes on from a checkpoint.
-local_steps=(--set parallel.average_every=2)
-for strategy in dp owt-c; do
-  "$owt" train "$work/small.toml" --workers 3 --threads 3 --parallel "$strategy" "${local_steps[@]}" \
-    --out "$work/local-$strategy" >/dev/null 2>&1
-  processes 3 train "$work/small.toml" --parallel "$strategy" "${local_steps[@]}" --out "$work/local-$strategy-3" \
-    >/dev/null 2>"$work/error.txt" || wrong "local steps of $strategy on 3 processes: $(tail -n 3 "$work/error.txt")"
-  same_losses "$work/local-$strategy" "$work/local-$strategy-3" ||
-    wrong "local steps of $strategy: processes learn something else than threads"
-  processes 3 time "$work/small.toml" --parallel "$strategy" "${local_steps[@]}" --steps 3 --csv "$work/time.csv" \
-    >/dev/null 2>&1 || wrong "owt time of local steps"
-  sent=$(awk -F, 'NR == 1 { for (i = 1; i <= NF; ++i) if ($i == "bytes_sent") column = i }
-                  $1 == "transfer" && $NF == 0 { sum += $column } END { print sum }' "$work/time.csv")
-  planned=$("$owt" plan "$work/small.toml" --workers 3 --parallel "$strategy" "${local_steps[@]}" |
-    sed -n 's/^sent per rank and step *\([0-9]*\) .*/\1/p')
-  [ "$sent" = "$planned" ] || wrong "local steps of $strategy: three processes sent $sent bytes each, planned $planned"
-done
+local_steps() {
+  local local_steps=(--set parallel.average_every=2)
+  for strategy in dp owt-c; do
+    "$owt" train "$small" --workers 3 --threads 3 --parallel "$strategy" "${local_steps[@]}" \
+      --out "$work/local-$strategy" >/dev/null 2>&1
+    processes 3 train "$small" --parallel "$strategy" "${local_steps[@]}" --out "$work/local-$strategy-3" \
+      >/dev/null 2>"$work/error.txt" || wrong "local steps of $strategy on 3 processes: $(tail -n 3 "$work/error.txt")"
+    same_losses "$work/local-$strategy" "$work/local-$strategy-3" ||
+      wrong "local steps of $strategy: processes learn something else than threads"
+    processes 3 time "$small" --parallel "$strategy" "${local_steps[@]}" --steps 3 --csv "$work/time.csv" \
+      >/dev/null 2>&1 || wrong "owt time of local steps"
+    sent=$(awk -F, 'NR == 1 { for (i = 1; i <= NF; ++i) if ($i == "bytes_sent") column = i }
+                    $1 == "transfer" && $NF == 0 { sum += $column } END { print sum }' "$work/time.csv")
+    planned=$("$owt" plan "$small" --workers 3 --parallel "$strategy" "${local_steps[@]}" |
+      sed -n 's/^sent per rank and step *\([0-9]*\) .*/\1/p')
+    [ "$sent" = "$planned" ] || wrong "local steps of $strategy: three processes sent $sent bytes each, planned $planned"
+  done
+}
 
 # A step in slices has the losses of a whole one, and goes on in other slices from a checkpoint.
-for strategy in dp-zero owt-c owt-d; do
-  slices=(--parallel "$strategy" --set data.accumulate=3)
-  processes 2 train "$work/small.toml" "${slices[@]}" --steps 3 --out "$work/slices-$strategy" \
-    >/dev/null 2>"$work/error.txt" || wrong "slices of $strategy on 2 processes: $(tail -n 3 "$work/error.txt")"
-  processes 3 train "$work/small.toml" --parallel "$strategy" --set data.accumulate=2 --resume auto \
-    --out "$work/slices-$strategy" >/dev/null 2>"$work/error.txt" ||
-    wrong "slices of $strategy on 3 processes: $(tail -n 3 "$work/error.txt")"
-  same_losses "$work/one" "$work/slices-$strategy" || wrong "slices of $strategy: other losses than one rank"
-done
+sliced() {
+  for strategy in dp-zero owt-c owt-d; do
+    slices=(--parallel "$strategy" --set data.accumulate=3)
+    processes 2 train "$small" "${slices[@]}" --steps 3 --out "$work/slices-$strategy" \
+      >/dev/null 2>"$work/error.txt" || wrong "slices of $strategy on 2 processes: $(tail -n 3 "$work/error.txt")"
+    processes 3 train "$small" --parallel "$strategy" --set data.accumulate=2 --resume auto \
+      --out "$work/slices-$strategy" >/dev/null 2>"$work/error.txt" ||
+      wrong "slices of $strategy on 3 processes: $(tail -n 3 "$work/error.txt")"
+    same_losses "$one" "$work/slices-$strategy" || wrong "slices of $strategy: other losses than one rank"
+  done
+}
 
 # What else a recipe asks for gives among processes what it gives among threads: losses, norms and evaluations to
 # rounding, and but for owt-b, whose sums are in another order there, weights, states and averages to the last bit.
+options=$work/options.toml
 sed -e 's/{ name = "relu1", type = "relu" }/{ name = "norm1", type = "batch_norm", rows = 4 },\n  &/' \
-  -e 's/^train_images = .*/train_images = 60/' "$work/small.toml" >"$work/options.toml"
+  -e 's/^train_images = .*/train_images = 60/' "$small" >"$options"
 metrics() { grep -oE '"(loss|top1|gradient_norm|ema|split|images)":[^,}]*' "$1/metrics.jsonl"; }
 same_metrics() {  # same_metrics RUN RUN: words are the same, numbers to 1e-6
   paste -d: <(metrics "$1") <(metrics "$2") | awk -F: '
@@ -161,9 +185,9 @@ alike() {  # alike NAME PROCESSES PATTERN OPTION...: a run with these options, o
   local name="$1 on $2 processes" count=$2 pattern=$3 threads=$work/alike-threads mpi=$work/alike-mpi file
   shift 3
   rm -rf "$threads" "$mpi"
-  "$owt" train "$work/options.toml" --workers "$count" --threads "$count" "$@" --out "$threads" \
+  "$owt" train "$options" --workers "$count" --threads "$count" "$@" --out "$threads" \
     >/dev/null 2>"$work/error.txt" || wrong "$name, as threads: $(tail -n 3 "$work/error.txt")"
-  processes "$count" train "$work/options.toml" "$@" --out "$mpi" >/dev/null 2>"$work/error.txt" ||
+  processes "$count" train "$options" "$@" --out "$mpi" >/dev/null 2>"$work/error.txt" ||
     wrong "$name: $(tail -n 3 "$work/error.txt")"
   same_metrics "$threads" "$mpi" && grep -q "$pattern" "$mpi/metrics.jsonl" ||
     wrong "$name: $(metrics "$mpi" | paste -s), among threads $(metrics "$threads" | paste -s)"
@@ -172,69 +196,79 @@ alike() {  # alike NAME PROCESSES PATTERN OPTION...: a run with these options, o
   done
 }
 lars=(--set optimizer.type=lars --set optimizer.learning_rate=5 --set optimizer.clip=1)
-for strategy in dp dp-zero dp-star owt-a owt-b owt-c owt-d mp mp-dense pipeline; do
-  alike "lars, clip and ema under $strategy" 3 '"gradient_norm":' "${lars[@]}" --set optimizer.ema=0.7 \
-    --parallel "$strategy"
-done
-alike "lars on a grid" 4 '"gradient_norm":' "${lars[@]}" --parallel owt-c --set parallel.model_ranks=2 \
-  --set data.batch=32
-alike "clip with bf16 on the wire" 3 '"gradient_norm":' --set optimizer.clip=1 --set parallel.wire=bf16 --parallel owt-d
-alike "adamw in slices" 2 '"loss":' --set optimizer.type=adamw --set optimizer.learning_rate=0.001 --set data.accumulate=3 \
-  --parallel dp-zero
-alike "frozen convolutions" 3 '"loss":' --set 'optimizer.freeze=["conv*", "norm*"]' --parallel owt-c
-alike "frozen dense layers" 2 '"gradient_norm":' --set 'optimizer.freeze=["fc1"]' "${lars[@]}" --parallel owt-a
-alike "held-out images" 3 '"split":"val"' --set data.validation=0.2 --set optimizer.ema=0.7 --parallel owt-c
-alike "mixed images under owt-b" 3 '"loss":' --set data.augment.mixup=0.2 --set data.augment.cutmix=1 --parallel owt-b
-alike "other images" 2 '"loss":' --set 'data.augment.policy="trivial_wide"' --set data.augment.erase=0.5 \
-  --set 'data.augment.mirror="alternating"' --parallel dp
-alike "all together" 3 '"ema":true' "${lars[@]}" --set optimizer.ema=0.7 --set data.accumulate=2 \
-  --set data.validation=0.2 --set data.augment.mixup=0.2 --set 'optimizer.freeze=["conv*"]' --parallel owt-c
+alike_under_strategies() {
+  for strategy in "$@"; do
+    alike "lars, clip and ema under $strategy" 3 '"gradient_norm":' "${lars[@]}" --set optimizer.ema=0.7 \
+      --parallel "$strategy"
+  done
+}
+alike_with_options() {
+  alike "lars on a grid" 4 '"gradient_norm":' "${lars[@]}" --parallel owt-c --set parallel.model_ranks=2 \
+    --set data.batch=32
+  alike "clip with bf16 on the wire" 3 '"gradient_norm":' --set optimizer.clip=1 --set parallel.wire=bf16 --parallel owt-d
+  alike "adamw in slices" 2 '"loss":' --set optimizer.type=adamw --set optimizer.learning_rate=0.001 --set data.accumulate=3 \
+    --parallel dp-zero
+  alike "frozen convolutions" 3 '"loss":' --set 'optimizer.freeze=["conv*", "norm*"]' --parallel owt-c
+  alike "frozen dense layers" 2 '"gradient_norm":' --set 'optimizer.freeze=["fc1"]' "${lars[@]}" --parallel owt-a
+  alike "held-out images" 3 '"split":"val"' --set data.validation=0.2 --set optimizer.ema=0.7 --parallel owt-c
+  alike "mixed images under owt-b" 3 '"loss":' --set data.augment.mixup=0.2 --set data.augment.cutmix=1 --parallel owt-b
+  alike "other images" 2 '"loss":' --set 'data.augment.policy="trivial_wide"' --set data.augment.erase=0.5 \
+    --set 'data.augment.mirror="alternating"' --parallel dp
+  alike "all together" 3 '"ema":true' "${lars[@]}" --set optimizer.ema=0.7 --set data.accumulate=2 \
+    --set data.validation=0.2 --set data.augment.mixup=0.2 --set 'optimizer.freeze=["conv*"]' --parallel owt-c
+}
 
 # Pipelines without a flush learn among processes what they learn among threads, to the last bit.
-for schedule in pipedream spectrain; do
-  stages=(--parallel pipeline --set pipeline.schedule=$schedule --set pipeline.micro_batches=6)
-  "$owt" train "$work/small.toml" --workers 3 --threads 3 "${stages[@]}" --out "$work/$schedule" >/dev/null 2>&1
-  processes 3 train "$work/small.toml" "${stages[@]}" --out "$work/$schedule-3" >/dev/null 2>"$work/error.txt" ||
-    wrong "$schedule on 3 processes: $(tail -n 3 "$work/error.txt")"
-  cmp -s "$work/$schedule"/checkpoints/step-*6/weights.safetensors \
-    "$work/$schedule-3"/checkpoints/step-*6/weights.safetensors ||
-    wrong "$schedule: processes learn something else than threads"
-done
+without_a_flush() {
+  for schedule in pipedream spectrain; do
+    stages=(--parallel pipeline --set pipeline.schedule=$schedule --set pipeline.micro_batches=6)
+    "$owt" train "$small" --workers 3 --threads 3 "${stages[@]}" --out "$work/$schedule" >/dev/null 2>&1
+    processes 3 train "$small" "${stages[@]}" --out "$work/$schedule-3" >/dev/null 2>"$work/error.txt" ||
+      wrong "$schedule on 3 processes: $(tail -n 3 "$work/error.txt")"
+    cmp -s "$work/$schedule"/checkpoints/step-*6/weights.safetensors \
+      "$work/$schedule-3"/checkpoints/step-*6/weights.safetensors ||
+      wrong "$schedule: processes learn something else than threads"
+  done
+}
 
 # Grids, and another number of processes from a checkpoint.
-processes 4 train "$work/small.toml" --parallel owt-c --set parallel.model_ranks=2 --steps 3 --out "$work/grid" \
-  >/dev/null 2>"$work/grid.err" || wrong "a grid of 2 x 2: $(tail -n 3 "$work/grid.err")"
-processes 3 train "$work/small.toml" --parallel owt-d --resume auto --out "$work/grid" >/dev/null 2>"$work/grid.err" ||
-  wrong "resuming a grid of 2 x 2 on three: $(tail -n 3 "$work/grid.err")"
-same_losses "$work/one" "$work/grid" || wrong "a run of 4, then 3 processes: other losses than one rank"
-[ "$(processes 2 eval "$work/grid/config.toml" --weights "$(ls -d "$work"/grid/checkpoints/step-*6)/weights.safetensors" 2>/dev/null)" = \
-  "$("$owt" eval "$work/grid/config.toml" --set parallel.workers=1 --weights "$(ls -d "$work"/grid/checkpoints/step-*6)/weights.safetensors" 2>/dev/null)" ] ||
-  wrong "owt eval on two processes finds another accuracy"
+grids_and_errors() {
+  local status
+  processes 4 train "$small" --parallel owt-c --set parallel.model_ranks=2 --steps 3 --out "$work/grid" \
+    >/dev/null 2>"$work/grid.err" || wrong "a grid of 2 x 2: $(tail -n 3 "$work/grid.err")"
+  processes 3 train "$small" --parallel owt-d --resume auto --out "$work/grid" >/dev/null 2>"$work/grid.err" ||
+    wrong "resuming a grid of 2 x 2 on three: $(tail -n 3 "$work/grid.err")"
+  same_losses "$one" "$work/grid" || wrong "a run of 4, then 3 processes: other losses than one rank"
+  [ "$(processes 2 eval "$work/grid/config.toml" --weights "$(ls -d "$work"/grid/checkpoints/step-*6)/weights.safetensors" 2>/dev/null)" = \
+    "$("$owt" eval "$work/grid/config.toml" --set parallel.workers=1 --weights "$(ls -d "$work"/grid/checkpoints/step-*6)/weights.safetensors" 2>/dev/null)" ] ||
+    wrong "owt eval on two processes finds another accuracy"
 
-# Errors: exit code 1 and the reason; nothing hangs.
-status=0
-processes 2 train "$work/small.toml" --out "$work/grid" >/dev/null 2>"$work/error.txt" || status=$?
-[ $status = 1 ] && grep -q '^owt: error: the run folder .* holds a run already' "$work/error.txt" ||
-  wrong "a run folder in use: exit code $status, $(cat "$work/error.txt")"
-status=0
-processes 2 train "$work/small.toml" --workers 3 --out "$work/three" >/dev/null 2>"$work/error.txt" || status=$?
-[ $status = 1 ] && grep -q '^owt: error: .*3 workers, but .* has started 2' "$work/error.txt" ||
-  wrong "--workers 3 in two processes: exit code $status, $(cat "$work/error.txt")"
-status=0
-processes 2 train "$work/small.toml" --set optimizer.learning_rate=1e30 --out "$work/nan" >/dev/null 2>"$work/error.txt" || status=$?
-[ $status = 1 ] && grep -qE '^owt: error: (rank 1 failed: )?step .*: the loss is' "$work/error.txt" ||
-  wrong "a run that diverges: exit code $status, $(cat "$work/error.txt")"
+  # Errors: exit code 1 and the reason; nothing hangs.
+  status=0
+  processes 2 train "$small" --out "$work/grid" >/dev/null 2>"$work/error.txt" || status=$?
+  [ $status = 1 ] && grep -q '^owt: error: the run folder .* holds a run already' "$work/error.txt" ||
+    wrong "a run folder in use: exit code $status, $(cat "$work/error.txt")"
+  status=0
+  processes 2 train "$small" --workers 3 --out "$work/three" >/dev/null 2>"$work/error.txt" || status=$?
+  [ $status = 1 ] && grep -q '^owt: error: .*3 workers, but .* has started 2' "$work/error.txt" ||
+    wrong "--workers 3 in two processes: exit code $status, $(cat "$work/error.txt")"
+  status=0
+  processes 2 train "$small" --set optimizer.learning_rate=1e30 --out "$work/nan" >/dev/null 2>"$work/error.txt" || status=$?
+  [ $status = 1 ] && grep -qE '^owt: error: (rank 1 failed: )?step .*: the loss is' "$work/error.txt" ||
+    wrong "a run that diverges: exit code $status, $(cat "$work/error.txt")"
+}
 
 # Hosts with other numbers of cores or other processors round otherwise; the copies of the weights stay alike.
 unlike() {  # unlike NAME STRATEGY PROGRAM-OF-RANK-1... : a run of two unlike processes, compared in every step
   local name=$1 strategy=$2
   shift 2
-  unlike_processes "$owt" train "$work/unlike.toml" --parallel "$strategy" --out "$work/unlike" --threads 4 \
-    and "$@" train "$work/unlike.toml" --parallel "$strategy" --out "$work/unlike" --threads 2 \
+  unlike_processes "$owt" train "$unlike" --parallel "$strategy" --out "$work/unlike" --threads 4 \
+    and "$@" train "$unlike" --parallel "$strategy" --out "$work/unlike" --threads 2 \
     >/dev/null 2>"$work/error.txt" || wrong "$name, $strategy: exit code $?: $(tail -n 20 "$work/error.txt")"
   rm -rf "$work/unlike"
 }
-cat >"$work/unlike.toml" <<'TOML'
+unlike=$work/unlike.toml
+cat >"$unlike" <<'TOML'
 [model]
 name = "quick"
 input = [3, 32, 32]
@@ -267,100 +301,120 @@ log_every = 1
 seed = 5
 equality_every = 1
 TOML
-for strategy in dp mp mp-dense; do
-  unlike "two threads and one" $strategy "$owt"
-  unlike "two processors" $strategy env ONEDNN_MAX_CPU_ISA=AVX2 "$owt"
-done
+unlike_hosts() {
+  for strategy in dp mp mp-dense; do
+    unlike "two threads and one" $strategy "$owt"
+    unlike "two processors" $strategy env ONEDNN_MAX_CPU_ISA=AVX2 "$owt"
+  done
+}
 
 # Rank 0's choices of algorithms are everybody's, so a resumed run gives the same bits as the one that was not stopped.
-sed 's/conv_algorithm = "direct"/conv_algorithm = "auto"/' "$work/unlike.toml" >"$work/auto.toml"
-for try in 1 2 3; do
-  rm -rf "$work/whole" "$work/resumed"
-  processes 2 train "$work/auto.toml" --parallel owt-c --set run.checkpoint_every_steps=2 --set run.keep_checkpoints=9 --out "$work/whole" >/dev/null 2>"$work/error.txt" ||
-    wrong "measured algorithms: $(tail -n 3 "$work/error.txt")"
-  processes 2 train "$work/auto.toml" --parallel owt-c --resume "$work/whole/checkpoints/step-00000002" --out "$work/resumed" \
-    >/dev/null 2>"$work/error.txt" || wrong "resuming with measured algorithms: $(tail -n 3 "$work/error.txt")"
-  [ "$(losses "$work/whole" | tail -n 4)" = "$(losses "$work/resumed")" ] || wrong "a resumed run gives other bits, try $try"
-done
+chosen_algorithms() {
+  sed 's/conv_algorithm = "direct"/conv_algorithm = "auto"/' "$unlike" >"$work/auto.toml"
+  for try in 1 2 3; do
+    rm -rf "$work/whole" "$work/resumed"
+    processes 2 train "$work/auto.toml" --parallel owt-c --set run.checkpoint_every_steps=2 --set run.keep_checkpoints=9 --out "$work/whole" >/dev/null 2>"$work/error.txt" ||
+      wrong "measured algorithms: $(tail -n 3 "$work/error.txt")"
+    processes 2 train "$work/auto.toml" --parallel owt-c --resume "$work/whole/checkpoints/step-00000002" --out "$work/resumed" \
+      >/dev/null 2>"$work/error.txt" || wrong "resuming with measured algorithms: $(tail -n 3 "$work/error.txt")"
+    [ "$(losses "$work/whole" | tail -n 4)" = "$(losses "$work/resumed")" ] || wrong "a resumed run gives other bits, try $try"
+  done
+}
 
 # Damaged records count once for all processes together, and are told once, by rank 0.
-pixels=$(printf '%s' 'BM\366\006\0\0\0\0\0\0\066\0\0\0\050\0\0\0\030\0\0\0\030\0\0\0\001\0\030\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0')
-for split in train val; do
-  for index in 0 1 2 3 4 5 6 7 8 9; do
-    mkdir -p "$work/photos-$split/$((index % 2))"
-    { printf "$pixels" && head -c 1728 /dev/urandom; } >"$work/photos-$split/$((index % 2))/$index.bmp"
+damaged_records() {
+  local pixels status
+  pixels=$(printf '%s' 'BM\366\006\0\0\0\0\0\0\066\0\0\0\050\0\0\0\030\0\0\0\030\0\0\0\001\0\030\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0')
+  for split in train val; do
+    for index in 0 1 2 3 4 5 6 7 8 9; do
+      mkdir -p "$work/photos-$split/$((index % 2))"
+      { printf "$pixels" && head -c 1728 /dev/urandom; } >"$work/photos-$split/$((index % 2))/$index.bmp"
+    done
+    "$owt" prepare folder "$work/photos-$split" "$work/shards" --split $split --size 24 >/dev/null 2>"$work/error.txt" ||
+      wrong "photos could not be prepared: $(cat "$work/error.txt")"
   done
-  "$owt" prepare folder "$work/photos-$split" "$work/shards" --split $split --size 24 >/dev/null 2>"$work/error.txt" ||
-    wrong "photos could not be prepared: $(cat "$work/error.txt")"
-done
-sed -e '/^side = \|^train_images = \|^test_images = /d' -e 's/"synthetic"/"shards"/' -e 's/batch = 24/batch = 4/' \
-  -e 's/^augment = .*/augment = { crop = 12, short_side = 24 }\nmax_corrupt = 0.2/' "$work/small.toml" >"$work/shards.toml"
-damage() {  # damage RECORD: one byte of its JPEG
-  local begin
-  begin=$(LC_ALL=C grep -obUaP '\xff\xd8\xff' "$work/shards/train/000000.tar" | LC_ALL=C cut -d: -f1 | sed -n "$(($1 + 1))p")
-  printf '\0\0' | dd of="$work/shards/train/000000.tar" bs=1 seek=$((begin + 400)) conv=notrunc 2>/dev/null
+  sed -e '/^side = \|^train_images = \|^test_images = /d' -e 's/"synthetic"/"shards"/' -e 's/batch = 24/batch = 4/' \
+    -e 's/^augment = .*/augment = { crop = 12, short_side = 24 }\nmax_corrupt = 0.2/' "$small" >"$work/shards.toml"
+  damage() {  # damage RECORD: one byte of its JPEG
+    local begin
+    begin=$(LC_ALL=C grep -obUaP '\xff\xd8\xff' "$work/shards/train/000000.tar" | LC_ALL=C cut -d: -f1 | sed -n "$(($1 + 1))p")
+    printf '\0\0' | dd of="$work/shards/train/000000.tar" bs=1 seek=$((begin + 400)) conv=notrunc 2>/dev/null
+  }
+  damage 1
+  damage 6
+  processes 2 train "$work/shards.toml" --classes number --data "$work/shards" --out "$work/damaged" >/dev/null 2>"$work/error.txt" ||
+    wrong "two damaged records, two allowed: $(tail -n 3 "$work/error.txt")"
+  [ "$(grep -c 'damaged record [12] of at most 2, met by rank [01], ' "$work/error.txt")" = 2 ] &&
+    [ "$(grep -c 'damaged record' "$work/error.txt")" = 2 ] || wrong "two damaged records: $(cat "$work/error.txt")"
+  damage 3
+  status=0
+  processes 2 train "$work/shards.toml" --classes number --data "$work/shards" --out "$work/worse" >/dev/null 2>"$work/error.txt" || status=$?
+  [ $status = 1 ] && grep -q '^owt: error: \(rank 1: \)\?\(rank [01] failed: \)\?3 damaged record(s) .*at most 2' "$work/error.txt" ||
+    wrong "three damaged records, two allowed: exit code $status, $(cat "$work/error.txt")"
 }
-damage 1
-damage 6
-processes 2 train "$work/shards.toml" --classes number --data "$work/shards" --out "$work/damaged" >/dev/null 2>"$work/error.txt" ||
-  wrong "two damaged records, two allowed: $(tail -n 3 "$work/error.txt")"
-[ "$(grep -c 'damaged record [12] of at most 2, met by rank [01], ' "$work/error.txt")" = 2 ] &&
-  [ "$(grep -c 'damaged record' "$work/error.txt")" = 2 ] || wrong "two damaged records: $(cat "$work/error.txt")"
-damage 3
-status=0
-processes 2 train "$work/shards.toml" --classes number --data "$work/shards" --out "$work/worse" >/dev/null 2>"$work/error.txt" || status=$?
-[ $status = 1 ] && grep -q '^owt: error: \(rank 1: \)\?\(rank [01] failed: \)\?3 damaged record(s) .*at most 2' "$work/error.txt" ||
-  wrong "three damaged records, two allowed: exit code $status, $(cat "$work/error.txt")"
 
 # What the processes were given is compared before the first step: other data, another recipe, another command line.
-for made in "all 60 20 1" "fewer 50 20 1" "others 60 20 2" "tests 60 30 1"; do
-  read -r name images tests seed <<<"$made"
-  "$owt" prepare synthetic "$work/$name" --train "$images" --test "$tests" --seed "$seed" >/dev/null 2>&1
-done
-sed -e '/^side = \|^train_images = \|^test_images = /d' -e 's/"synthetic"/"cifar10"\nclasses = "number"/' -e 's/crop = 12/crop = 12, pad = 0/' \
-  "$work/small.toml" >"$work/files.toml"
-differ() {  # differ NAME PATTERN DATA-OF-RANK-1 ARGUMENTS-OF-RANK-1...: both end with one line that matches
-  local name=$1 pattern=$2 data=$3 status=0
-  shift 3
-  unlike_processes "$owt" train "$work/files.toml" --data "$work/all" --out "$work/differ" --workers 2 and \
-    "$owt" train "$work/files.toml" --data "$work/$data" --out "$work/differ" --workers 2 "$@" \
+unlike_inputs() {
+  local status
+  for made in "all 60 20 1" "fewer 50 20 1" "others 60 20 2" "tests 60 30 1"; do
+    read -r name images tests seed <<<"$made"
+    "$owt" prepare synthetic "$work/$name" --train "$images" --test "$tests" --seed "$seed" >/dev/null 2>&1
+  done
+  sed -e '/^side = \|^train_images = \|^test_images = /d' -e 's/"synthetic"/"cifar10"\nclasses = "number"/' -e 's/crop = 12/crop = 12, pad = 0/' \
+    "$small" >"$work/files.toml"
+  differ() {  # differ NAME PATTERN DATA-OF-RANK-1 ARGUMENTS-OF-RANK-1...: both end with one line that matches
+    local name=$1 pattern=$2 data=$3 status=0
+    shift 3
+    unlike_processes "$owt" train "$work/files.toml" --data "$work/all" --out "$work/differ" --workers 2 and \
+      "$owt" train "$work/files.toml" --data "$work/$data" --out "$work/differ" --workers 2 "$@" \
+      >/dev/null 2>"$work/error.txt" || status=$?
+    [ $status = 1 ] && grep -q "^owt: error: \(rank 1: \)\?$pattern" "$work/error.txt" ||
+      wrong "$name: exit code $status, $(cat "$work/error.txt")"
+    [ ! -e "$work/differ" ] || wrong "$name: the run began"
+  }
+  differ "fewer images" 'number of training images: rank 1 on .* has 50 in .*/fewer, rank 0 on .* has 60 in .*/all; give' fewer
+  differ "other images" 'checksum of the training images: rank 1 on .*/others, rank 0 on .*/all; give' others
+  differ "other test images" 'number of test images: rank 1 on .* has 30 in .*/tests, rank 0 on .* has 20 in .*/all; give' tests
+  differ "another recipe" "recipe: rank 1 on .* has the line 'batch = 12', rank 0 on .* has the line 'batch = 24'; give" all \
+    --set data.batch=12
+  status=0
+  unlike_processes "$owt" train "$small" --out "$work/differ" and "$owt" train "$small" --out "$work/differ" \
+    --workers 3 >/dev/null 2>"$work/error.txt" || status=$?
+  [ $status = 1 ] && grep -q "^owt: error: \(rank 1: \)\?recipe: rank 1 on .* has the line 'workers = 3', rank 0 on .* has" \
+    "$work/error.txt" || wrong "another number of workers on one rank: exit code $status, $(cat "$work/error.txt")"
+  status=0
+  unlike_processes "$owt" bench-comm --seconds 0.1 and "$owt" bench-comm --seconds 0.1 --workers 3 \
     >/dev/null 2>"$work/error.txt" || status=$?
-  [ $status = 1 ] && grep -q "^owt: error: \(rank 1: \)\?$pattern" "$work/error.txt" ||
-    wrong "$name: exit code $status, $(cat "$work/error.txt")"
-  [ ! -e "$work/differ" ] || wrong "$name: the run began"
-}
-differ "fewer images" 'number of training images: rank 1 on .* has 50 in .*/fewer, rank 0 on .* has 60 in .*/all; give' fewer
-differ "other images" 'checksum of the training images: rank 1 on .*/others, rank 0 on .*/all; give' others
-differ "other test images" 'number of test images: rank 1 on .* has 30 in .*/tests, rank 0 on .* has 20 in .*/all; give' tests
-differ "another recipe" "recipe: rank 1 on .* has the line 'batch = 12', rank 0 on .* has the line 'batch = 24'; give" all \
-  --set data.batch=12
-status=0
-unlike_processes "$owt" train "$work/small.toml" --out "$work/differ" and "$owt" train "$work/small.toml" --out "$work/differ" \
-  --workers 3 >/dev/null 2>"$work/error.txt" || status=$?
-[ $status = 1 ] && grep -q "^owt: error: \(rank 1: \)\?recipe: rank 1 on .* has the line 'workers = 3', rank 0 on .* has" \
-  "$work/error.txt" || wrong "another number of workers on one rank: exit code $status, $(cat "$work/error.txt")"
-status=0
-unlike_processes "$owt" bench-comm --seconds 0.1 and "$owt" bench-comm --seconds 0.1 --workers 3 \
-  >/dev/null 2>"$work/error.txt" || status=$?
-[ $status = 1 ] && grep -q '^owt: error: \(rank 1: \)\?--workers: rank 1 on .* has 3, rank 0 on .* has 2; give' "$work/error.txt" ||
-  wrong "bench-comm with another number of workers on one rank: exit code $status, $(cat "$work/error.txt")"
-differ "weights for one" '--weights: rank 1 on .* has a value, rank 0 on .* has nothing; give' all --weights "$work/none"
+  [ $status = 1 ] && grep -q '^owt: error: \(rank 1: \)\?--workers: rank 1 on .* has 3, rank 0 on .* has 2; give' "$work/error.txt" ||
+    wrong "bench-comm with another number of workers on one rank: exit code $status, $(cat "$work/error.txt")"
+  differ "weights for one" '--weights: rank 1 on .* has a value, rank 0 on .* has nothing; give' all --weights "$work/none"
 
-# A file that gives nothing, for ever, as on a dead file system: the rank that waits for it is named on the others.
-cp -r "$work/all" "$work/hanging"
-rm "$work/hanging/cifar-10-batches-bin/data_batch_3.bin"
-mkfifo "$work/hanging/cifar-10-batches-bin/data_batch_3.bin"
-hangs() {  # hangs RANK DATA-OF-RANK-0 DATA-OF-RANK-1
-  local status=0 data=("$work/$2" "$work/$3")
-  unlike_processes "$owt" train "$work/files.toml" --data "${data[0]}" --out "$work/hangs" --set parallel.timeout_s=5 and \
-    "$owt" train "$work/files.toml" --data "${data[1]}" --out "$work/hangs" --set parallel.timeout_s=5 \
-    >/dev/null 2>"$work/error.txt" || status=$?
-  local line='^owt: error: .*rank '$1' on [^ ]+ \(process [0-9]+\) makes no progress: it has waited for data for [0-9]+ s and read nothing;'
-  [ $status = 1 ] && grep -qE "$line" "$work/error.txt" ||
-    wrong "rank $1 waits for data: exit code $status, $(cat "$work/error.txt")"
+  # A file that gives nothing, for ever, as on a dead file system: the rank that waits for it is named on the others.
+  cp -r "$work/all" "$work/hanging"
+  rm "$work/hanging/cifar-10-batches-bin/data_batch_3.bin"
+  mkfifo "$work/hanging/cifar-10-batches-bin/data_batch_3.bin"
+  hangs() {  # hangs RANK DATA-OF-RANK-0 DATA-OF-RANK-1
+    local status=0 data=("$work/$2" "$work/$3")
+    unlike_processes "$owt" train "$work/files.toml" --data "${data[0]}" --out "$work/hangs" --set parallel.timeout_s=5 and \
+      "$owt" train "$work/files.toml" --data "${data[1]}" --out "$work/hangs" --set parallel.timeout_s=5 \
+      >/dev/null 2>"$work/error.txt" || status=$?
+    local line='^owt: error: .*rank '$1' on [^ ]+ \(process [0-9]+\) makes no progress: it has waited for data for [0-9]+ s and read nothing;'
+    [ $status = 1 ] && grep -qE "$line" "$work/error.txt" ||
+      wrong "rank $1 waits for data: exit code $status, $(cat "$work/error.txt")"
+  }
+  hangs 0 hanging all
+  hangs 1 all hanging
 }
-hangs 0 hanging all
-hangs 1 all hanging
 
-[ $failed = 0 ] && echo "passed"
-exit $failed
+in_lane() {  # in_lane FUNCTION-AND-ITS-WORDS...
+  local cases
+  for cases in "$@"; do $cases; done
+  return $failed
+}
+other_strategies=$(grep -vxE 'dp|dp-star|ps' <<<"$strategies" | xargs)
+beside in_lane same_sums "alike_under_strategies dp dp-zero dp-star owt-a owt-b" grids_and_errors damaged_records
+beside in_lane "same_as_one_rank $other_strategies" local_steps
+beside in_lane "alike_under_strategies owt-c owt-d mp mp-dense pipeline" alike_with_options chosen_algorithms served
+beside in_lane unlike_inputs unlike_hosts sliced without_a_flush
+all_ended
+echo "passed"

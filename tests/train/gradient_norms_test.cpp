@@ -297,8 +297,9 @@ const std::string kLargeLayers = recipe_of(
     0.01);
 
 TEST_P(GradientNormsTest, OfLargeLayersLearnTheSameOnAnyNumberOfRanks) {
+  const bool is_cpu = device() == Device::kCpu;  // a simulated GPU is slow
   std::vector<Overrides> cases{on_ranks("dp-zero", "3", {{"parallel.bucket_mb", "0.05"}}), on_ranks("owt-d", "3")};
-  if (device() == Device::kCpu)
+  if (is_cpu)
     for (const Overrides& more :
          {on_ranks("dp", "4"), on_ranks("dp-star", "3", {{"parallel.bucket_mb", "0.05"}}),
           on_ranks("dp-zero", "4", {{"parallel.shares", "[1, 3, 2, 5]"}}), on_ranks("owt-a", "4"),
@@ -325,12 +326,14 @@ TEST_P(GradientNormsTest, OfLargeLayersLearnTheSameOnAnyNumberOfRanks) {
     EXPECT_EQ(many.bytes, many.planned_of_ranks);
   };
   for (const Overrides& rule : {lars, adamw}) {
+    const bool is_lars = rule == lars;
     const SmallRun one = run(rule, {});
     EXPECT_GT(*std::max_element(one.gradient_norms.begin(), one.gradient_norms.end()), 1);
     for (const Overrides& on : cases) {
+      if (!is_cpu && is_lars != (on == cases.front())) continue;
       SCOPED_TRACE(concat(rule[0].second, ", ", on[0].second, " on ", on[1].second, " ranks ", on.back().second));
       compare(one, run(rule, on), 1e-4);
-      compare(one, run(rule, merged(on, {{"parallel.wire", "bf16"}})), 0.03);
+      if (is_lars) compare(one, run(rule, merged(on, {{"parallel.wire", "bf16"}})), 0.03);
     }
   }
 }

@@ -94,11 +94,7 @@ class StepEquality : public ::testing::TestWithParam<std::tuple<Device, Case>> {
     if (*c.shares) changes.emplace_back("parallel.shares", c.shares);
     return run_small(recipe_of_net(c.net), steps, on(device(), merged(changes, with_optimizer(c.optimizer))));
   }
-  // A simulated GPU is slow, and rules that divide by gradients make more of how sums are rounded.
-  int64_t steps() const {
-    if (device() != Device::kCpu) return 11;
-    return std::get<1>(GetParam()).optimizer == std::string("sgd") ? 50 : 25;
-  }
+  int64_t steps() const { return device() == Device::kCpu ? 16 : 7; }  // a simulated GPU is slow
   const SmallRun& one_rank() const {
     static std::map<std::tuple<Device, std::string, std::string>, SmallRun> runs;
     const std::string optimizer = std::get<1>(GetParam()).optimizer, net = std::get<1>(GetParam()).net;
@@ -108,8 +104,8 @@ class StepEquality : public ::testing::TestWithParam<std::tuple<Device, Case>> {
   }
 };
 
-// 11 steps are more than two epochs of 100 images in steps of 24: the last step of every epoch has 4 rows, so that of
-// three ranks one has fewer than the others. Dropout and augmentation are on.
+// They begin a second epoch of 100 images in steps of 24: the last step of every epoch has 4 rows, so that of three
+// ranks one has fewer than the others. Dropout and augmentation are on.
 TEST_P(StepEquality, LearnsWhatOneRankLearnsAndSendsTheBytesOfThePlan) {
   const SmallRun many = run(steps());
   expect_same_losses(one_rank(), many, 1e-4);
@@ -356,9 +352,11 @@ TEST_P(StepTest, MixedImagesAndLabelsLearnWhatOneRankLearns) {
     mixing.back().second = loss;
     const SmallRun one = run(recipe, steps(8), mixing), plain = run(recipe, 1);
     EXPECT_NE(one.losses[0], plain.losses[0]);
+    const bool every_count = device() == Device::kCpu && recipe == kSmallRecipe && loss == std::string("softmax");
     for (const char* strategy : {"dp", "dp-zero", "owt-a", "owt-b", "owt-c", "owt-d", "mp", "mp-dense", "pipeline"})
       for (const char* count : {"2", "3", "4"}) {
-        if (device() != Device::kCpu && (std::string(count) != "3" || strategy[0] == 'd')) continue;
+        if (!every_count && std::string(count) != "3") continue;
+        if (device() != Device::kCpu && strategy[0] == 'd') continue;
         SCOPED_TRACE(concat(strategy, ", ", count, " workers, ", loss));
         Overrides changes = mixing;
         changes.emplace_back("parallel.workers", count);
@@ -641,7 +639,7 @@ std::string residual_with(const std::string& norm, int images = 96, int batch = 
 
 TEST_P(StepTest, ResidualBlocksLearnTheSameUnderEveryStrategy) {
   const std::string recipe = residual_with("type = 'lrn', size = 3");
-  const SmallRun one = run(recipe, steps(12));
+  const SmallRun one = run(recipe, steps(7));
   EXPECT_LT(one.losses.back(), one.losses.front());
   EXPECT_TRUE(one.weights.contains("block2.0.downsample.0.weight"));
   for (const Strategy strategy : strategies())
@@ -649,9 +647,10 @@ TEST_P(StepTest, ResidualBlocksLearnTheSameUnderEveryStrategy) {
       if (device() != Device::kCpu && std::string(count) != "3") continue;
       SCOPED_TRACE(concat(name_of(strategy), ", ", count, " workers"));
       for (const char* bucket_mb : {"8", "0.001"}) {
+        if (std::string(count) == "2" && std::string(bucket_mb) == "8") continue;
         Overrides changes = workers(count, strategy);
         changes.emplace_back("parallel.bucket_mb", bucket_mb);
-        const SmallRun many = run(recipe, steps(12), changes);
+        const SmallRun many = run(recipe, steps(7), changes);
         expect_same_losses(one, many, 1e-4);
         expect_planned_bytes(many);
       }
@@ -748,7 +747,7 @@ TEST_P(StepTest, BatchNormOfFixedGroupsLearnsTheSameUnderEveryStrategy) {
     all.push_back(Strategy::kPipeline);
     for (const Strategy strategy : all)
       for (const char* workers_of : {"2", "3", "4"}) {
-        if (device() != Device::kCpu && std::string(workers_of) != "3") continue;
+        if ((device() != Device::kCpu || layers == dense) && std::string(workers_of) != "3") continue;
         SCOPED_TRACE(concat(name_of(strategy), ", ", workers_of, " workers"));
         const SmallRun many = run(recipe, count, workers(workers_of, strategy));
         expect_same_losses(one, many, 1e-4);
