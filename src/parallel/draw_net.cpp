@@ -24,7 +24,7 @@ namespace {
 
 // Lengths in pixels; letters in parts of the font's size, as wide as those of wide fonts.
 constexpr double kMargin = 10, kLeastWidth = 500, kBoxLine = 17, kBoxPad = 5, kGap = 27, kBarWidth = 300, kNarrow = 150,
-                 kLaneOfNothing = 34, kBetween = 8, kRegular = 0.54, kBold = 0.62;
+                 kLaneOfNothing = 34, kBetweenLanes = 8, kRegular = 0.54, kBold = 0.62;
 constexpr int kMostDrawn = 16;
 
 // A box of the drawing: a layer, and those behind it that keep its output's shape; or a composite layer.
@@ -91,8 +91,8 @@ std::vector<Block> blocks_of(std::span<const LayerPlan> layers, const LayerPlan*
 double least_width(const std::vector<Block>& blocks) {
   double least = blocks.empty() ? kLaneOfNothing : kNarrow;
   for (const Block& block : blocks) {
-    double inside = 2 * kMargin - kBetween;
-    for (const auto& branch : block.branches) inside += least_width(branch) + kBetween;
+    double inside = 2 * kMargin - kBetweenLanes;
+    for (const auto& branch : block.branches) inside += least_width(branch) + kBetweenLanes;
     least = std::max(least, inside);
   }
   return least;
@@ -118,7 +118,7 @@ std::string name_of_all(const Block& block) {
   return name;
 }
 
-struct Piece {
+struct Drawn {
   std::string svg;
   double bottom;
 };
@@ -184,8 +184,8 @@ class NetDrawing {
   }
 
   std::string whole(bool in_html) const {
-    const Piece top = heading();
-    const Piece net = layers(top.bottom);
+    const Drawn top = heading();
+    const Drawn net = layers(top.bottom);
     const double width = width_ + 2 * kMargin, height = net.bottom + kMargin;
     return format(
                "<svg{5} viewBox=\"0 0 {0:.0f} {1:.0f}\" width=\"{0:.0f}\" "
@@ -218,7 +218,7 @@ class NetDrawing {
     return text + ".";
   }
 
-  Piece heading() const {
+  Drawn heading() const {
     const double x = kMargin;
     double y = 26;
     std::string svg = written(x, y, shortened(plan_.model, letters(width_, 16, kBold)), "large");
@@ -350,7 +350,7 @@ class NetDrawing {
     return at.name.starts_with(of + ".") ? at.name.substr(of.size() + 1) : at.name;
   }
 
-  Piece box(const Block& block, const Area& area, const std::string& inside_of) const {
+  Drawn box(const Block& block, const Area& area, const std::string& inside_of) const {
     const bool outer = inside_of.empty();
     if (!block.branches.empty()) return frame(block, area, inside_of);
     std::string lines;
@@ -367,7 +367,7 @@ class NetDrawing {
     return {rounded(area, y - area.y, "card") + lines, y};
   }
 
-  Piece frame(const Block& block, const Area& area, const std::string& inside_of) const {
+  Drawn frame(const Block& block, const Area& area, const std::string& inside_of) const {
     const bool outer = inside_of.empty();
     double y = area.y + kBoxPad;
     const std::string name = block.again.empty() ? own_name(block.at(), inside_of) : name_of_all(block);
@@ -377,7 +377,7 @@ class NetDrawing {
       svg += bar(block.at(), y + 2);
       y += kBoxLine;
     }
-    const Piece inside = branches(block, {area.x + kMargin, y + 2, area.width - 2 * kMargin});
+    const Drawn inside = branches(block, {area.x + kMargin, y + 2, area.width - 2 * kMargin});
     const double bottom = inside.bottom + kBoxPad;
     std::string behind;
     if (block.count() > 1) behind = rounded({area.x + 4, area.y + 4, area.width}, bottom - area.y, "frame");
@@ -386,23 +386,23 @@ class NetDrawing {
   }
 
   // What comes in goes to all branches, which meet again below the longest.
-  Piece branches(const Block& block, const Area& area) const {
+  Drawn branches(const Block& block, const Area& area) const {
     double least = 0, lanes = 0;
-    for (const auto& branch : block.branches) (branch.empty() ? lanes : least) += least_width(branch) + kBetween;
-    const double stretch = least > 0 ? (area.width + kBetween - lanes) / least : 1;
+    for (const auto& branch : block.branches) (branch.empty() ? lanes : least) += least_width(branch) + kBetweenLanes;
+    const double stretch = least > 0 ? (area.width + kBetweenLanes - lanes) / least : 1;
     std::vector<double> middles, bottoms;
     double x = area.x, lowest = area.y + 24;
     std::string svg;
     for (const auto& branch : block.branches) {
-      const double room = (least_width(branch) + kBetween) * (branch.empty() ? 1 : stretch) - kBetween;
-      const Piece inside = chain(branch, {x, area.y + 20, room}, block.at().name);
+      const double room = (least_width(branch) + kBetweenLanes) * (branch.empty() ? 1 : stretch) - kBetweenLanes;
+      const Drawn inside = chain(branch, {x, area.y + 20, room}, block.at().name);
       middles.push_back(x + room / 2);
       bottoms.push_back(branch.empty() ? area.y + 6 : inside.bottom);
       lowest = std::max(lowest, inside.bottom);
       svg += path(format("M{:.1f} {:.1f}V{:.1f}H{:.1f}", area.middle(), area.y, area.y + 6, middles.back()));
       if (!branch.empty()) svg += arrow(middles.back(), area.y + 6, area.y + 20);
       svg += inside.svg;
-      x += room + kBetween;
+      x += room + kBetweenLanes;
     }
     const double join = lowest + 18;
     for (size_t i = 0; i < middles.size(); ++i)
@@ -417,17 +417,17 @@ class NetDrawing {
   }
 
   // Within a composite layer, where nothing moves between ranks.
-  Piece chain(const std::vector<Block>& blocks, const Area& area, const std::string& inside_of) const {
-    Piece all{"", area.y};
+  Drawn chain(const std::vector<Block>& blocks, const Area& area, const std::string& inside_of) const {
+    Drawn all{"", area.y};
     for (const Block& block : blocks) {
       if (&block != &blocks.front()) all = edge(all, area.middle(), block.at().in.str());
-      const Piece next = box(block, {area.x, all.bottom, area.width}, inside_of);
+      const Drawn next = box(block, {area.x, all.bottom, area.width}, inside_of);
       all = {all.svg + next.svg, next.bottom};
     }
     return all;
   }
 
-  static Piece edge(const Piece& above, double x, const std::string& shape) {
+  static Drawn edge(const Drawn& above, double x, const std::string& shape) {
     const double y = above.bottom;
     return {above.svg + arrow(x, y, y + kGap) + written(x + 8, y + 17, shape, "soft small"), y + kGap};
   }
@@ -470,7 +470,7 @@ class NetDrawing {
   }
 
   // From what stands above to what stands below: the shape, what travels, and where the plan cuts.
-  Piece between(const Piece& above, const Shape& shape, const LayerPlan* before, const LayerPlan* behind) const {
+  Drawn between(const Drawn& above, const Shape& shape, const LayerPlan* before, const LayerPlan* behind) const {
     const double y = above.bottom;
     const std::vector<std::string> moved = moves(before, behind);
     const bool cut = behind && begins_part(*behind);
@@ -487,19 +487,19 @@ class NetDrawing {
     return {above.svg + svg + arrow(middle(), y, y + height), y + height};
   }
 
-  Piece end(const Piece& above, const std::string& text) const {
+  Drawn end(const Drawn& above, const std::string& text) const {
     const double width = 170;
     const Area area{middle() - width / 2, above.bottom, width};
     return {above.svg + rounded(area, 22, "frame", 11) + written(area.middle(), area.y + 15, text, "", Anchor::kMiddle),
             area.y + 22};
   }
 
-  Piece layers(double y) const {
-    Piece all = end({"", y}, "images");
+  Drawn layers(double y) const {
+    Drawn all = end({"", y}, "images");
     const LayerPlan* before = nullptr;
     for (const Block& block : blocks_) {
       all = between(all, block.at().in, before, &block.at());
-      const Piece next = box(block, {kMargin, all.bottom, width_}, "");
+      const Drawn next = box(block, {kMargin, all.bottom, width_}, "");
       all = {all.svg + next.svg, next.bottom + (block.count() > 1 ? 4 : 0)};
       before = block.lines.back();
     }

@@ -30,7 +30,7 @@ std::vector<Route> routes_of(const Plan& plan) {
   return routes;
 }
 
-Tensor packed(const ToldOfStep& told) {
+Tensor packed_told(const ToldOfStep& told) {
   Tensor values({kToldBytes / 8}, DType::kF64);
   double* const after = std::copy(told.sums.begin(), told.sums.end(), values.data<double>());
   const PushedFor& of = told.pushed;
@@ -38,7 +38,7 @@ Tensor packed(const ToldOfStep& told) {
   return values;
 }
 
-ToldOfStep unpacked(const Tensor& values) {
+ToldOfStep unpacked_told(const Tensor& values) {
   ToldOfStep told;
   const double* const from = values.data<double>();
   std::copy_n(from, kStepSums, told.sums.begin());
@@ -177,7 +177,7 @@ ParameterServer::~ParameterServer() {
     if (std::uncaught_exceptions() > exceptions_) throw Aborted("this rank has failed");
     ToldOfStep goodbye;
     goodbye.sums[kRowSum] = kGoodbye;
-    send_told(packed(goodbye));
+    send_told(packed_told(goodbye));
   } catch (...) {
     give_up();
   }
@@ -201,7 +201,7 @@ void ParameterServer::serve(int worker) {
     while (true) {
       Tensor values({kToldBytes / 8}, DType::kF64);
       plain.receive(values, worker, Event()).wait();
-      const ToldOfStep told = unpacked(values);
+      const ToldOfStep told = unpacked_told(values);
       if (told.sums[kRowSum] == kGoodbye) return;
       if (take_word(worker, told)) continue;
       board_.note(worker, told.sums);
@@ -250,7 +250,7 @@ void ParameterServer::tell(const ToldOfStep& told, int64_t step) {
   begin();
   pushed_ = told.pushed;
   step_ = step;
-  send_told(packed(told));
+  send_told(packed_told(told));
   board_.note(rank(), told.sums);
 }
 
@@ -421,7 +421,7 @@ void ParameterServer::say(double word, int64_t number, int rank) {
   ToldOfStep told;
   told.sums[kRowSum] = word;
   told.pushed.weights = static_cast<double>(number);
-  told_events_.push_back(pushes_->send(packed(told), rank, Event()));
+  told_events_.push_back(pushes_->send(packed_told(told), rank, Event()));
 }
 
 // Of meet(); false: it is of a step.

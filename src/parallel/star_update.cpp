@@ -8,7 +8,7 @@
 namespace owt {
 namespace {
 
-std::vector<Route> routes_of(const Plan& plan) {
+std::vector<Route> routes_of_star(const Plan& plan) {
   int64_t largest = 0;
   for (const Bucket& bucket : plan.buckets) largest = std::max(largest, bucket.elements * size_of(DType::kF32));
   std::vector<Route> routes;
@@ -30,7 +30,7 @@ int64_t star_slot_elements(const Plan& plan, int slot) {
 
 StarUpdate::StarUpdate(const Plan& plan, const LayerOf& layer_of, Communicator& comm)
     : UpdateInShares(plan, layer_of, comm), ways_(plan.buckets.size()) {
-  comm.connect(routes_of(plan));
+  comm.connect(routes_of_star(plan));
   if (!is_first()) return;
   for (int s = 0; s < kStarSlots; ++s)
     slots_[static_cast<size_t>(s)].values =
