@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# The programs of a build with OWT_CPU_LEVELS: each is run under OWT_MAX_CPU, and learns what the others learn, but for
-# rounding, in fp32 and bf16. Levels that this processor lacks are left out, and named.
+# The programs of a build with OWT_CPU_LEVELS, or those of tests/tools/least_test.sh: each is run under OWT_MAX_CPU, and
+# learns what the others learn, but for rounding, in fp32 and bf16. Levels that this processor lacks are left out, and
+# named.
 #
 #   usage: tests/levels_test.sh OWT [LAYERS_TEST]
 #
@@ -21,7 +22,7 @@ level_of() { "$@" devices | sed -n 's/^cpu .*instructions of //p'; }
 loss_of() {  # loss_of LEVEL PRECISION: of the eighth step
   local run=$work/$1-$2
   OWT_MAX_CPU=$1 "$owt" train quickstart --workers 1 --data "$work/data" --out "$run" --steps 8 --precision "$2" \
-    --device cpu --set run.log_every=1 >"$run.log" 2>&1 ||
+    --device cpu --set run.log_every=1 --set data.batch=32 >"$run.log" 2>&1 ||
     wrong "$1, $2: $(cat "$run.log")"
   sed -n 's/.*"kind":"train","step":8,.*"loss":\([0-9.e-]*\),.*/\1/p' "$run/metrics.jsonl"
 }

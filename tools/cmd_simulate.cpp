@@ -17,7 +17,7 @@ namespace {
 const DeviceSpeed kUsualWorker{
     .name = "processor (200 GFLOP/s, 20 GB/s)", .bf16_flops = 200e9, .fp32_flops = 200e9, .bytes_per_s = 20e9};
 
-void declare_simulate(Options& options) {
+void declare_simulation(Options& options) {
   options.positional("CONFIG", concat("the recipe: ", kFileOrName));
   options.option("data", "DIR", "the data set (default: the recipe's data.dir, else $OWT_DATA, else ./datasets)");
   options.option("out", "DIR",
@@ -236,7 +236,7 @@ int command_simulate(const Arguments& arguments) {
   Options options(
       "owt simulate",
       "Trains with a parameter server whose time is simulated: gradients are computed, the clock is virtual.");
-  declare_simulate(options);
+  declare_simulation(options);
   if (!options.parse(arguments)) {
     std::cout << options.help();
     return 0;

@@ -10,20 +10,23 @@ build_packages=(g++ cmake ninja-build pkg-config libdnnl-dev libspdlog-dev libfm
                 libopenmpi-dev openmpi-bin)
 test_packages=(libgtest-dev libgmock-dev libopencv-dnn-dev ca-certificates curl python3 python3-venv
                iproute2 libxml2-utils)
-# What one of them lacks or calls otherwise. The format check needs clang-format 14; fuzzing takes any Clang.
+# What one of them lacks or calls otherwise. The format check needs clang-format 14; fuzzing, a part of
+# tools/test.sh --all, takes any Clang.
 codename=$(. "${os_release:-/etc/os-release}" && echo "${UBUNTU_CODENAME:-${VERSION_CODENAME:-}}")
 case $codename in
   jammy)  # has no toml++, which cmake fetches with git; libFuzzer is in another package
     build_packages+=(git ca-certificates)
-    test_packages+=(clang-format-14 clang-14 libclang-common-14-dev)
+    test_packages+=(clang-format-14)
+    fuzz_packages=(clang-14 libclang-common-14-dev)
     ;;
   noble | bookworm)
     build_packages+=(libtomlplusplus-dev)
-    test_packages+=(clang-format-14 clang-14 libclang-rt-14-dev)
+    test_packages+=(clang-format-14)
+    fuzz_packages=(clang-14 libclang-rt-14-dev)
     ;;
   *)
     build_packages+=(libtomlplusplus-dev)
-    test_packages+=(clang libclang-rt-dev)
+    fuzz_packages=(clang libclang-rt-dev)
     ;;
 esac
 

@@ -24,7 +24,7 @@ namespace {
 
 // Lengths in pixels; letters in parts of the font's size, as wide as those of wide fonts.
 constexpr double kMargin = 10, kLeastWidth = 500, kBoxLine = 17, kBoxPad = 5, kGap = 27, kBarWidth = 300, kNarrow = 150,
-                 kLaneOfNothing = 34, kBetween = 8, kRegular = 0.54, kBold = 0.62;
+                 kLaneOfNothing = 34, kBetweenLanes = 8, kRegular = 0.54, kBold = 0.62;
 constexpr int kMostDrawn = 16;
 
 // A box of the drawing: a layer, and those behind it that keep its output's shape; or a composite layer.
@@ -91,8 +91,8 @@ std::vector<Block> blocks_of(std::span<const LayerPlan> layers, const LayerPlan*
 double least_width(const std::vector<Block>& blocks) {
   double least = blocks.empty() ? kLaneOfNothing : kNarrow;
   for (const Block& block : blocks) {
-    double inside = 2 * kMargin - kBetween;
-    for (const auto& branch : block.branches) inside += least_width(branch) + kBetween;
+    double inside = 2 * kMargin - kBetweenLanes;
+    for (const auto& branch : block.branches) inside += least_width(branch) + kBetweenLanes;
     least = std::max(least, inside);
   }
   return least;
@@ -388,13 +388,13 @@ class NetDrawing {
   // What comes in goes to all branches, which meet again below the longest.
   Drawn branches(const Block& block, const Area& area) const {
     double least = 0, lanes = 0;
-    for (const auto& branch : block.branches) (branch.empty() ? lanes : least) += least_width(branch) + kBetween;
-    const double stretch = least > 0 ? (area.width + kBetween - lanes) / least : 1;
+    for (const auto& branch : block.branches) (branch.empty() ? lanes : least) += least_width(branch) + kBetweenLanes;
+    const double stretch = least > 0 ? (area.width + kBetweenLanes - lanes) / least : 1;
     std::vector<double> middles, bottoms;
     double x = area.x, lowest = area.y + 24;
     std::string svg;
     for (const auto& branch : block.branches) {
-      const double room = (least_width(branch) + kBetween) * (branch.empty() ? 1 : stretch) - kBetween;
+      const double room = (least_width(branch) + kBetweenLanes) * (branch.empty() ? 1 : stretch) - kBetweenLanes;
       const Drawn inside = chain(branch, {x, area.y + 20, room}, block.at().name);
       middles.push_back(x + room / 2);
       bottoms.push_back(branch.empty() ? area.y + 6 : inside.bottom);
@@ -402,7 +402,7 @@ class NetDrawing {
       svg += path(format("M{:.1f} {:.1f}V{:.1f}H{:.1f}", area.middle(), area.y, area.y + 6, middles.back()));
       if (!branch.empty()) svg += arrow(middles.back(), area.y + 6, area.y + 20);
       svg += inside.svg;
-      x += room + kBetween;
+      x += room + kBetweenLanes;
     }
     const double join = lowest + 18;
     for (size_t i = 0; i < middles.size(); ++i)

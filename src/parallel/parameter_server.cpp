@@ -15,7 +15,7 @@ namespace {
 // the rank has come to meet(), and rank 0 has said there who is gone.
 constexpr double kGoodbye = -1, kWithout = -2, kMet = -3;
 
-std::vector<Route> routes_to_servers(const Plan& plan) {
+std::vector<Route> routes_of(const Plan& plan) {
   int64_t largest = kToldBytes;
   for (const Bucket& bucket : plan.buckets) {
     const int64_t each = bucket.elements / plan.updating_ranks();
@@ -87,7 +87,7 @@ ParameterServer::ParameterServer(const Plan& plan, const LayerOf& layer_of, Comm
       ways_(plan.buckets.size()),
       board_(comm.rank(), plan.ranks()) {
   list_tensors(layer_of);
-  const std::vector<Route> routes = routes_to_servers(plan);
+  const std::vector<Route> routes = routes_of(plan);
   pushes_->connect(routes);
   answers_->connect(routes);
   for (int r = 0; r < plan.ranks() && plan.request.half_wire; ++r) {

@@ -104,11 +104,11 @@ std::string text_of_waits(const Profiler& profiler, int64_t period) {
   return packed(texts);
 }
 
-using WaitsOfSteps = std::map<std::string, std::vector<double>>;  // by transfer, of each step
+using TransferWaits = std::map<std::string, std::vector<double>>;  // by transfer, of each step
 
 // The least of any rank: that of whoever comes last, for whom the others wait.
-WaitsOfSteps least_waits(const std::vector<std::string>& of_ranks, size_t steps) {
-  WaitsOfSteps least;
+TransferWaits least_waits(const std::vector<std::string>& of_ranks, size_t steps) {
+  TransferWaits least;
   for (const std::string& text : of_ranks) {
     const std::vector<std::string> texts = unpacked(text);
     for (size_t at = 0; at < texts.size(); at += 1 + steps) {
@@ -134,7 +134,7 @@ void add_part(RankTimes& sum, const RankTimes& part) {
 // its sum over these steps, as a part of the mean over so many; late_ms: by how much the data of others comes later,
 // step for step. It is the first transfers of a step that wait for it.
 void count_as_data(RankTimes& part, const Profiler& profiler, const std::vector<size_t>& steps, size_t of_steps,
-                   const WaitsOfSteps& least, std::vector<double> late_ms) {
+                   const TransferWaits& least, std::vector<double> late_ms) {
   double moved = 0;
   for (size_t r = 0; r < part.rows.size(); ++r) {
     if (part.rows[r].phase != Phase::kTransfer) continue;
@@ -275,7 +275,7 @@ StepTimes gather_times(Communicator& comm, const Profiler& profiler, int64_t per
   StepTimes times{.medians = gathered(rank_times(profiler, period), 1), .middle = gathered(mean(middle.all), 1)};
   times.longest = {.steps = times.middle.front().steps, .period = period};
   const std::vector<double> data = means_of(sums_of(profiler, Phase::kData), period);
-  const WaitsOfSteps least =
+  const TransferWaits least =
       least_waits(on_host::gather(comm, text_of_waits(profiler, period), device), step_ms.size());
   RankTimes mine = mean(middle.mine);
   count_as_data(mine, profiler, middle.mine, middle.all.size(), least,

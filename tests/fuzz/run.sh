@@ -4,8 +4,9 @@
 #   usage: tests/fuzz/run.sh [SECONDS] [TARGET]...     SECONDS for each target, 20 by default; TARGETS: shard_index ...
 #
 # SEED=N: other random numbers than those of 1. Build and corpora lie in build-fuzz/. A target that fails leaves the
-# input in build-fuzz/found/ and ends this script with exit 1; build-fuzz/TARGET_fuzz FILE shows it again. Needs Clang
-# with libFuzzer; tools/packages.sh names the packages.
+# input in build-fuzz/found/ and ends this script with exit 1; build-fuzz/TARGET_fuzz FILE shows it again. Who mends it
+# adds the input to tests/fuzz/seeds, so that fuzz_test (replay_test.cpp) reads it from then on. Needs Clang with
+# libFuzzer; tools/packages.sh names the packages.
 set -euo pipefail
 
 if [ "${1:-}" = --help ] || [ "${1:-}" = -h ]; then

@@ -42,10 +42,10 @@ expect_calls() { [ "$(cat "$work/calls")" = "$1" ] || wrong "the calls are not '
 expect_output() { grep -qF -- "$1" "$work/output" || wrong "its output does not say '$1'"; }
 passed() { echo "passed: $case_name"; }
 
-# packages_of CODENAME: both lists as a release with this name takes them, between blanks
+# packages_of CODENAME: all lists as a release with this name takes them, between blanks
 packages_of() {
   echo "VERSION_CODENAME=$1" >"$work/os-release"
-  os_release=$work/os-release bash -c 'source "$0"; echo " ${build_packages[*]} ${test_packages[*]} "' "$packages" >"$work/output"
+  os_release=$work/os-release bash -c 'source "$0"; echo " ${build_packages[*]} ${test_packages[*]} ${fuzz_packages[*]} "' "$packages" >"$work/output"
 }
 expect_package() { grep -qF -- " $1 " "$work/output" || wrong "its packages lack $1"; }
 expect_no_package() { if grep -qE -- " $1 " "$work/output"; then wrong "it has a package $1"; fi; }
