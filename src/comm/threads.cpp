@@ -25,6 +25,12 @@
 namespace owt {
 namespace {
 
+std::vector<Gpu> gpus_here() {
+  const Gpus gpus = find_gpus();
+  if (gpus.list.empty()) fail("device 'cuda': ", gpus.why_none, "; use --device cpu");
+  return gpus.list;
+}
+
 // Where the ranks compute and how they talk.
 struct Places {
   Device device = Device::kCpu;
@@ -36,14 +42,9 @@ Places places_of(int ranks, Device device) {
   Places places;
   places.device = device;
   if (device == Device::kCpu) return places;
-  const Gpus gpus = find_gpus();
-  const int found = static_cast<int>(gpus.list.size());
-  if (found == 0) fail("device 'cuda': ", gpus.why_none, "; use --device cpu");
-  if (found > 1 && found < ranks)
-    fail(ranks, " workers on ", found, " GPUs; use ", found, " workers for one GPU each, or set ",
-         "CUDA_VISIBLE_DEVICES=0 to put all of them on one GPU");
-  for (int r = 0; r < ranks; ++r) places.gpus.push_back(gpus.list[found == 1 ? 0 : static_cast<size_t>(r)].index);
-  if (ranks > 1 && found > 1) places.nccl = dispatch(device, [](auto tag) { return make_nccl_id(tag); });
+  for (const Gpu& gpu : gpus_of_ranks(ranks)) places.gpus.push_back(gpu.index);
+  if (ranks > 1 && places.gpus[0] != places.gpus[1])
+    places.nccl = dispatch(device, [](auto tag) { return make_nccl_id(tag); });
   return places;
 }
 
@@ -89,10 +90,8 @@ class FirstFailure {
 
 // The GPU of this process: the one it sees, where the launcher shows each its own; else each of a host takes another.
 Gpu gpu_of_process() {
-  const Gpus gpus = find_gpus();
-  const auto found = gpus.list.size(), local = static_cast<size_t>(launch().local_rank);
-  if (found == 0) fail("device 'cuda': ", gpus.why_none, "; use --device cpu");
-  return gpus.list[found == 1 ? 0 : std::min(local, found - 1)];
+  const std::vector<Gpu> gpus = gpus_here();
+  return gpus[std::min(static_cast<size_t>(launch().local_rank), gpus.size() - 1)];
 }
 
 // Throws Error on all ranks where two have the same GPU.
@@ -153,6 +152,17 @@ bool waits_asleep() {
 }
 
 }  // namespace
+
+std::vector<Gpu> gpus_of_ranks(int ranks) {
+  if (launch().several()) return {gpu_of_process()};
+  const std::vector<Gpu> found = gpus_here();
+  const auto wanted = static_cast<size_t>(ranks);
+  if (found.size() == 1) return std::vector<Gpu>(wanted, found.front());
+  if (found.size() < wanted)
+    fail(ranks, " workers on ", found.size(), " GPUs; use ", found.size(), " workers for one GPU each, or set ",
+         "CUDA_VISIBLE_DEVICES=0 to put all of them on one GPU");
+  return {found.begin(), found.begin() + ranks};
+}
 
 void check_launched(int ranks) {
   if (launch().several() && ranks != launch().ranks)

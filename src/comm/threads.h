@@ -2,8 +2,10 @@
 #pragma once
 
 #include <functional>
+#include <vector>
 
 #include "src/comm/communicator.h"
+#include "src/core/gpus.h"
 
 namespace owt {
 
@@ -18,6 +20,10 @@ namespace owt {
 // are; body runs once here, on a thread, and the ranks talk through MPI, or through NCCL where the local rank chooses
 // the GPU. An exception ends the other processes' collectives too; there and here no further run is possible then.
 void run_ranks(int ranks, int team, const std::function<void(Communicator&)>& body, Device device = Device::kCpu);
+
+// The GPUs on which run_ranks() would run the ranks of this process: those of all `ranks` that are threads, or its own
+// one in a launch. Throws Error where there is none, and where there are several, but too few.
+std::vector<Gpu> gpus_of_ranks(int ranks);
 
 // Throws Error where a launcher has started several processes, but not so many.
 void check_launched(int ranks);

@@ -151,6 +151,16 @@ Gpus find_gpus(Cuda) {
 
 void use_gpu(Cuda, int index) { OWT_CUDA(cudaSetDevice(index)); }
 
+int64_t free_memory_of_gpu(Cuda, int index) {
+  int before = 0;
+  size_t free = 0, total = 0;
+  OWT_CUDA(cudaGetDevice(&before));
+  OWT_CUDA(cudaSetDevice(index));
+  OWT_CUDA(cudaMemGetInfo(&free, &total));
+  OWT_CUDA(cudaSetDevice(before));
+  return static_cast<int64_t>(free);
+}
+
 std::shared_ptr<std::byte> allocate(Cuda, int64_t bytes) {
   void* memory = nullptr;
   const cudaError_t status = cudaMalloc(&memory, static_cast<size_t>(bytes > 0 ? bytes : 1));

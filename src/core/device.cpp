@@ -42,6 +42,7 @@ Gpus find_gpus(Cpu) {
 }
 
 void use_gpu(Cpu, int) { fail("this program was built without the CUDA back-end"); }
+int64_t free_memory_of_gpu(Cpu, int) { fail("this program was built without the CUDA back-end"); }
 
 Gpus find_gpus() {
   return dispatch(kCudaBuilt ? Device::kCuda : Device::kCpu, [](auto tag) { return find_gpus(tag); });
@@ -60,6 +61,10 @@ bool nvidia_driver_here() {
 
 void use_gpu(int index) {
   dispatch(kCudaBuilt ? Device::kCuda : Device::kCpu, [&](auto tag) { use_gpu(tag, index); });
+}
+
+int64_t free_memory_of_gpu(int index) {
+  return dispatch(kCudaBuilt ? Device::kCuda : Device::kCpu, [&](auto tag) { return free_memory_of_gpu(tag, index); });
 }
 
 }  // namespace owt

@@ -29,7 +29,7 @@ int64_t both(int64_t step_rows) {
   return to_train(plan, 0) + to_train(plan, 1);
 }
 
-std::string refusal(const HostOfRanks& host) {
+std::string refusal(const MemoryOfRanks& host) {
   return message_of([&] { check_memory(plan_of(2, Strategy::kDataParallel, 1000), host, to_train); });
 }
 

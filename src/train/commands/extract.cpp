@@ -39,9 +39,11 @@ Shape extract_data_set(const Settings& settings, const ExtractOptions& options, 
   job.plan = settings.plan_to_run();
   open_data(job, data_folder(settings.data, options.data), options.split, facts_of_run(settings, options.run_folder));
   const Dataset& images = *job.images(options.split);
-  check_memory(network.plan(), [](const Plan& plan, int rank) {  // the weights are there already
-    return (kLoadedBatches - 1) * step_bytes(plan, {}, rank) +
-           step_bytes(plan, evaluation(plan, plan.request.step_rows), rank);
+  // The weights are there already. A GPU gets its images from the host for each batch.
+  check_memory(network.plan(), [](const Plan& plan, int rank) {
+    const int batches_beside = plan.request.on.device == Device::kCpu ? kLoadedBatches - 1 : -1;
+    return step_bytes(plan, evaluation(plan, plan.request.step_rows), rank) +
+           batches_beside * step_bytes(plan, {}, rank);
   });
   const Shape shape = file_shape(network.out().batch_of(images.size()));
   NpyWriter features(options.out, shape, DType::kF32);
