@@ -155,7 +155,9 @@ COMMANDS = {
         "csv": Shows("--csv new/t.csv"),
         "trace": Shows("--trace new/t.json"),
         "what-if": Shows("--what-if"),
-        "links": Shows("--workers 2 --links links.json", base="--workers 2"),
+        "shares": Refused("--workers 2 --shares 3,1,1", "'shares' has 3 numbers, wanted 2"),  # else the bytes beside times
+        "links": Unseen("--workers 2 --links links.json", "only where a transfer takes most of a step",
+                        base="--workers 2"),
     }),
     "check": Command("small.toml", {
         **DEVICES, **STRATEGY,

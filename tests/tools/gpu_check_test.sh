@@ -8,9 +8,15 @@
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
-owt=$1
+owt=$(realpath "$1")
+# shellcheck source-path=SCRIPTDIR/../support
+source "$root/tests/support/lanes.sh"
 work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+clean_up() {
+  end_lanes
+  rm -rf "$work"
+}
+trap clean_up EXIT
 
 program() {  # program PATH COMMANDS
   printf '#!%s\n%s\n' "$(command -v bash)" "$2" >"$1"
@@ -76,20 +82,21 @@ wrong() {
 }
 passed() { echo "passed: $case_name"; }
 
-begin "on the CPU all three stages run through"
-cp "$owt" "$work/build/owt"
-gpu_check 1 --cpu-dry-run || wrong "stage 1 ended with $?"
-for part in devices smoke owt tests; do expect_output "^PASS  $part "; done
-expect_output '^(PASS|SKIP)  eager '
-expect_output '^SKIP  compiled '
-expect_output '^cifar10_quick +16 +fp32 +[0-9]+'
-gpu_check 2 --cpu-dry-run || wrong "stage 2 ended with $?"
-for part in again variants; do expect_output "^PASS  $part "; done
-expect_output '^SKIP  profile .*wants a GPU'
-gpu_check 3 --cpu-dry-run || wrong "stage 3 ended with $?"
-for part in ranks accuracy others; do expect_output "^PASS  $part "; done
-expect_output '^SKIP  sanitizers .*wants a GPU'
-python3 -c "
+on_the_cpu() {
+  begin "on the CPU all three stages run through"
+  cp "$owt" "$work/build/owt"
+  gpu_check 1 --cpu-dry-run || wrong "stage 1 ended with $?"
+  for part in devices smoke owt tests; do expect_output "^PASS  $part "; done
+  expect_output '^(PASS|SKIP)  eager '
+  expect_output '^SKIP  compiled '
+  expect_output '^cifar10_quick +16 +fp32 +[0-9]+'
+  gpu_check 2 --cpu-dry-run || wrong "stage 2 ended with $?"
+  for part in again variants; do expect_output "^PASS  $part "; done
+  expect_output '^SKIP  profile .*wants a GPU'
+  gpu_check 3 --cpu-dry-run || wrong "stage 3 ended with $?"
+  for part in ranks accuracy others; do expect_output "^PASS  $part "; done
+  expect_output '^SKIP  sanitizers .*wants a GPU'
+  python3 -c "
 import json
 records = [json.loads(line) for line in open('$work/out/results.jsonl')]
 assert {record['stage'] for record in records if record['kind'] == 'part'} == {1, 2, 3}, records
@@ -97,28 +104,46 @@ kinds = {record['kind'] for record in records}
 assert kinds >= {'devices', 'losses', 'speed', 'tests', 'variant', 'layer', 'accuracy'}, kinds
 assert all(record['ms'] > 0 for record in records if record['kind'] == 'speed' and record['engine'] == 'owt'), records
 " || wrong "results.jsonl is not as it should be"
-[ "$(find "$work/out" -type f | wc -l)" -le 6 ] || wrong "the output folder has more than six files"
-passed
-
-begin "on the simulated GPU losses agree and variants are timed"
-simulated=$(dirname "$owt")/tests/simulated_gpu/owt_on_simulated_gpu
-if [ -x "$simulated" ]; then
-  # Without convolutions, whose plans take long to choose there.
-  printf '%s\n' 'model = "dense.toml"' '[data]' 'batch = 8' 'augment = { mean = "channel", std = "channel" }' \
-    '[optimizer]' 'learning_rate = 0.01' '[schedule]' 'max_steps = 9' >"$work/small.toml"
-  printf '%s\n' 'name = "dense"' 'input = [3, 32, 32]' 'classes = 10' '[[layer]]' 'name = "fc1"' 'type = "dense"' \
-    'out = 32' '[[layer]]' 'name = "relu1"' 'type = "relu"' '[[layer]]' 'name = "fc2"' 'type = "dense"' 'out = 10' \
-    >"$work/dense.toml"
-  OWT_CACHE=$work/plans python3 "$root/tools/bench/compare_losses.py" --owt "$simulated" --config "$work/small.toml" \
-    --steps 3 --workers 2 --strategies dp,owt-c >"$work/output" 2>&1 || wrong "compare_losses.py ended with $?"
-  expect_output '^12 of 12 runs agree$'
-  OWT_CACHE=$work/plans python3 "$root/tools/bench/gpu_variants.py" --owt "$simulated" --cases cifar10_quick:4:bf16 \
-    --steps 2 --times 1 --variants run.cuda_graph=false >"$work/output" 2>&1 || wrong "gpu_variants.py ended with $?"
-  expect_output 'run.cuda_graph=false: .* of the plain step'
+  [ "$(find "$work/out" -type f | wc -l)" -le 6 ] || wrong "the output folder has more than six files"
   passed
-else
-  echo "skipped: $case_name: it is not built"
-fi
+}
+
+on_the_simulated_gpu() {
+  begin "on the simulated GPU losses agree and variants are timed"
+  simulated=$(dirname "$owt")/tests/simulated_gpu/owt_on_simulated_gpu
+  if [ -x "$simulated" ]; then
+    # Without convolutions, whose plans take long to choose there.
+    printf '%s\n' 'model = "dense.toml"' '[data]' 'batch = 8' 'augment = { mean = "channel", std = "channel" }' \
+      '[optimizer]' 'learning_rate = 0.01' '[schedule]' 'max_steps = 9' >"$work/small.toml"
+    printf '%s\n' 'name = "dense"' 'input = [3, 32, 32]' 'classes = 10' '[[layer]]' 'name = "fc1"' 'type = "dense"' \
+      'out = 32' '[[layer]]' 'name = "relu1"' 'type = "relu"' '[[layer]]' 'name = "fc2"' 'type = "dense"' 'out = 10' \
+      >"$work/dense.toml"
+    OWT_CACHE=$work/plans python3 "$root/tools/bench/compare_losses.py" --owt "$simulated" --config "$work/small.toml" \
+      --steps 3 --workers 2 --strategies dp,owt-c >"$work/output" 2>&1 || wrong "compare_losses.py ended with $?"
+    expect_output '^12 of 12 runs agree$'
+    OWT_CACHE=$work/plans python3 "$root/tools/bench/gpu_variants.py" --owt "$simulated" --cases cifar10_quick:4:bf16 \
+      --steps 2 --times 1 --variants run.cuda_graph=false >"$work/output" 2>&1 || wrong "gpu_variants.py ended with $?"
+    expect_output 'run.cuda_graph=false: .* of the plain step'
+    passed
+  else
+    echo "skipped: $case_name: it is not built"
+  fi
+}
+
+hanging() {
+  begin "what hangs is ended, what was measured before stays, and later parts have their time"
+  program "$work/bin/python" 'exec python3 -S "$@"'
+  pretend_owt "$trained
+  if [ \$(wc -l <'$work/calls') -gt 1 ]; then sleep 1000; fi"
+  ! PYTHON=$work/bin/python gpu_check 1 --parts smoke,compiled --limit 84 || wrong "it succeeded"
+  expect_output '^FAIL  smoke .*not done in its time'
+  expect_output '^SKIP  compiled .*PyTorch is not installed'
+  expect_result '"run": "1 worker, fp32", "result": "PASS"'
+  passed
+}
+
+# These take long, or wait; the others run beside them.
+for cases in on_the_cpu on_the_simulated_gpu hanging; do beside "$cases"; done
 
 begin "without a GPU it says so in one line"
 program "$work/build/owt" 'echo "cuda   none: there is no driver"'
@@ -332,16 +357,6 @@ expect_output '^SKIP  profile .*ncu: ==ERROR== Failed to initialize the profiler
 expect_result '"kind": "layer".*"batch": 1024.*"layer": "conv1", "ms": 0.3'
 passed
 
-begin "what hangs is ended, what was measured before stays, and later parts have their time"
-program "$work/bin/python" 'exec python3 -S "$@"'
-pretend_owt "$trained
-if [ \$(wc -l <'$work/calls') -gt 1 ]; then sleep 1000; fi"
-! PYTHON=$work/bin/python gpu_check 1 --parts smoke,compiled --limit 90 || wrong "it succeeded"
-expect_output '^FAIL  smoke .*not done in its time'
-expect_output '^SKIP  compiled .*PyTorch is not installed'
-expect_result '"run": "1 worker, fp32", "result": "PASS"'
-passed
-
 begin "a part that the limit leaves too little for is skipped"
 gpu_check 1 --parts compiled --limit 50 || wrong "it ended with $?"
 expect_output '^SKIP  compiled .*[45][0-9] s are left of --limit 50, too little'
@@ -384,3 +399,5 @@ status=0
 gpu_check 4 || status=$?
 [ "$status" = 2 ] || wrong "status $status, wanted 2"
 passed
+
+all_ended

@@ -12,6 +12,7 @@
 #     --steps N              timed steps of a run, at least 2; default 8
 #     --links HOW            measured, the default: predict from what `owt bench-comm` finds between the hosts;
 #                            given: from the rate and the latency
+#     --probe S              seconds of `owt bench-comm` between so many hosts; default 16
 #     --latency TIME         of a message, with --links given; default 100us
 #     --seconds S            measure nothing more after this time; default 660
 #     --quick                two hosts, four steps, dp, owt-c and auto: under two minutes
@@ -28,7 +29,7 @@ source "$here/virtual_hosts.sh"
 configs=$(cd "$here/../../configs" && pwd)
 
 owt=build/owt nets="alexnet_small cifar10_quick" hosts="2 4" rates="1gbit 100mbit"
-strategies="dp dp-zero dp-star owt-a owt-b owt-c owt-d mp-dense pipeline auto" steps=8 links=measured latency=100us seconds=660 keep=
+strategies="dp dp-zero dp-star owt-a owt-b owt-c owt-d mp-dense pipeline auto" steps=8 links=measured probe=16 latency=100us seconds=660 keep=
 virtual_hosts_seconds=90
 
 stop() {  # stop STATUS WORDS...
@@ -50,7 +51,7 @@ read_options() {
         shift
         continue
         ;;
-      --owt | --nets | --hosts | --rates | --strategies | --steps | --links | --latency | --seconds | --keep) ;;
+      --owt | --nets | --hosts | --rates | --strategies | --steps | --links | --probe | --latency | --seconds | --keep) ;;
       *) stop 2 "no option '$1'; see --help" ;;
     esac
     [ $# -gt 1 ] || stop 2 "$1 wants a value; see --help"
@@ -59,6 +60,7 @@ read_options() {
   done
   [[ $steps =~ ^[1-9][0-9]*$ && $steps != 1 ]] || stop 2 "--steps is '$steps', wanted a number of at least 2"
   [[ $seconds =~ ^[0-9]+$ ]] || stop 2 "--seconds is '$seconds', wanted a number"
+  [[ $probe =~ ^[1-9][0-9]*$ ]] || stop 2 "--probe is '$probe', wanted seconds"
   [[ $links =~ ^(measured|given)$ ]] || stop 2 "--links is '$links', wanted measured or given"
   [[ $hosts =~ ^[2-9\ ]+$ ]] || stop 2 "--hosts is '$hosts', wanted numbers from 2 to 9"
   [ -x "$owt" ] || stop 1 "there is no program '$owt'; build it, or say where it is with --owt"
@@ -133,7 +135,7 @@ measure_links() {
   local count=$1 rate=$2 file=$folder/links-$1-$2.json
   network=(--bandwidth "$rate" --latency "$latency")
   [ "$links" = measured ] || return 0
-  mpirun_on_hosts "$count" "$owt" bench-comm --threads 1 --sizes 4K..1M --seconds 16 --json "$file" \
+  mpirun_on_hosts "$count" "$owt" bench-comm --threads 1 --sizes 4K..1M --seconds "$probe" --json "$file" \
     >"$file.log" 2>&1 || stop 1 "owt bench-comm failed: $(tail -n 1 "$file.log")"
   network=(--links "$file")
 }
