@@ -11,7 +11,8 @@
 # Rows with a build of their own in build-matrix/, compiled for a level, each of the others without one more library:
 #   build-x86-64-v2 (without CUDA) build-x86-64-v3 (MPI) build-x86-64-v4 (ONNX) build-avx512_bf16
 #
-# What a row printed is kept in build-matrix/ROW.log. PROGRAMS="core layers": the tests of these folders only.
+# What a row printed is kept in build-matrix/ROW.log (RESULTS=FOLDER: another one). PROGRAMS="core layers": the tests of
+# these folders only.
 set -uo pipefail
 
 if [ "${1:-}" = --help ] || [ "${1:-}" = -h ]; then
@@ -20,7 +21,7 @@ if [ "${1:-}" = --help ] || [ "${1:-}" = -h ]; then
 fi
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
 source tools/parts.sh
-build=${BUILD:-build} results=$PWD/build-matrix
+build=${BUILD:-build} results=${RESULTS:-$PWD/build-matrix}
 levels="x86-64-v2 x86-64-v3 x86-64-v4 avx512_bf16"
 programs=${PROGRAMS:-core layers net parallel train}
 rows=("$@")
