@@ -21,7 +21,7 @@ if [ "${1:-}" = --help ] || [ "${1:-}" = -h ]; then
 fi
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
 source tools/parts.sh
-build=${BUILD:-build} results=${RESULTS:-$PWD/build-matrix}
+build=$(realpath "${BUILD:-build}") results=${RESULTS:-$PWD/build-matrix}
 levels="x86-64-v2 x86-64-v3 x86-64-v4 avx512_bf16"
 programs=${PROGRAMS:-core layers net parallel train}
 rows=("$@")
@@ -53,12 +53,12 @@ tests() {
 # 1 is what GoogleTest ends with when a test failed, which the log has.
 ended_well() { [ "$1" = 1 ] || { echo "FAILED: it ended with $1" && return 1; }; }
 
-# Another user reads the build and has a home and a folder for temporary files of its own.
+# Another user reads the build and has a home of its own, which it works in and has its temporary files in.
 as_nobody() {
   [ "$(id -u)" = 0 ] || { echo "skipped: only root can become another user" && return 77; }
   local home=$work/nobody
   mkdir -p "$home" && chmod 755 "$work" && chown nobody "$home" &&
-    tests "$build" runuser -u nobody -- env HOME="$home" TMPDIR="$home" OWT_CACHE="$home/plans"
+    tests "$build" runuser -u nobody -- env --chdir="$home" HOME="$home" TMPDIR="$home" OWT_CACHE="$home/plans"
 }
 
 own_build() {  # own_build LEVEL: a build for the level, and its tests
