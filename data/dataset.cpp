@@ -17,6 +17,8 @@ std::string shown_class(std::string line) {
   return line;
 }
 
+std::string class_key(const std::string& line) { return line.substr(0, line.find('\t')); }
+
 void read_images(const Dataset& dataset, Slice images, uint8_t* pixels, int32_t* labels) {
   const int64_t elements = dataset.image().elements();
   parallel_for_or_throw(images.size(), 1, [&](int64_t begin, int64_t end) {

@@ -80,8 +80,9 @@ class Dataset {
   virtual bool depends_on_view() const { return false; }
 };
 
-// A line of a classes.txt, for people: words stand behind a blank.
+// A line of a classes.txt, which is `key` or `key<TAB>words`, for people: words stand behind a blank.
 std::string shown_class(std::string line);
+std::string class_key(const std::string& line);  // may hold blanks
 
 // Images as the centre view shows them and labels, one after the other, read by the calling rank's team of threads.
 // Throws what reading throws.

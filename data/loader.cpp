@@ -9,6 +9,7 @@
 #include "src/core/activity.h"
 #include "src/core/bf16.h"
 #include "src/core/check.h"
+#include "src/core/poison.h"
 
 namespace owt {
 namespace {
@@ -73,9 +74,15 @@ void Loader::allocate_slots() {
   }
 }
 
+// Nobody reads its batch any more.
+void Loader::release(const Slot& slot) {
+  for (const Tensor& part : {slot.images, slot.labels, slot.samples}) poison(part, Stream());
+}
+
 const Batch& Loader::next(const Stream&) {
   std::unique_lock lock(mutex_);
-  released_ = std::max<int64_t>(0, handed_ + 1 - settings_.held);
+  for (; released_ <= handed_ - settings_.held; ++released_)
+    release(slots_[static_cast<size_t>(released_ % settings_.slots)]);
   room_.notify_all();
   const Slot& slot = slots_[static_cast<size_t>(handed_ % settings_.slots)];
   {

@@ -85,6 +85,7 @@ class Loader : public BatchSource {
   void mix(const Chunk& chunk, const std::vector<int64_t>& samples, std::vector<uint8_t>& pixels, T* images) const;
   int64_t read(const std::vector<int64_t>& order, int64_t place, const View& view, uint8_t* pixels) const;
   View view_of(const Batch& batch) const;
+  static void release(const Slot& slot);
   bool complete(const Slot& slot) const;  // the slot of the next batch is
   void stop();
   void stop_with(std::exception_ptr error, int64_t step);

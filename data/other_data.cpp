@@ -15,11 +15,6 @@ namespace fs = std::filesystem;
 
 constexpr int kMostEntries = 1000;  // a folder is known by its first files
 
-bool is_there(const fs::path& path) {
-  std::error_code error;
-  return fs::exists(path, error);
-}
-
 bool holds_images(const fs::path& folder) {
   std::error_code error;
   int seen = 0;
@@ -68,6 +63,11 @@ bool has(const std::vector<std::string>& names, const char* name) {
 }
 
 }  // namespace
+
+bool is_there(const fs::path& path) {
+  std::error_code error;
+  return fs::exists(path, error);
+}
 
 std::string other_data(const std::string& folder) {
   const fs::path dir = folder;

@@ -6,6 +6,7 @@
 #include "src/core/elements.cuh"
 #include "src/core/grid.h"
 #include "src/core/launch.cuh"
+#include "src/core/poison.h"
 
 namespace owt {
 namespace {
@@ -156,7 +157,11 @@ void TwoBatches::made() { place(made_++).made = maker_.record(); }
 
 const Batch& TwoBatches::hand_out(const Stream& stream) {
   OWT_CHECK(!empty(), "no batch was made");
-  if (handed_ > 0) place(handed_ - 1).used = stream.record();
+  if (handed_ > 0) {
+    Place& before = place(handed_ - 1);
+    for (const Tensor& part : {before.batch.images, before.batch.labels}) poison(part, stream);
+    before.used = stream.record();
+  }
   Place& next = place(handed_++);
   stream.wait(next.made);
   return next.batch;

@@ -78,25 +78,23 @@ void inspect_run(const std::string& folder) {
                       (fs::path(folder) / "config.toml").string());
 }
 
-bool is_checkpoint_folder(const std::string& folder) { return fs::is_regular_file(fs::path(folder) / "state.json"); }
-
 bool is_run_folder(const std::string& folder) {
   return fs::is_regular_file(fs::path(folder) / "config.toml") || newest_checkpoint(folder);
 }
 
 void inspect_folder(const std::string& folder, const SheetRequest& sheet, bool all_classes) {
-  const bool is_checkpoint = is_checkpoint_folder(folder);
-  if (!is_checkpoint && !is_run_folder(folder)) return inspect_data(folder, sheet, all_classes);
+  const bool checkpoint = is_checkpoint(folder);
+  if (!checkpoint && !is_run_folder(folder)) return inspect_data(folder, sheet, all_classes);
   if (!sheet.file.empty())
-    fail("a contact sheet needs a data set; ", folder, " is a ", is_checkpoint ? "checkpoint" : "run folder");
-  is_checkpoint ? inspect_checkpoint(folder) : inspect_run(folder);
+    fail("a contact sheet needs a data set; ", folder, " is a ", checkpoint ? "checkpoint" : "run folder");
+  checkpoint ? inspect_checkpoint(folder) : inspect_run(folder);
 }
 
 // Throws Error for what has no layers.
 void draw(const Options& options, const std::string& path) {
   if (path.ends_with(".safetensors"))
     fail("--draw needs layers, and ", path, " holds tensors alone; name the run that it is of, or the recipe");
-  if (fs::is_directory(path) && !is_checkpoint_folder(path) && !is_run_folder(path))
+  if (fs::is_directory(path) && !is_checkpoint(path) && !is_run_folder(path))
     fail("--draw needs a network, and ", path, " is a data set; name a recipe, a model, a run or a checkpoint");
   const Settings settings = shared_settings(options);
   write_file_atomically(options.string("draw"), draw_net(make_plan(settings.model, settings.plan_request())));
@@ -105,7 +103,7 @@ void draw(const Options& options, const std::string& path) {
 // Throws UsageError for options that would change nothing.
 void check_used(const Options& options, const std::string& path) {
   for (const char* name : {"recipe", "samples", "seed"}) options.only_with(name, {"sheet"});
-  const bool is_data = fs::is_directory(path) && !is_checkpoint_folder(path) && !is_run_folder(path);
+  const bool is_data = fs::is_directory(path) && !is_checkpoint(path) && !is_run_folder(path);
   if (options.boolean("classes") && !is_data)
     throw UsageError(concat("owt inspect: --classes is for data sets, and ", path, " is none"));
   const bool has_layers = !fs::is_directory(path) && !path.ends_with(".safetensors");

@@ -153,7 +153,12 @@ Network network_from(const Options& options, const OptionalMachine& machine, int
   if (options.given("links")) {
     network = read_links(options.string("links"));
     hosts = network.hosts;
-    if (ranks != network.measured_ranks && hosts > 1) hosts = std::max(1, ranks / network.ranks_per_host);
+    const int each = network.ranks_per_host;
+    if (ranks != network.measured_ranks && hosts > 1) hosts = std::max(1, ranks / each);
+    if (ranks % hosts != 0 && !options.given("hosts"))
+      throw UsageError(concat("--links ", options.string("links"), " is of hosts with ", each, " workers each, which ",
+                              ranks, " workers do not fill; use a multiple of ", each,
+                              ", or say with --hosts, a divisor of ", ranks, ", on how many they are"));
   }
   if (options.given("hosts")) hosts = static_cast<int>(options.integer("hosts", {.low = 1, .high = 4096}));
   if (ranks % hosts != 0)

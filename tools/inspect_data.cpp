@@ -5,7 +5,6 @@
 #include <iostream>
 #include <memory>
 #include <numeric>
-#include <system_error>
 
 #include "data/cifar.h"
 #include "data/other_data.h"
@@ -18,11 +17,6 @@ namespace owt {
 namespace {
 
 namespace fs = std::filesystem;
-
-bool is_there(const fs::path& path) {
-  std::error_code error;
-  return fs::exists(path, error);
-}
 
 bool holds_cifar(const std::string& folder) {
   for (const char* name :

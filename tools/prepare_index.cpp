@@ -51,11 +51,17 @@ int prepare_index(const Arguments& arguments) {
     std::cerr << dir << ": stopped; nothing is indexed yet\n";
     return kStoppedOnSignal;
   }
-  for (const IndexedSplit& split : splits)
+  for (const IndexedSplit& split : splits) {
     std::cout << format(
         "{}: {} images of {} classes in {} tar files, indexed; {}\n", split.folder, split.images, split.classes,
         split.shards,
         split.skipped > 0 ? format("{} skipped, see {}/skipped.txt", split.skipped, split.folder) : "none skipped");
+    if (split.turned > 0)
+      std::cout << format(
+          "{}: {} of the images {} turned by EXIF, which is not heeded; owt prepare folder or list makes upright "
+          "ones\n",
+          split.folder, split.turned, split.turned == 1 ? "is" : "are");
+  }
   return measure_colours(dir, settings.threads, Measured::kWhereMissing);
 }
 

@@ -1,7 +1,7 @@
 #include <filesystem>
 #include <iostream>
-#include <system_error>
 
+#include "data/other_data.h"
 #include "data/shard_statistics.h"
 #include "src/core/files.h"
 #include "src/core/threads.h"
@@ -26,10 +26,6 @@ void check_place(const std::string& folder) {
 
 int measure_colours(const std::string& folder, int threads, Measured measured) {
   const std::string path = statistics_path(folder);
-  const auto is_there = [](const std::filesystem::path& file) {
-    std::error_code error;
-    return std::filesystem::exists(file, error);
-  };
   if (measured == Measured::kWhereMissing &&
       (is_there(path) || !is_there(std::filesystem::path(path).replace_filename("dataset.json"))))
     return 0;

@@ -47,8 +47,7 @@ std::string checked_shares(const Options& options) {
 }  // namespace
 
 std::string config_file(const std::string& config) {
-  const bool is_checkpoint = fs::is_regular_file(fs::path(config) / "state.json");  // RUN/checkpoints/step-...
-  const fs::path of_run = fs::path(config) / (is_checkpoint ? "../.." : "") / kRunConfig;
+  const fs::path of_run = fs::path(config) / (is_checkpoint(config) ? "../.." : "") / kRunConfig;
   if (fs::is_regular_file(of_run)) return of_run.string();
   if (is_other_folder(config)) fail(config, " is no run folder: it holds no ", kRunConfig, "; name a recipe or a run");
   return find_recipe(config);
@@ -242,9 +241,11 @@ std::string run_of_facts(const Options& options, const std::string& weights) {
 
 std::string weights_option(const Options& options) {
   const std::string given = options.string("weights");
-  if (!fs::is_directory(given)) return given;
-  const bool is_checkpoint = fs::is_regular_file(fs::path(given) / "state.json");
-  const auto checkpoint = is_checkpoint ? given : best_checkpoint(given).value_or("");
+  const bool is_folder = fs::is_directory(given);
+  const std::string named = is_folder ? given : fs::path(given).parent_path().string();
+  if (is_checkpoint(named)) load_checkpoint_state(named);  // damaged weights are no weights
+  if (!is_folder) return given;
+  const auto checkpoint = is_checkpoint(given) ? given : best_checkpoint(given).value_or("");
   if (checkpoint.empty()) fail("--weights ", given, ": the folder is no checkpoint and no run with one");
   return trained_weights_of(checkpoint);
 }

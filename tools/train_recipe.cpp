@@ -23,8 +23,6 @@ struct RunAsked {
   std::string recipe;      // the text of its config.toml; empty: none
 };
 
-bool is_checkpoint(const fs::path& folder) { return fs::is_regular_file(folder / "state.json"); }
-
 // The folder of the run that is named by itself or by a checkpoint; empty: a checkpoint that lies in none.
 std::string run_of(const std::string& named) {
   return is_checkpoint(named) ? run_folder_of_checkpoint(named).value_or("") : named;
@@ -60,7 +58,7 @@ RunAsked find_run(const std::string& config, const std::string& resume, const st
   }
   if (resume.empty()) return run;
   run.folder = resume == "auto" ? out : run_of(resume);
-  if (run.folder.empty() && resume == "auto") run.folder = "runs/" + fs::path(config_file(config)).stem().string();
+  if (run.folder.empty() && resume == "auto") run.folder = default_run_folder(recipe_name(config_file(config)));
   const bool goes_on = resume != "auto" || !list_checkpoints(run.folder).empty();
   if (goes_on) run.recipe = recipe_text(run.folder);
   return run;

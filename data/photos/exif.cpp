@@ -35,4 +35,27 @@ int64_t exif_orientation(std::string_view exif) {
   }
 }
 
+// Markers are 0xff and a byte, most of them with a length and data; between them may lie more of 0xff, and rubbish.
+int64_t jpeg_orientation(std::string_view file) {
+  constexpr uint8_t kFill = 0xff, kStuffed = 0x00, kTemporary = 0x01, kRestart0 = 0xd0, kImageStart = 0xd8;
+  constexpr uint8_t kImageEnd = 0xd9, kScan = 0xda, kApp1 = 0xe1;
+  const auto byte = [&](size_t at) { return static_cast<uint8_t>(file[at]); };
+  for (size_t at = 0; at + 3 < file.size();) {
+    const uint8_t marker = byte(at + 1);
+    if (byte(at) != kFill || marker == kFill || marker == kStuffed) {
+      ++at;
+    } else if (marker == kTemporary || (marker >= kRestart0 && marker <= kImageStart)) {
+      at += 2;
+    } else if (marker == kScan || marker == kImageEnd) {
+      return 1;
+    } else {
+      const size_t length = size_t{byte(at + 2)} << 8 | byte(at + 3);
+      const std::string_view data = file.substr(at + 4, length < 2 ? 0 : length - 2);
+      if (marker == kApp1 && data.starts_with(kExifPrefix)) return exif_orientation(data);
+      at += 2 + length;
+    }
+  }
+  return 1;
+}
+
 }  // namespace owt

@@ -31,7 +31,6 @@ class JpegReader {
     if (!can_hold(file_.size(), jpeg_.image_height, jpeg_.image_width, jpeg_.arith_code))
       throw BadPhoto("truncated JPEG");
     if (jpeg_.arith_code) pad_scans();
-    const int64_t turned = orientation();  // finishing forgets the markers
     choose_output();
     reader_.must([this] { jpeg_start_decompress(&jpeg_); });
     Photo photo{.height = jpeg_.output_height, .width = jpeg_.output_width};
@@ -45,12 +44,11 @@ class JpegReader {
     if (errors.data_missing || (errors.input_ended && (several_scans_ || jpeg_.arith_code)) ||
         errors.rests < padded_.scans)
       throw BadPhoto("truncated JPEG");
-    return upright(std::move(photo), turned);
+    return upright(std::move(photo), jpeg_orientation(file_));
   }
 
  private:
   void read_header() {
-    reader_.must([this] { jpeg_save_markers(&jpeg_, JPEG_APP0 + 1, 0xffff); });
     reader_.read_header(file_);
     several_scans_ = jpeg_has_multiple_scans(&jpeg_);
   }
@@ -90,14 +88,6 @@ class JpegReader {
     for (size_t x = 0; x < jpeg_.output_width; ++x)
       for (size_t c = 0; c < 3; ++c)
         rgb[3 * x + c] = static_cast<uint8_t>(((row_[4 * x + c] ^ flip) * (row_[4 * x + 3] ^ flip) + 127) / 255);
-  }
-
-  int64_t orientation() const {
-    for (auto marker = jpeg_.marker_list; marker; marker = marker->next) {
-      const std::string_view data(reinterpret_cast<const char*>(marker->data), marker->data_length);
-      if (data.starts_with(kExifPrefix)) return exif_orientation(data);
-    }
-    return 1;
   }
 
   std::string_view file_;

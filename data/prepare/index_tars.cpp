@@ -14,6 +14,7 @@
 
 #include "data/jpeg/bad_photo.h"
 #include "data/jpeg/jpeg_window.h"
+#include "data/photos/exif.h"
 #include "data/prepare/in_order.h"
 #include "data/prepare/photo_sources.h"
 #include "data/prepare/split_folder.h"
@@ -44,6 +45,7 @@ struct TarSplit {
   std::string folder{};
   std::vector<Tar> tars{};
   std::vector<std::string> skipped{};  // lines of skipped.txt
+  int64_t turned = 0;
 
   // The place of an image or a sample in a message or a list.
   static std::string place(const Tar& tar, const std::string& name) {
@@ -262,6 +264,7 @@ void label_images(Tar& tar, const std::vector<std::string>& classes, const Class
 struct Checked {
   ShardRecord record{};
   std::string problem{};
+  bool turned = false;
 
   static int64_t bytes() { return 0; }  // waits without its image
 };
@@ -278,7 +281,8 @@ Checked checked(const PhotoFiles& files, const PhotoSource& image) try {
                      .height = static_cast<uint32_t>(decoder.height()),
                      .width = static_cast<uint32_t>(decoder.width()),
                      .label = image.label,
-                     .name = printable(image.name)}};
+                     .name = printable(image.name)},
+          .turned = jpeg_orientation(jpeg) != 1};
 } catch (const BadPhoto& e) {
   return {.problem = printable(e.what())};
 } catch (const std::bad_alloc&) {
@@ -303,6 +307,7 @@ bool check_images(TarSplit& split, int threads, const std::function<bool(const P
         if (!go_on(state)) return false;
         result = results.next(std::chrono::milliseconds(200));
       } while (!result);
+      split.turned += result->turned;
       if (result->problem.empty())
         tar.index.records.push_back(std::move(result->record));
       else
@@ -317,7 +322,8 @@ IndexedSplit counts_of(const TarSplit& split, size_t classes) {
   IndexedSplit counts{.folder = split.folder,
                       .skipped = std::ssize(split.skipped),
                       .shards = std::ssize(split.tars),
-                      .classes = static_cast<int64_t>(classes)};
+                      .classes = static_cast<int64_t>(classes),
+                      .turned = split.turned};
   for (const Tar& tar : split.tars) counts.images += std::ssize(tar.index.records);
   return counts;
 }

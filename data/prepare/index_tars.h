@@ -26,6 +26,7 @@ struct TarIndexing {
 struct IndexedSplit {
   std::string folder{};
   int64_t images = 0, skipped = 0, shards = 0, classes = 0;
+  int64_t turned = 0;  // images that EXIF says are turned, which are seen as they lie there
 };
 
 // Of DIR/train/*.tar and DIR/val/*.tar; where DIR holds tar files itself, folders with links to them are made first,

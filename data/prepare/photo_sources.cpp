@@ -13,6 +13,7 @@
 #include <system_error>
 #include <utility>
 
+#include "data/dataset.h"
 #include "data/photos/photo.h"
 #include "src/core/check.h"
 #include "src/core/files.h"
@@ -44,10 +45,10 @@ bool is_out_of_reach(const fs::file_status& status) { return !fs::status_known(s
 
 bool is_hidden(const fs::path& path) { return path.filename().string().starts_with('.'); }
 
-// A link may have led to a folder if its name has no ending; one that leads round in circles never did.
-void check_link(const fs::path& path, const std::error_code& error, const char* to_what) {
-  if (error == std::errc::no_such_file_or_directory && !path.has_extension())
-    fail(path.string(), " is a link that leads nowhere, perhaps to ", to_what, "; mend or remove it");
+// A link that leads nowhere may have led to a folder if its name has no ending; one that leads round in circles never
+// did.
+bool may_be_folder(const fs::path& path, const std::error_code& error) {
+  return error == std::errc::no_such_file_or_directory && !path.has_extension();
 }
 
 // The entries of a folder that are not hidden, by name. `error`: why there are none or not all.
@@ -71,9 +72,8 @@ ClassFolders class_folders(const fs::path& dir) {
   ClassFolders found;
   for (const fs::directory_entry& entry : entries_of(dir, error)) {
     const std::string name = entry.path().filename().string();
-    std::error_code reason;
-    const fs::file_status status = entry.status(reason);
-    if (is_out_of_reach(status)) check_link(entry.path(), reason, "the folder of a class");
+    std::error_code unknown;
+    const fs::file_status status = entry.status(unknown);
     if (fs::is_directory(status))
       found.names.push_back(name);
     else if (named_like_photo(name))
@@ -119,8 +119,7 @@ class FolderPhotos {
     const fs::file_status status = entry.status(error);
     if (fs::is_directory(status)) return add_folder(entry.path());
     const bool photo = named_like_photo(entry.path().string());
-    if (is_out_of_reach(status) && !photo) check_link(entry.path(), error, "a folder of images");
-    if (photo && is_out_of_reach(status))
+    if (is_out_of_reach(status) && (photo || may_be_folder(entry.path(), error)))
       add_photo(entry.path(), 0);
     else if (photo && fs::is_regular_file(status))
       add_photo(entry.path(), entry.file_size(error));
@@ -302,8 +301,6 @@ std::string PhotoFiles::read(const PhotoSource& source) const {
   if (!S_ISREG(status.st_mode)) throw BadPhoto("no regular file");
   return read_part(file.descriptor, 0, static_cast<uint64_t>(status.st_size));
 }
-
-std::string class_key(const std::string& line) { return line.substr(0, line.find('\t')); }
 
 ClassLabels::ClassLabels(const std::vector<std::string>& classes) {
   for (size_t i = 0; i < classes.size(); ++i)

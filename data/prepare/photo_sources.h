@@ -32,10 +32,10 @@ std::string first_names(const std::vector<std::string>& names);
 
 // DIR/class/**/*.jpg and so on: classes by name, the files of each by path. Hidden files do not count, nor does `out`,
 // the folder of the data set to be made. A folder that holds no image, also not further below, is no class. Links are
-// followed, but not to a folder that they lie in; an image or a folder that cannot be reached (a link that leads
-// nowhere or round in circles, no permission) is a photo that cannot be read. Throws Error where there is no such
-// folder, no class or no image, where the folders are splits (train, val) instead of classes, where `out` is DIR, and
-// for a link that leads nowhere and may have been a folder by its name.
+// followed, but not to a folder that they lie in; an image or a folder in a class that cannot be reached (a link that
+// leads nowhere or round in circles, no permission) is a photo that cannot be read; what cannot be reached beside the
+// classes is named in a note. Throws Error where there is no such folder, no class or no image, where the folders are
+// splits (train, val) instead of classes, and where `out` is DIR.
 PhotoSources folder_sources(const std::string& dir, const std::string& out = "");
 
 // A text file with a line `path label` per image, as Caffe's. The path, which may hold blanks, is taken from `root`, by
@@ -57,9 +57,6 @@ class PhotoFiles {
   const PhotoSources& sources_;
   std::vector<int> archives_;  // open files
 };
-
-// The key of a class in a line of classes.txt, which is `key` or `key<TAB>words`: keys may hold blanks.
-std::string class_key(const std::string& line);
 
 // The labels of classes by their keys.
 class ClassLabels {

@@ -7,6 +7,7 @@
 
 #include "src/core/conversions.h"
 #include "src/core/dispatch.h"
+#include "src/core/poison.h"
 
 namespace owt {
 namespace {
@@ -32,6 +33,7 @@ class Arrival : public Event::Pending {
     if (!half_.defined()) return widened_;
     stream_.wait(arrived_);  // also where it is done: whoever counts it may do so there
     if (whole_.defined()) widen(half_, whole_, stream_);
+    poison(half_, stream_);
     widened_ = stream_.record();
     half_ = whole_ = Tensor();
     return widened_;
@@ -166,6 +168,7 @@ class HalfWire : public Communicator {
     if (back.values.device() != Device::kCpu) {
       arriving_.wait(arrived);
       if (to.defined()) widen(back.values, to, arriving_);
+      poison(back.values, arriving_);
       done = arriving_.record();
     } else {
       const auto arrival = std::make_shared<Arrival>(arrived, back.values, to, host_);

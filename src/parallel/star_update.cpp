@@ -4,6 +4,7 @@
 
 #include "src/comm/sums.h"
 #include "src/core/dispatch.h"
+#include "src/core/poison.h"
 
 namespace owt {
 namespace {
@@ -69,6 +70,7 @@ void StarUpdate::add_up(int bucket, const Stream& stream) {
   std::vector<const void*> addends{sum.raw()};
   for (int r = 1; r < comm_.ranks(); ++r) addends.push_back(received(bucket, r).raw());
   dispatch(stream.device(), [&](auto tag) { sum_up(tag, DType::kF32, addends, sum.elements(), sum.raw(), stream); });
+  poison(slot(bucket).values, stream);
   slot(bucket).free = stream.record();
 }
 

@@ -87,11 +87,10 @@ bool same_values(const std::vector<double>& a, const std::vector<double>& b) {
 }  // namespace
 
 std::string run_of_weights(const std::string& file) {
-  const fs::path folder = fs::path(file).parent_path();
-  const bool is_checkpoint = fs::is_regular_file(folder / "state.json");
-  const std::string run = is_checkpoint    ? run_folder_of_checkpoint(folder.string()).value_or("")
-                          : folder.empty() ? "."
-                                           : folder.string();
+  const std::string folder = fs::path(file).parent_path().string();
+  const std::string run = is_checkpoint(folder) ? run_folder_of_checkpoint(folder).value_or("")
+                          : folder.empty()      ? "."
+                                                : folder;
   return fs::is_regular_file(fs::path(run) / "config.toml") ? run : "";
 }
 

@@ -23,8 +23,6 @@ namespace {
 
 using Lines = std::vector<std::string>;
 
-std::string key_of(const std::string& line) { return line.substr(0, line.find('\t')); }
-
 bool are_names(const Lines& lines) {
   for (size_t i = 0; i < lines.size(); ++i)
     if (lines[i] != std::to_string(i)) return true;
@@ -39,13 +37,13 @@ class Outputs {
   explicit Outputs(const Lines& lines) {
     for (size_t i = 0; i < lines.size(); ++i) {
       add(whole_, shown_class(lines[i]), static_cast<int>(i));
-      add(keys_, key_of(lines[i]), static_cast<int>(i));
+      add(keys_, class_key(lines[i]), static_cast<int>(i));
     }
   }
 
   // Nothing where no output, or more than one, is called so.
   std::optional<int> of(const std::string& line) const {
-    const auto whole = whole_.find(shown_class(line)), key = keys_.find(key_of(line));
+    const auto whole = whole_.find(shown_class(line)), key = keys_.find(class_key(line));
     if (whole != whole_.end() && whole->second != kSeveral) return whole->second;
     if (key != keys_.end() && key->second != kSeveral) return key->second;
     return {};

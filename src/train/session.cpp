@@ -22,9 +22,8 @@ Session::Session(const Settings& settings, int threads, const std::string& weigh
   check_teams(1, team);
   set_team_size(team);
   ConvChoices::process().set_mode(settings.run.conv_algorithm);
-  const std::filesystem::path beside = std::filesystem::path(weights).parent_path();
-  if (std::filesystem::is_regular_file(beside / "state.json"))
-    ConvChoices::process().preload_for_all_teams(load_checkpoint_state(beside.string()).conv_choices);
+  const std::string beside = std::filesystem::path(weights).parent_path().string();
+  if (is_checkpoint(beside)) ConvChoices::process().preload_for_all_teams(load_checkpoint_state(beside).conv_choices);
 }
 
 // A process of several is one rank, and counts with all others of its host, unless the launcher gave it its own cores.

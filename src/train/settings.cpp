@@ -417,6 +417,8 @@ Settings settings_from(Config recipe, const std::string& name) {
   return settings;
 }
 
+std::string recipe_name(const std::string& file) { return std::filesystem::path(file).stem().string(); }
+
 Settings read_settings(const std::string& path, const Overrides& overrides) {
   return read_settings(Config::file(path), path, overrides);
 }
@@ -428,7 +430,7 @@ Settings read_settings(Config file, const std::string& path, const Overrides& ov
   Config recipe = whole_recipe(std::move(file), path, model);
   for (const auto& [key, value] : overrides)
     if (key != "model") recipe.set(key, value);
-  return settings_from(recipe, std::filesystem::path(path).stem().string());
+  return settings_from(recipe, recipe_name(path));
 }
 
 }  // namespace owt

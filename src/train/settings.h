@@ -110,6 +110,8 @@ struct Settings {
 // Throws Error for filters that want another optimizer.
 void check_filters(const FilterSettings& filters, const OptimizerSettings& optimizer);
 
+std::string recipe_name(const std::string& file);  // Settings::name of what is read from it
+
 using Overrides = std::vector<std::pair<std::string, std::string>>;  // dotted key, value
 
 // Reads a recipe, or a model file on its own (then with synthetic data and a batch of 64). Overrides act after the

@@ -3,7 +3,26 @@
 
 #include <algorithm>
 
+#include "src/core/poison.h"
+
 namespace owt {
+namespace {
+
+// The copy of weights that is not taken any more where this action brings the newest ones back, before it is made anew
+// or the step ends; else kNewestWeights.
+int ended_copy(const std::vector<Action>& actions, size_t at) {
+  const auto takes = [&](size_t i) { return actions[i].kind == Action::Kind::kTakeWeights; };
+  if (!takes(at) || actions[at].copy != kNewestWeights) return kNewestWeights;
+  size_t taken = at;
+  while (!takes(--taken)) {
+  }
+  const int copy = actions[taken].copy;
+  for (size_t i = at + 1; i < actions.size(); ++i)
+    if (actions[i].copy == copy) return takes(i) ? kNewestWeights : copy;
+  return copy;
+}
+
+}  // namespace
 
 void Step::queue(const Batch& batch, const Pass& pass, const Slot& slot) {
   Bound& b = bound(batch.step_rows);
@@ -11,9 +30,12 @@ void Step::queue(const Batch& batch, const Pass& pass, const Slot& slot) {
   now.front_pass.sums = front_sums_ ? &*front_sums_ : nullptr;
   now.dense_pass.sums = dense_sums_ ? &*dense_sums_ : nullptr;
   int slice = -1;
-  for (const Action& action : now.learns ? b.training.at(slot.kind) : b.evaluation) {
-    if (action.slice != slice) begin_slice(slice = action.slice, now);
-    run(action, now);
+  const std::vector<Action>& actions = now.learns ? b.training.at(slot.kind) : b.evaluation;
+  for (size_t i = 0; i < actions.size(); ++i) {
+    if (actions[i].slice != slice) begin_slice(slice = actions[i].slice, now);
+    run(actions[i], now);
+    if (!poisons() || !copies_) continue;
+    if (const int copy = ended_copy(actions, i); copy != kNewestWeights) copies_->forget(copy, stream_);
   }
   if (now.beside) stream_.wait(beside_.record());
 }

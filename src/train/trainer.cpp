@@ -449,18 +449,9 @@ bool Trainer::run_evaluation() {
            ema ? ", averaged weights" : "");
   if (falls) log_info("no better for a while: the learning rate falls by {:g}", job_.settings.schedule.factor);
   metrics_->write(EvalRecord{split, state_.step, epoch, e.loss, e.top1, e.top5, e.images, ema, seconds()});
-  if (saved_step_ == state_.step) note_in_checkpoint();
+  if (saved_step_ == state_.step) no_room_ = checkpoints_->note_evaluation(state_);
   progress_->skip_time();
   return best;
-}
-
-void Trainer::note_in_checkpoint() {
-  try {
-    checkpoints_->replace_state(state_);
-  } catch (const NoRoom& e) {
-    no_room_ = e.what();
-    log_warn("the checkpoint of step {} does not know this evaluation: {}", state_.step, no_room_);
-  }
 }
 
 // A step's loss can be finite and its update not; such weights must not become the last good checkpoint.
@@ -513,11 +504,8 @@ void Trainer::note_no_room(const std::string& why) {
   unsaved_step_ = state_.step;
   no_room_ = why;
   if (!writes()) return;
-  checkpoints_->give_up();
+  checkpoints_->give_up(state_.step, why, !stopping_ && !is_over());
   progress_->skip_time();
-  if (!stopping_ && !is_over())
-    log_warn("there is no checkpoint of step {}: {}; the run goes on, and tries again at the next one", state_.step,
-             why);
 }
 
 // At the end of the run, or where it was stopped.

@@ -74,7 +74,6 @@ class Trainer {
   void write_end(const std::string& state);
   void write_weight_sizes(int64_t epoch);
   bool run_evaluation();  // true: the best so far
-  void note_in_checkpoint();
   void check_weights();
   void save();
   std::string of_rank_0(const std::string& text);  // collective

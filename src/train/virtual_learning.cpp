@@ -179,19 +179,10 @@ void VirtualLearning::evaluate(double now, GradientPool& evaluator) {
              record.penalty->loss, 100 * record.penalty->zeros);
   }
   metrics_->write(record);
-  if (saved_step_ == state_.step) note_in_checkpoint();
+  // Without room the evaluation is in the next checkpoint.
+  if (saved_step_ == state_.step && !checkpoints_->note_evaluation(state_).empty()) unnoted_step_ = state_.step;
   if (best) save();
   progress_.skip_time();
-}
-
-// Without room the evaluation is in the next checkpoint.
-void VirtualLearning::note_in_checkpoint() {
-  try {
-    checkpoints_->replace_state(state_);
-  } catch (const NoRoom& e) {
-    log_warn("the checkpoint of step {} does not know this evaluation: {}", state_.step, e.what());
-    unnoted_step_ = state_.step;
-  }
 }
 
 void VirtualLearning::save() {
@@ -204,9 +195,7 @@ void VirtualLearning::save() {
     saved_step_ = state_.step;
   } catch (const NoRoom& e) {
     unsaved_step_ = state_.step;
-    checkpoints_->give_up();
-    log_warn("there is no checkpoint of step {}: {}; the run goes on and tries it again at the next one", state_.step,
-             e.what());
+    checkpoints_->give_up(state_.step, e.what(), true);
   }
   progress_.skip_time();
 }

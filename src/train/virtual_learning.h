@@ -55,7 +55,6 @@ class VirtualLearning {
   bool saves_after(int64_t step) const;
   void record(double now);
   void evaluate(double now, GradientPool& evaluator);
-  void note_in_checkpoint();  // the newest evaluation
   void save();
 
   const Job& job_;

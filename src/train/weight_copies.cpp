@@ -4,6 +4,7 @@
 
 #include "src/core/conversions.h"
 #include "src/core/dispatch.h"
+#include "src/core/poison.h"
 #include "src/core/threads.h"
 #include "src/parallel/pipeline.h"
 
@@ -46,6 +47,14 @@ void WeightCopies::take(int copy) {
   OWT_CHECK((taken_ == kNewestWeights) != (copy == kNewestWeights), "weights are taken twice");
   swap_with(copy == kNewestWeights ? taken_ : copy);
   taken_ = copy;
+}
+
+void WeightCopies::forget(int copy, const Stream& stream) const {
+  OWT_CHECK(copy != taken_, "a copy that is taken");
+  for (const Values& values : copies_.at(static_cast<size_t>(copy))) {
+    poison(values.value, stream);
+    poison(values.copy16, stream);
+  }
 }
 
 void WeightCopies::swap_with(int copy) {

@@ -28,6 +28,8 @@ class WeightCopies {
   // From now on the parameters have the values of the copy; kNewestWeights: the newest ones, which must be back before
   // the next copy is taken. Raises versions.
   void take(int copy);
+  // Queues that the copy, which is not taken, has no values any more (src/core/poison.h).
+  void forget(int copy, const Stream& stream) const;
 
  private:
   struct Values {

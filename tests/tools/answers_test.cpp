@@ -73,6 +73,28 @@ TEST_F(AnswersTest, PredictSaysOfImageFilesWhatEvalSaysOfTheDataSet) {
   }
 }
 
+TEST_F(AnswersTest, ADamagedCheckpointIsPassedOverUnlessItIsNamed) {
+  const Result trained = owt("train " + file("run") + " --out " + file("two") +
+                             " --set run.checkpoint_every_steps=2 --set run.keep_checkpoints=2");
+  ASSERT_EQ(trained.code, 0) << trained.err;
+  image_files();
+  const std::string older = file("two/checkpoints/step-00000002"), newer = file("two/checkpoints/step-00000004");
+  write_bytes(newer + "/weights.safetensors", read_file(newer + "/weights.safetensors") + "more");
+  for (std::string words :
+       std::vector<std::string>{"eval RUN", "predict RUN " + image_file(0), "export RUN --onnx " + file("net.onnx"),
+                                "extract RUN --layer fc1 --out " + file("fc1.npy")}) {
+    const std::string line = words.replace(words.find("RUN"), 3, file("two"));
+    const Result of_run = owt(line), of_newer = owt(line + " --weights " + newer);
+    if (of_run.err.find("built without ONNX") != std::string::npos) continue;
+    EXPECT_EQ(of_run.code, 0) << of_run.err;
+    EXPECT_THAT(of_run.err, AllOf(HasSubstr("the checkpoint " + newer + " is passed over: "),
+                                  HasSubstr("with the weights of " + older)));
+    EXPECT_EQ(of_newer.code, 1) << line;
+    EXPECT_THAT(of_newer.err, HasSubstr("is damaged: its checksum is "));
+    EXPECT_THAT(of_newer.err, HasSubstr("take another checkpoint: " + older));
+  }
+}
+
 TEST_F(AnswersTest, APhotoOfAnySizeIsBroughtToTheImagesOfTheDataSet) {
   image_files();
   // Twice as large, with grey stripes left and right that a square in the centre does not show.
@@ -248,6 +270,7 @@ TEST_F(AnswersTest, EvalWritesItsFiguresAsJson) {
   EXPECT_EQ(written["views"], "mirror");
   for (const char* same : {"format", "weights", "split", "views", "images", "loss", "top1", "top5"})
     EXPECT_EQ(written[same], figures[same]) << same;
+  EXPECT_EQ(Json::parse(owt("eval " + file("run") + " --views 2 --json -").out)["views"], 2);
   EXPECT_NEAR(written["images_per_second"].get<double>() * written["seconds"].get<double>(), 35, 1e-6);
   ASSERT_EQ(figures["classes"].size(), 10u);
   int64_t images = 0;

@@ -339,6 +339,24 @@ TEST_F(CliTest, PlanPredictsEveryStrategyForMeasuredAndForGivenLinks) {
   EXPECT_THAT(read_file(json), HasSubstr("\"kernel\": \"softmax_rows\""));
 }
 
+TEST_F(CliTest, PlanSaysWhichNumbersOfWorkersTheHostsOfMeasuredLinksHold) {
+  const std::string links = file("links.json");
+  ASSERT_EQ(owt("bench-comm --workers 4 --sizes 4K --seconds 2 --json " + links).code, 0);
+  std::string text = read_file(links);
+  text.replace(text.find("\"hosts\": 1"), 10, "\"hosts\": 2");
+  write_bytes(links, text);
+  const auto plan = [&](const std::string& words) {
+    return owt("plan " + small_recipe() + " --gpu H200 --links " + links + " --workers " + words);
+  };
+  EXPECT_THAT(plan("6").out, HasSubstr("3 hosts of 2 ranks"));
+  const Result five = plan("5");
+  EXPECT_EQ(five.code, 2);
+  EXPECT_THAT(five.err, HasSubstr("--links " + links +
+                                  " is of hosts with 2 workers each, which 5 workers do not fill; "
+                                  "use a multiple of 2, or say with --hosts, a divisor of 5, on how many they are"));
+  EXPECT_THAT(plan("5 --hosts 5").out, HasSubstr("5 hosts of 1 ranks"));
+}
+
 TEST_F(CliTest, PlanListsTheActionsOfAStep) {
   const Result plan = owt("plan " + small_recipe() + " --workers 2 --parallel owt-a --parallel dp --steps");
   EXPECT_EQ(plan.code, 0) << plan.err;

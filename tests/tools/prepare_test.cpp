@@ -18,6 +18,7 @@
 #include "src/core/files.h"
 #include "src/core/log.h"
 #include "tests/support/made_devkit.h"
+#include "tests/support/made_photos.h"
 #include "tests/support/temp_folder.h"
 
 namespace owt::prepare_test {
@@ -255,9 +256,14 @@ TEST_F(PrepareProgramTest, ShardsOfOtherProgramsAreReadAfterIndexing) {
   EXPECT_THAT(result.out, AllOf(HasSubstr("web/train: 2 images of 2 classes in 1 tar files, indexed; none skipped"),
                                 HasSubstr("web/train/stats.json: of 2 images")));
   EXPECT_THAT(owt("inspect web").out, HasSubstr("train: 2 images, 2 classes of 1 to 1 images"));
+  EXPECT_THAT(result.out, testing::Not(HasSubstr("EXIF")));
   // More tars, also beside the folders of the splits: other colours.
-  shell("tar -C make -cf web/more.tar a.jpg a.cls");
-  EXPECT_THAT(owt("prepare index web").out, HasSubstr("web/train/stats.json: of 3 images"));
+  write("make/c.jpg", with_exif(jpeg(40), exif(6, true)));
+  write("make/c.cls", "1");
+  shell("tar -C make -cf web/more.tar c.jpg c.cls");
+  EXPECT_THAT(owt("prepare index web").out,
+              AllOf(HasSubstr("web/train: 1 of the images is turned by EXIF, which is not"),
+                    HasSubstr("web/train/stats.json: of 3 images")));
   EXPECT_TRUE(fs::is_symlink(file("web/train/more.tar")));
 }
 

@@ -576,7 +576,7 @@ TEST_F(ResumedRun, PassesOverADamagedCheckpointUnlessItIsNamed) {
   damage(weights_of("a"));
   const std::string newest = *newest_checkpoint(path("a"));
   EXPECT_THAT(message_of([&] { run("a", kEveryStepLogged, newest); }),
-              AllOf(HasSubstr("is damaged"), HasSubstr("resume from another checkpoint")));
+              AllOf(HasSubstr("is damaged"), HasSubstr("take another checkpoint")));
   run("a", kEveryStepLogged, "auto");
   EXPECT_THAT(read_file(path("a") + "/log.txt"),
               AllOf(HasSubstr(concat("the checkpoint ", newest, " is passed over")), HasSubstr("at step 15 of 20")));

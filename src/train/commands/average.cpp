@@ -17,7 +17,7 @@ namespace fs = std::filesystem;
 
 void check_place(const AverageOptions& options) {
   const fs::path out = options.out;
-  if (fs::exists(out.parent_path() / "state.json"))
+  if (is_checkpoint(out.parent_path().string()))
     fail(options.out, " would lie in a checkpoint, whose files have checksums; choose another --out");
   check_output(options.out);
   if (fs::exists(out) && !options.force)

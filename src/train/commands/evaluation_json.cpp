@@ -23,9 +23,12 @@ Json class_json(const ClassAccuracy& of, bool top5) {
 std::string evaluation_json(const Evaluation& evaluation, const EvalOptions& options, int64_t classes) {
   const EvaluationRequest& request = options.request;
   const bool top5 = classes >= kTop5From;
-  Json json{{"format", kEvaluationFormat},   {"weights", options.weights},  {"split", name_of(request.split)},
-            {"views", request.views.name()}, {"images", evaluation.images}, {"loss", evaluation.loss},
-            {"top1", evaluation.top1}};
+  const bool counted = !request.views.average_logits();  // others have a name
+  Json json{
+      {"format", kEvaluationFormat},     {"weights", options.weights},
+      {"split", name_of(request.split)}, {"views", counted ? Json(request.views.count) : Json(request.views.name())},
+      {"images", evaluation.images},     {"loss", evaluation.loss},
+      {"top1", evaluation.top1}};
   if (top5) json["top5"] = evaluation.top5;
   json["seconds"] = evaluation.seconds;
   json["images_per_second"] = static_cast<double>(evaluation.images) / evaluation.seconds;

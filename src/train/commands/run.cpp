@@ -37,7 +37,7 @@ namespace fs = std::filesystem;
 // Of the checkpoint that the weights are of, if they are of one.
 std::optional<RunState> state_beside(const std::string& weights) {
   const std::string folder = fs::path(weights).parent_path().string();
-  if (!fs::is_regular_file(fs::path(folder) / "state.json")) return {};
+  if (!is_checkpoint(folder)) return {};
   return load_checkpoint_state(folder);
 }
 
@@ -265,7 +265,7 @@ SimulateOutcome simulate(Settings settings, const SimulateOptions& options) {
   as_train.data = options.data;
   as_train.out = options.out;
   as_train.start = options.start;
-  if (as_train.out.empty()) as_train.out = concat("runs/", settings.name, "-simulated");
+  if (as_train.out.empty()) as_train.out = default_run_folder(settings.name + "-simulated");
   const bool writes = !options.cluster.times_only || !options.out.empty();
   keep_log_for_file();
   const RunPlace place = writes ? find_place(settings, as_train) : RunPlace();

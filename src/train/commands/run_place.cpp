@@ -12,8 +12,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-bool is_checkpoint(const std::string& folder) { return fs::is_regular_file(fs::path(folder) / "state.json"); }
-
 bool has_bytes(const fs::path& file) {
   std::error_code none;
   return fs::is_regular_file(file, none) && fs::file_size(file, none) > 0;
@@ -48,7 +46,7 @@ void resume_named(const std::string& named, bool out_is_given, RunPlace& place) 
 }
 
 RunPlace find_here(const Settings& settings, const TrainOptions& options) {
-  RunPlace place{options.out.empty() ? "runs/" + settings.name : options.out, "", false, ""};
+  RunPlace place{options.out.empty() ? default_run_folder(settings.name) : options.out, "", false, ""};
   if (options.resume == "auto")
     resume_automatically(place);
   else if (!options.resume.empty())
@@ -68,6 +66,8 @@ RunPlace find_here(const Settings& settings, const TrainOptions& options) {
 }
 
 }  // namespace
+
+std::string default_run_folder(const std::string& name) { return "runs/" + name; }
 
 bool holds_run(const std::string& folder) {
   const fs::path run = folder;

@@ -25,6 +25,9 @@ struct RunPlace {
 // a warning.
 RunPlace find_place(const Settings& settings, const TrainOptions& options);
 
+// Of the run of a recipe of this name, where nobody says another one.
+std::string default_run_folder(const std::string& name);
+
 // Whether a run has begun in this folder: it has a log, metrics or checkpoints.
 bool holds_run(const std::string& folder);
 

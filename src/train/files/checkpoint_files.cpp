@@ -112,17 +112,25 @@ Latest read_latest(const fs::path& folder) {
 
 std::optional<Found> latest_checkpoint(const fs::path& folder) { return read_latest(folder).found; }
 
-// The latest checkpoint; where that is not known the one of the highest step, with a warning.
-std::optional<Found> newest_of(const fs::path& folder) {
+// The latest checkpoint; where that is not known the one of the highest step, and `doubt` says why.
+std::optional<Found> newest_of(const fs::path& folder, std::string& doubt) {
   const Latest latest = read_latest(folder);
   if (latest.found) return latest.found;
   const std::vector<Found> all = complete_checkpoints(folder.string());
   if (all.empty()) return {};
   // A crash before the first `latest` leaves one checkpoint, and no doubt.
   if (!latest.wrong.empty() || all.size() > 1)
-    log_warn("{} {}: {} is taken, the checkpoint of the highest step", (folder / kLatest).string(),
-             latest.wrong.empty() ? "is missing" : concat("is damaged (", latest.wrong, ")"), all.back().name);
+    doubt = concat((folder / kLatest).string(), " is ",
+                   latest.wrong.empty() ? "missing" : concat("damaged (", latest.wrong, ")"), ": ", all.back().name,
+                   " is taken, the checkpoint of the highest step");
   return all.back();
+}
+
+std::optional<Found> newest_of(const fs::path& folder) {
+  std::string doubt;
+  const std::optional<Found> newest = newest_of(folder, doubt);
+  if (!doubt.empty()) log_warn("{}", doubt);
+  return newest;
 }
 
 // What to do about a damaged checkpoint.
@@ -131,8 +139,7 @@ std::string other_checkpoints(const fs::path& folder) {
   for (const Found& found : complete_checkpoints(folder.parent_path().string()))
     if (found.name != folder.filename())
       names += (names.empty() ? "" : ", ") + (folder.parent_path() / found.name).string();
-  return names.empty() ? "there is no other checkpoint to resume from; start again from the beginning"
-                       : "resume from another checkpoint: " + names;
+  return names.empty() ? "there is no other checkpoint of the run; train anew" : "take another checkpoint: " + names;
 }
 
 // Throws Error that says what is damaged.
@@ -148,12 +155,13 @@ RunState checked_state(const fs::path& folder) {
   return state;
 }
 
-RunState state_in(const fs::path& checkpoint) {
-  const std::string path = (checkpoint / kState).string();
+// Nothing where it is damaged, with a warning.
+std::optional<RunState> state_if_whole(const fs::path& folder) {
   try {
-    return RunState::from_json(read_file(path), path);
+    return checked_state(folder);
   } catch (const Error& e) {
-    fail(e.what(), "; ", other_checkpoints(checkpoint));
+    log_warn("the checkpoint {} is passed over: {}", folder.string(), e.what());
+    return {};
   }
 }
 
@@ -176,9 +184,11 @@ std::string CheckpointWriter::begin(int64_t step) {
   return beside.string();
 }
 
-void CheckpointWriter::give_up() {
+void CheckpointWriter::give_up(int64_t step, const std::string& why, bool goes_on) {
   clear_leftovers(folder_);
   begun_ = -1;
+  if (goes_on)
+    log_warn("there is no checkpoint of step {}: {}; the run goes on, and tries again at the next one", step, why);
 }
 
 std::string CheckpointWriter::commit(const RunState& state) {
@@ -205,8 +215,14 @@ std::string CheckpointWriter::commit(const RunState& state) {
   return complete.string();
 }
 
-void CheckpointWriter::replace_state(const RunState& state) const {
-  write_file_atomically((fs::path(folder_) / name_of_step(state.step) / kState).string(), state.to_json());
+std::string CheckpointWriter::note_evaluation(const RunState& state) const {
+  try {
+    write_file_atomically((fs::path(folder_) / name_of_step(state.step) / kState).string(), state.to_json());
+    return "";
+  } catch (const NoRoom& e) {
+    log_warn("the checkpoint of step {} does not know this evaluation: {}", state.step, e.what());
+    return e.what();
+  }
 }
 
 void CheckpointWriter::set_latest(const std::string& name) const {
@@ -250,6 +266,8 @@ void CheckpointWriter::prune(const RunState& state) const {
   }
 }
 
+bool is_checkpoint(const std::string& folder) { return fs::is_regular_file(fs::path(folder) / kState); }
+
 std::vector<std::string> list_checkpoints(const std::string& run_folder) {
   const std::string folder = checkpoints_folder(run_folder);
   std::vector<std::string> folders;
@@ -271,8 +289,15 @@ std::vector<std::string> checkpoints_to_latest(const std::string& run_folder) {
 }
 
 std::optional<std::string> newest_checkpoint(const std::string& run_folder) {
+  std::string doubt;
+  const auto newest = newest_checkpoint(run_folder, doubt);
+  if (!doubt.empty()) log_warn("{}", doubt);
+  return newest;
+}
+
+std::optional<std::string> newest_checkpoint(const std::string& run_folder, std::string& doubt) {
   const fs::path folder = checkpoints_folder(run_folder);
-  const auto newest = newest_of(folder);
+  const auto newest = newest_of(folder, doubt);
   if (!newest) return {};
   return (folder / newest->name).string();
 }
@@ -283,24 +308,20 @@ std::optional<WholeCheckpoint> newest_whole_checkpoint(const std::string& run_fo
   std::vector<std::string> all = list_checkpoints(run_folder);
   all.erase(std::ranges::find(all, *newest), all.end());  // those of a branch that was left, too
   all.push_back(*newest);
-  for (auto folder = all.rbegin(); folder != all.rend(); ++folder) {
-    try {
-      return WholeCheckpoint{*folder, checked_state(*folder)};
-    } catch (const Error& e) {
-      log_warn("the checkpoint {} is passed over: {}", *folder, e.what());
-    }
-  }
-  fail("none of the checkpoints of ", run_folder, " is whole; restore one of them, or choose another --out");
+  for (auto folder = all.rbegin(); folder != all.rend(); ++folder)
+    if (auto state = state_if_whole(*folder)) return WholeCheckpoint{*folder, std::move(*state)};
+  fail("none of the checkpoints of ", run_folder, " is whole; restore one of them, or train anew with another --out");
 }
 
 std::optional<std::string> best_checkpoint(const std::string& run_folder) {
-  const std::optional<std::string> newest = newest_checkpoint(run_folder);
+  const std::optional<WholeCheckpoint> newest = newest_whole_checkpoint(run_folder);
   if (!newest) return {};
-  const RunState state = state_in(*newest);
+  const RunState& state = newest->state;
   const fs::path best = fs::path(checkpoints_folder(run_folder)) / name_of_step(state.best_step);
-  if (state.best_step < 0 || !fs::is_directory(best)) return newest;
-  const RunState then = state_in(best);
-  return then.best_step == state.best_step && then.best_top1 == state.best_top1 ? best.string() : newest;
+  if (state.best_step < 0 || best == newest->folder || !fs::is_directory(best)) return newest->folder;
+  const std::optional<RunState> then = state_if_whole(best);
+  const bool same = then && then->best_step == state.best_step && then->best_top1 == state.best_top1;
+  return same ? best.string() : newest->folder;
 }
 
 std::string trained_weights_of(const std::string& checkpoint_folder) {

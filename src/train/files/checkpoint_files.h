@@ -38,15 +38,15 @@ class CheckpointWriter {
   // Clears what crashes left and makes the .tmp folder of step `step`. The caller writes its files into the
   // folder returned, with FileWriter, which syncs them, and notes their checksums.
   std::string begin(int64_t step);
-  // Removes what begin() made, where its files cannot be written.
-  void give_up();
+  // Removes what begin() made, where there is no room for its files; a warning says why where the run goes on.
+  void give_up(int64_t step, const std::string& why, bool goes_on);
   // Writes state.json and makes the checkpoint of begin() the latest; then removes the ones no longer kept, and those
   // of a branch that was left whose steps lie between the latest before and this one.
   // Returns its folder. Every file of state.checksums must be there.
   std::string commit(const RunState& state);
   // Notes an evaluation that came after the checkpoint of this step was complete. At every moment the old state or the
-  // new one is there.
-  void replace_state(const RunState& state) const;
+  // new one is there. Returns why there is no room for that, which a warning says; empty: it is noted.
+  std::string note_evaluation(const RunState& state) const;
 
  private:
   void set_latest(const std::string& name) const;
@@ -58,6 +58,8 @@ class CheckpointWriter {
   int64_t begun_ = -1;  // step; -1: none
 };
 
+// Whether a folder is a checkpoint: it holds a state.json.
+bool is_checkpoint(const std::string& folder);
 // Complete checkpoints of the run, oldest first, as folders.
 std::vector<std::string> list_checkpoints(const std::string& run_folder);
 // The same up to the latest, one of each step: without those of a branch that was left.
@@ -65,6 +67,8 @@ std::vector<std::string> checkpoints_to_latest(const std::string& run_folder);
 // The folder that `latest` names, or the complete one of its step. Where it names none, the one with the highest step,
 // with a warning; nothing where there is none.
 std::optional<std::string> newest_checkpoint(const std::string& run_folder);
+// The same; the text of that warning is left to the caller.
+std::optional<std::string> newest_checkpoint(const std::string& run_folder, std::string& doubt);
 struct WholeCheckpoint {
   std::string folder;
   RunState state;
@@ -72,9 +76,8 @@ struct WholeCheckpoint {
 // The newest checkpoint whose files are as they were written. Of each newer one, which is passed over, a warning says
 // what is wrong with it. Nothing where there are none. Throws Error where none is whole.
 std::optional<WholeCheckpoint> newest_whole_checkpoint(const std::string& run_folder);
-// The checkpoint of the best evaluation that the newest one knows of, where it is still there and no other branch's;
-// else the newest.
-// Throws Error where state.json of one of the two is damaged, naming the other checkpoints.
+// The checkpoint of the best evaluation that the newest whole one knows of, where it is still there, whole and no other
+// branch's; else that newest one. Warns of the others, and throws, as newest_whole_checkpoint().
 std::optional<std::string> best_checkpoint(const std::string& run_folder);
 // The file of a checkpoint with the weights for everybody but who goes on with the run: the averages, where there are
 // some.

@@ -8,6 +8,7 @@
 
 #include "src/core/check.h"
 #include "src/core/files.h"
+#include "src/core/log.h"
 #include "src/core/own_words.h"
 #include "src/core/toml_values.h"
 #include "src/train/files/checkpoint_files.h"
@@ -67,11 +68,20 @@ void RunReader::read_facts() {
   if (const std::string file = file_of(folder, "timing.csv"); fs::exists(file))
     read_or_note(facts_, [&] { facts_.times = csv_table_from(read_file(file)); });
   read_or_note(facts_, [&] {
-    facts_.checkpoint = newest_checkpoint(folder).value_or("");
+    std::string doubt;
+    facts_.checkpoint = newest_checkpoint(folder, doubt).value_or("");
+    note_doubt(doubt);
     if (facts_.checkpoint.empty()) return;
     const std::string file = file_of(facts_.checkpoint, "state.json");
     facts_.state = RunState::from_json(read_file(file), file);
   });
+}
+
+// The page says it as long as it is so, the log when it becomes so.
+void RunReader::note_doubt(const std::string& doubt) {
+  if (!doubt.empty()) facts_.wrong.push_back(doubt);
+  if (!doubt.empty() && doubt != doubt_) log_warn("{}", doubt);
+  doubt_ = doubt;
 }
 
 bool RunReader::read() {

@@ -37,9 +37,11 @@ class RunReader {
 
  private:
   void read_facts();
+  void note_doubt(const std::string& doubt);
 
   RunRecord facts_;
   MetricsReader metrics_;
+  std::string doubt_;  // which checkpoint is the newest
   bool gone_ = false;
 };
 

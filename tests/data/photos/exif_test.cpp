@@ -47,6 +47,19 @@ TEST(Exif, ThePrefixOfJpegMayStandInFront) {
   EXPECT_EQ(exif_orientation(prefix.substr(0, 5) + exif), 1);
 }
 
+TEST(Exif, StandsInAMarkerOfAJpegFileBeforeItsScans) {
+  const std::string data = std::string("Exif\0\0", 6) + made_exif(false, {{kOrientation, kShort, 6}});
+  const std::string start = "\xff\xd8", comment{"\xff\xfe\0\x04no", 6}, scan{"\xff\xda\0\x02", 4};
+  const std::string exif = "\xff\xe1" + std::string(1, '\0') + static_cast<char>(data.size() + 2) + data;
+  for (const std::string& file : {start + exif, start + comment + exif + scan, start + "\xff\xff" + exif,
+                                  start + "rubbish" + exif, start + "\xff\xd0" + exif})
+    EXPECT_EQ(jpeg_orientation(file), 6) << file;
+  for (const std::string& file : {std::string(), start, start + scan + exif, start + comment, exif.substr(0, 3)})
+    EXPECT_EQ(jpeg_orientation(file), 1) << file;
+  for (size_t bytes = 0; bytes < exif.size() - 3; ++bytes)  // of four bytes with the value two are read
+    EXPECT_EQ(jpeg_orientation(start + exif.substr(0, bytes)), 1);
+}
+
 TEST(Exif, WhatSaysNothingUsableIsUpright) {
   EXPECT_EQ(exif_orientation(""), 1);
   EXPECT_EQ(exif_orientation("XX" + made_exif(true, {{kOrientation, kShort, 6}}).substr(2)), 1);

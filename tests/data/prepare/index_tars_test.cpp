@@ -71,6 +71,17 @@ TEST_F(IndexTars, ImagesAreReadWhereTheyLieInTheOrderOfTheFiles) {
   EXPECT_EQ(read_file(file("train/some-000000.tar")), before);
 }
 
+TEST_F(IndexTars, ImagesThatExifTurnsAreCounted) {
+  pack("train/0.tar", {{"a.jpg", jpeg(1)},
+                       {"a.cls", "0"},
+                       {"b.jpg", with_exif(jpeg(2), exif(6, true))},
+                       {"b.cls", "0"},
+                       {"c.jpg", with_exif(jpeg(3), exif(1, false))},
+                       {"c.cls", "0"}});
+  EXPECT_EQ(index().at(0).turned, 1);
+  EXPECT_THAT(images(), ElementsAre("a.jpg 0", "b.jpg 0", "c.jpg 0"));
+}
+
 TEST_F(IndexTars, LabelsMayBeNamesAndStandInTextOrJson) {
   pack("train/0.tar",
        {{"a.jpg", jpeg(1)}, {"a.txt", " sea lion\n"}, {"b.jpg", jpeg(2)}, {"b.json", R"({"id": 7, "label": "cat"})"}});

@@ -464,11 +464,21 @@ TEST_F(PrepareTest, LinksAreFollowedAndOnesThatLeadNowhereAreSkippedAndListed) {
   settings.most_skipped = 1;
   EXPECT_EQ(prepare(sources, "train", settings).images, 4);
   EXPECT_THAT(read_file(file("train/skipped.txt")), HasSubstr("cat/gone.jpg\tcannot be read: No such file"));
+}
+
+// What has no ending may have been a folder of images, or of a class.
+TEST_F(PrepareTest, LinksThatLedToFoldersAreSkippedOrNamed) {
+  write("in/cat/a.jpg", jpeg_of(plain(1), {}));
   fs::create_symlink(file("nowhere"), file("in/cat/folder"));
-  EXPECT_THAT([&] { folder_sources(file("in")); }, testing::ThrowsMessage<Error>(HasSubstr("in/cat/folder")));
-  fs::remove(file("in/cat/folder"));
   fs::create_symlink(file("nowhere"), file("in/horse"));
-  EXPECT_THAT([&] { folder_sources(file("in")); }, testing::ThrowsMessage<Error>(HasSubstr("in/horse")));
+  const PhotoSources sources = folder_sources(file("in"));
+  EXPECT_THAT(sources.classes, ElementsAre("cat"));
+  EXPECT_THAT(sources.notes, ElementsAre(HasSubstr("cannot be reached: horse")));
+  EXPECT_THAT([&] { prepare(sources, "none", small()); }, testing::ThrowsMessage<Error>(HasSubstr("max-skipped")));
+  PrepareSettings settings = small();
+  settings.most_skipped = 1;
+  EXPECT_EQ(prepare(sources, "train", settings).images, 1);
+  EXPECT_THAT(read_file(file("train/skipped.txt")), HasSubstr("cat/folder\tcannot be read: No such file"));
 }
 
 }  // namespace

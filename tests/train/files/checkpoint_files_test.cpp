@@ -95,7 +95,7 @@ TEST_F(CheckpointTest, ACheckpointOfAnotherAccuracyIsNotTheBest) {
   save(3, "w", 2);
   RunState other = load_checkpoint_state(at("step-00000002"));
   other.best_top1 = 0.5;
-  CheckpointWriter(run_, 2).replace_state(other);
+  EXPECT_EQ(CheckpointWriter(run_, 2).note_evaluation(other), "");
   EXPECT_EQ(best_checkpoint(run_), at("step-00000003"));
 }
 
@@ -236,7 +236,7 @@ TEST_F(CheckpointTest, OneFlippedByteIsFoundAndTheOthersAreNamed) {
   write_bytes(newer + "/weights", "weighta");
 
   EXPECT_THAT(complaint(newer), AllOf(HasSubstr(newer + "/weights is damaged"),
-                                      HasSubstr("resume from another checkpoint: " + at("step-00000001"))));
+                                      HasSubstr("take another checkpoint: " + at("step-00000001"))));
 }
 
 TEST_F(CheckpointTest, AMissingFileIsNamed) {
@@ -245,7 +245,7 @@ TEST_F(CheckpointTest, AMissingFileIsNamed) {
   EXPECT_THAT(complaint(folder), AllOf(HasSubstr(folder + "/weights is missing"), HasSubstr("no other checkpoint")));
 }
 
-TEST_F(CheckpointTest, ADamagedStateIsNamedAndNotPassedOver) {
+TEST_F(CheckpointTest, ADamagedStateIsNamedAndPassedOver) {
   save(1);
   const std::string newer = save(2);
   const std::string text = read_file(newer + "/state.json");
@@ -254,10 +254,23 @@ TEST_F(CheckpointTest, ADamagedStateIsNamedAndNotPassedOver) {
   EXPECT_EQ(newest_checkpoint(run_), newer);
   EXPECT_THAT(complaint(newer), AllOf(HasSubstr(newer + "/state.json is damaged"), HasSubstr(at("step-00000001"))));
   EXPECT_THAT(complaint(newer + "/"), HasSubstr(at("step-00000001")));
-  EXPECT_THAT(message_of([&] { best_checkpoint(run_); }),
-              AllOf(HasSubstr(newer + "/state.json is damaged"), HasSubstr(at("step-00000001"))));
+  ::testing::internal::CaptureStderr();
+  EXPECT_EQ(best_checkpoint(run_), at("step-00000001"));
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+              HasSubstr("the checkpoint " + newer + " is passed over: " + newer + "/state.json is damaged"));
   fs::remove(newer + "/state.json");
   EXPECT_THAT(complaint(newer), HasSubstr("cannot read " + newer + "/state.json"));
+}
+
+TEST_F(CheckpointTest, ADamagedCheckpointIsNotTheBest) {
+  save(1);
+  save(2, "w", 2);
+  save(3, "w", 2);
+  ASSERT_EQ(best_checkpoint(run_), at("step-00000002"));
+  write_bytes(at("step-00000002") + "/weights", "damaged");
+  EXPECT_EQ(best_checkpoint(run_), at("step-00000003"));
+  write_bytes(at("step-00000003") + "/weights", "damaged");
+  EXPECT_THAT(message_of([&] { best_checkpoint(run_); }), HasSubstr("none of the checkpoints of " + run_));
 }
 
 TEST_F(CheckpointTest, RefusesToCommitWithoutItsFiles) {
@@ -313,7 +326,7 @@ TEST_F(CheckpointTest, GivingUpRemovesTheHalfOne) {
   save(1);
   CheckpointWriter writer(run_, 2);
   write_bytes(writer.begin(2) + "/weights", "half");
-  writer.give_up();
+  writer.give_up(2, "the disk is full", true);
   EXPECT_THAT(names(), ElementsAre("latest", "step-00000001"));
   EXPECT_EQ(save(2), at("step-00000002"));
 }

@@ -149,6 +149,22 @@ TEST_F(Pages, NameFilesThatCannotBeReadAndShowTheRest) {
   EXPECT_THAT(part(html, "curves"), HasSubstr("Loss over epochs"));
 }
 
+TEST_F(Pages, ADoubtIsOnThePageAsLongAsItIsThereAndLoggedOnce) {
+  run("a", kLogged);
+  write_bytes(path("a") + "/checkpoints/latest", "");
+  const std::string log = path("a") + "/metrics.jsonl";
+  ::testing::internal::CaptureStderr();
+  RunReader reader(path("a"));
+  for (int i = 0; i < 3; ++i) {
+    write_bytes(log, read_file(log) + "no record\n");
+    EXPECT_TRUE(reader.read());
+    EXPECT_THAT(reader.record().wrong, Contains(HasSubstr("latest is damaged (it is empty)")));
+  }
+  const std::string said = ::testing::internal::GetCapturedStderr();
+  EXPECT_NE(said.find("latest is damaged"), said.npos);
+  EXPECT_EQ(said.find("latest is damaged"), said.rfind("latest is damaged"));
+}
+
 TEST_F(Pages, ShowTheWeightsOfALayerByName) {
   run("a", kLogged);
   EXPECT_THAT(part(page({"a"}, {.layer = "fc1"}), "filters"), HasSubstr("fc1.weight of a"));
