@@ -221,7 +221,7 @@ end_by_signal() {
 end_mpirun() {
   if grep -q '(Open MPI) 4' <<<"$(mpirun --version)"; then
     # mpirun waits that long before it passes SIGTERM on, and as long again before it kills the ranks.
-    stop_all_ranks "SIGTERM to mpirun" TERM the_launcher --mca odls_base_sigkill_timeout 6
+    stop_all_ranks "SIGTERM to mpirun" TERM the_launcher --mca odls_base_sigkill_timeout 10
   else
     kill_all_ranks "SIGTERM to mpirun, which leaves no time"
   fi
