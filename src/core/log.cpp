@@ -4,6 +4,7 @@
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdio>
 #include <mutex>
@@ -21,7 +22,7 @@ namespace owt {
 namespace {
 
 constexpr char kClearLine[] = "\r\x1b[K";
-std::atomic<bool> status_shown{false};
+std::atomic<bool> status_shown{false};  // perhaps: a line that is not there is cleared without harm
 static_assert(std::atomic<bool>::is_always_lock_free, "read in a signal handler");
 
 struct Sinks {
@@ -39,9 +40,10 @@ struct Sinks {
   // In one piece, since other processes write to the same terminal.
   void show(const std::string& line) const {
     const std::string text = concat(status_shown.load() ? kClearLine : "", line, status);
+    if (!status.empty()) status_shown = true;  // before it is: a signal may come between
     std::fwrite(text.data(), 1, text.size(), stderr);
     std::fflush(stderr);
-    status_shown = !status.empty();
+    if (status.empty()) status_shown = false;
   }
 };
 
@@ -74,10 +76,15 @@ void log_status(const std::string& line) {
   sinks().show("");
 }
 
-void drop_status() {
-  if (!status_shown.exchange(false)) return;
-  const ssize_t unused [[maybe_unused]] = ::write(STDERR_FILENO, kClearLine, sizeof kClearLine - 1);
+void write_over_status(std::string_view line) {
+  char text[512];
+  char* end = text;
+  if (status_shown) end = std::copy_n(kClearLine, sizeof kClearLine - 1, end);
+  end = std::copy_n(line.data(), std::min(line.size(), static_cast<size_t>(text + sizeof text - end)), end);
+  const ssize_t unused [[maybe_unused]] = ::write(STDERR_FILENO, text, static_cast<size_t>(end - text));
 }
+
+void drop_status() { write_over_status(""); }
 
 void log_to_file_only(const std::string& text) {
   const std::lock_guard lock(sinks().mutex);

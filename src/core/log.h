@@ -5,6 +5,7 @@
 #include <spdlog/fmt/fmt.h>
 
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "src/core/log_lines.h"
@@ -35,6 +36,9 @@ void log_status(const std::string& line);
 // Takes the status line away before something else writes to the terminal, or the process ends. For any thread at any
 // time: a signal handler, too.
 void drop_status();
+// The same, and writes this line, of at most 500 characters, in its place. All of it is one piece: between two pieces
+// another thread could draw the status line again.
+void write_over_status(std::string_view line);
 // Lines below warnings are dropped on this host thread while quiet.
 void log_quiet(bool quiet);
 

@@ -1,7 +1,5 @@
 #include "src/train/signals.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
@@ -33,8 +31,7 @@ void answer_interrupt() {
   end = std::copy(answer, answer + length, end);
   if (kept_step >= 0) end = std::to_chars(end, line + sizeof line - 1, kept_step.load()).ptr;
   *end++ = '\n';
-  drop_status();
-  const ssize_t unused [[maybe_unused]] = ::write(STDERR_FILENO, line, static_cast<size_t>(end - line));
+  write_over_status({line, static_cast<size_t>(end - line)});
 }
 
 int64_t nanoseconds_now() {

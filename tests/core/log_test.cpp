@@ -17,6 +17,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::MatchesRegex;
 using ::testing::Not;
+using ::testing::StartsWith;
 using ::testing::ThrowsMessage;
 
 class Log : public ::testing::Test {
@@ -107,7 +108,19 @@ TEST_F(Log, AStatusLineIsDroppedForWhateverElseIsWritten) {
   drop_status();
   std::fputs("error\n", stderr);
   log_status("");
-  EXPECT_EQ(console(), "epoch 1\r\x1b[Kerror\n");
+  const std::string clear = "\r\x1b[K";
+  EXPECT_EQ(console(), "epoch 1" + clear + clear + "error\n" + clear);
+}
+
+TEST_F(Log, ALineOfASignalHandlerTakesThePlaceOfTheStatusLine) {
+  write_over_status("early\n");
+  log_status("epoch 1");
+  write_over_status("stopping\n");
+  log_status("epoch 2");
+  write_over_status(std::string(1000, 'x'));
+  log_status("");
+  const std::string clear = "\r\x1b[K";
+  EXPECT_THAT(console(), StartsWith("early\nepoch 1" + clear + "stopping\n" + clear + "epoch 2" + clear + "xxx"));
 }
 
 TEST_F(Log, AFileThatCannotBeWrittenIsAnErrorThatNamesIt) {

@@ -9,6 +9,7 @@ set -euo pipefail
 owt=$(realpath "$1")
 tests=$(dirname "$owt")/tests least=$(dirname "$owt")/tests/owt_least
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+cd "$here/../.."  # where recipes are found
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 unset OWT_MAX_CPU ONEDNN_MAX_CPU_ISA
@@ -46,5 +47,4 @@ mkdir -p "$work/usr/bin" "$work/usr/libexec"
 cp "$tests/owt_launcher" "$work/usr/bin/owt"
 ln -s "$owt" "$work/usr/libexec/owt-$("$owt" devices | sed -n 's/^cpu .*instructions of //p')"
 ln -sf "$least" "$work/usr/libexec/owt-x86-64-v2"
-cd "$here/../.."  # where recipes are found
 tests/levels_test.sh "$work/usr/bin/owt"
