@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <iostream>
+#include <cstdio>
 #include <numeric>
 #include <utility>
 
@@ -66,7 +66,8 @@ bool ProgressLine::due() const {
 void ProgressLine::show(const std::vector<ProgressField>& fields) {
   last_shown_ = seconds_();
   if (style_ == ProgressStyle::kPlain) {
-    std::cerr << fitted(fields) + '\n' << std::flush;
+    // Not std::cerr, which writes nothing more once a disk was full.
+    std::fputs((fitted(fields) + '\n').c_str(), stderr);
     return;
   }
   const int columns = columns_ > 0 ? columns_ : terminal_columns();
