@@ -102,7 +102,7 @@ say "1 of 4: packages (compiler and libraries, from the distribution)"
 install_packages "${build_packages[@]}"
 echo "All ${#build_packages[@]} are installed."
 
-say "2 of 4: build (two minutes on two cores, the first time)"
+say "2 of 4: build (three minutes on two cores, the first time)"
 build
 
 arguments=()
