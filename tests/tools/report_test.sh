@@ -6,8 +6,11 @@
 set -euo pipefail
 
 owt=$1
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+# Pages name paths. A word of a path is wider than a phone here.
+work=$scratch/a_folder_of_a_user_who_gives_long_names_to_experiments_and_puts_the_settings_into_them
+mkdir "$work"
 
 browser=
 for name in chromium-headless-shell chromium; do
@@ -54,7 +57,12 @@ for (const figure of figures) {
 const ids = [...document.querySelectorAll('[id]')].map(e => e.id);
 if (new Set(ids).size !== ids.length) wrong.push('an id is there twice');
 for (const link of document.querySelectorAll('a')) if (!document.querySelector(link.getAttribute('href'))) note(link, 'leads nowhere');
-if (document.documentElement.scrollWidth > innerWidth) wrong.push('wider than the page: ' + document.documentElement.scrollWidth);
+const page = document.documentElement;
+if (page.scrollWidth > page.clientWidth) {
+  wrong.push('wider than the page: ' + page.scrollWidth + ' > ' + page.clientWidth);
+  for (const e of document.querySelectorAll('body *'))
+    if (!e.closest('.scroll') && e.getBoundingClientRect().left + e.scrollWidth > page.clientWidth) note(e, 'too wide');
+}
 if (/NaN|undefined/.test(document.querySelector('main').textContent)) wrong.push('a number is none');
 document.body.dataset.found = figures.length + ' figures' + wrong.map(w => '; ' + w).join('');
 END

@@ -19,7 +19,7 @@ constexpr const char* kStyle = R"(
 @media(prefers-color-scheme:dark){:root{--bg:#14171a;--ink:#e6e8eb;--soft:#9aa3ad;--rule:#2c3238;--card:#1b1f23;--warn:#e8b06a;--depth:.6;
 --c0:#62a8ff;--c1:#ff8f5c;--c2:#45c99b;--c3:#e58acb;--c4:#e0bb4a;--c5:#a79cff;--c6:#7fd0f7;--c7:#7d858e}}
 *{box-sizing:border-box}
-body{margin:0 auto;padding:1.5rem 1.25rem 4rem;max-width:76rem;background:var(--bg);color:var(--ink);
+body{margin:0 auto;padding:1.5rem 1.25rem 4rem;max-width:76rem;overflow-wrap:break-word;background:var(--bg);color:var(--ink);
 font:15px/1.5 system-ui,-apple-system,"Segoe UI",Roboto,"DejaVu Sans",sans-serif}
 h1{font-size:1.5rem;margin:0 0 .25rem}h2{font-size:1.15rem;margin:2.5rem 0 .75rem;padding-bottom:.3rem;border-bottom:1px solid var(--rule)}
 h3{font-size:1rem;margin:1.25rem 0 .25rem}p{margin:.5rem 0;max-width:60rem}
@@ -37,7 +37,7 @@ details{margin:.4rem 0}summary{cursor:pointer;color:var(--soft);font-size:.87rem
 .legend i{display:inline-block;width:.75em;height:.75em;margin-right:.4em;border-radius:2px}.legend i.light{opacity:.65}
 .scroll{overflow-x:auto}table{border-collapse:collapse;font-size:.87rem;font-variant-numeric:tabular-nums}
 th,td{padding:.22rem 1.1rem .22rem 0;text-align:left;vertical-align:top;border-bottom:1px solid var(--rule)}
-th{font-weight:600;color:var(--soft)}.n{text-align:right;white-space:nowrap}td{max-width:44rem;overflow-wrap:break-word}tbody td:first-child{white-space:nowrap}
+th{font-weight:600;color:var(--soft)}.n{text-align:right;white-space:nowrap}td{max-width:44rem}tbody td:first-child{white-space:nowrap}
 table:not([class]) td:not(.n):not(:first-child){overflow-wrap:anywhere;min-width:min(9rem,42vw)}
 .warning{border-left:3px solid var(--c1);padding-left:.7rem;color:var(--warn);font-size:.9rem}.bottleneck{font-size:1.05rem;border-left:3px solid var(--c0);padding-left:.7rem}
 .bar{display:grid;grid-template-columns:minmax(5rem,11rem) 1fr 6rem;gap:.6rem;align-items:center;font-size:.85rem;line-height:1.55}
