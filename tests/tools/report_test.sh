@@ -41,7 +41,7 @@ load() {  # load PAGE [OPTION]...
 # Every figure: a title, a picture with a label for screen readers, drawn with a size, and numbers; no id twice; every
 # link leads to a section; nothing is wider than the page.
 cat >"$work/check.js" <<'END'
-const wrong = [], note = (element, what) => wrong.push(what + ': ' + element.outerHTML.slice(0, 120));
+const wrong = [], note = (element, what) => wrong.push(what + ': ' + element.outerHTML.slice(0, 120).replaceAll('\n', ' '));
 const figures = [...document.querySelectorAll('figure')];
 for (const figure of figures) {
   if (!figure.querySelector('figcaption').textContent.trim()) note(figure, 'no title');
