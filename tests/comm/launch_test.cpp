@@ -143,6 +143,7 @@ TEST(Launch, ProcessesOfAHostShareItsCoresUnlessEachHasItsOwn) {
 
 // Eight ranks, 4 on each of two hosts; and four in one process.
 TEST(ThreadsPerRank, AreThoseOfTheHostSharedAmongItsRanks) {
+  const Variable said("OMP_NUM_THREADS", nullptr);
   Launch process;
   EXPECT_EQ(threads_per_rank(8, 4, process), 2);
   EXPECT_EQ(threads_per_rank(9, 4, process), 2);

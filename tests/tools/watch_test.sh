@@ -58,6 +58,7 @@ passed
 
 case_name="every address of this machine alone wants one of its names"
 other_address() {  # HOST...: what the watch at $1 answers to requests for each of the others
+  : >"$work/other_said"  # as in watch_run
   "$owt" watch "$run" --host "$1" --port 0 --name here.example >"$work/other_said" 2>&1 &
   local other=$! at host codes=
   until at=$(sed -n 's|^\(http://[^ ]*\) shows.*|\1|p' "$work/other_said") && [ -n "$at" ]; do
