@@ -47,6 +47,26 @@ float bf16_value(const Tensor& tensor) {
   return from_bf16(*static_cast<const uint16_t*>(host.raw()));
 }
 
+class NotesRoutes : public Communicator {
+ public:
+  int rank() const override { return 0; }
+  int ranks() const override { return 2; }
+  std::unique_ptr<Communicator> split(int) override { return nullptr; }
+  Event run(const Call&) override { return {}; }
+  std::vector<Route> opened;
+
+ private:
+  void open(const std::vector<Route>& routes) override { opened = routes; }
+};
+
+TEST(Routes, OneThatIsOpenedTwiceHasRoomForTheMostBytesAndMessages) {
+  NotesRoutes comm;
+  comm.connect({{0, 1, 4'000, 1}, {0, 1, 4, 5}});
+  ASSERT_EQ(comm.opened.size(), 1u);
+  EXPECT_EQ(comm.opened[0].bytes, 4'000);
+  EXPECT_EQ(comm.opened[0].under_way, 5);
+}
+
 // Every collective on every device with several numbers of ranks.
 class Collectives : public OnRanks {
  protected:

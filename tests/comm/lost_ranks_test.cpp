@@ -19,6 +19,15 @@ TEST(LostRanks, NameTheCollectiveAndTheStep) {
   EXPECT_THROW(lost.check("reduce"), RankLost);
 }
 
+TEST(LostRanks, TheFirstFailureIsTheCauseAndStaysSo) {
+  LostRanks lost;
+  lost.set_lost(2, "rank 2 was lost");
+  lost.set_failed("rank 1 failed");
+  lost.set_lost(0, "rank 0 was lost");
+  EXPECT_EQ(lost.text(""), "rank 2 was lost");
+  EXPECT_THROW(lost.check("reduce"), RankLost);
+}
+
 TEST(LostRanks, OneThatIsToleratedEndsOnlyWhatIsExchangedWithIt) {
   LostRanks lost;
   lost.tolerate({1, 2});

@@ -113,6 +113,9 @@ TEST_F(HostLimits, SwapIsFreeMemoryAsFarAsTheGroupMayUseIt) {
   EXPECT_EQ(free_memory(root()).bytes, 140 * kMb);
   write("/sys/fs/cgroup/a/memory.swap.max", "0\n");
   EXPECT_EQ(free_memory(root()).bytes, 40 * kMb);
+  write("/sys/fs/cgroup/a/memory.swap.max", std::to_string(50 * kMb));
+  write("/sys/fs/cgroup/a/memory.swap.current", std::to_string(30 * kMb));
+  EXPECT_EQ(free_memory(root()).bytes, 60 * kMb);
 }
 
 TEST_F(HostLimits, MemoryOfVersion1CountsAndItsLargestNumberIsNoLimit) {

@@ -57,6 +57,7 @@ TEST(Windows, ImagesOfOtherSizesAreSeenAsIfTheirShortSideWereAsStated) {
   EXPECT_EQ(window_of(settings, {}, 0, 1024, 512), (ImageWindow{288, 32, 448, 448}));
   EXPECT_EQ(window_of(settings, {}, 0, 64, 64), (ImageWindow{4, 4, 56, 56}));
   EXPECT_EQ(window_of(settings, {}, 0, 1, 300), (ImageWindow{0, 149, 1, 1}));
+  EXPECT_EQ(window_of(settings, {}, 0, 3, 3), (ImageWindow{0, 0, 3, 3}));  // 2.6 pixels are rounded
 }
 
 TEST(Windows, TrainingShowsEveryPlaceAboutEquallyOften) {

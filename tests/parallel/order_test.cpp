@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <tuple>
 
 #include "tests/support/models.h"
@@ -201,6 +202,19 @@ TEST(Order, OfEvaluationEndsWithTheLossAndItsResult) {
     EXPECT_EQ(all.back(), "wait step result") << name_of(strategy);
     EXPECT_EQ(all.at(all.size() - 3).substr(0, 4), "loss") << name_of(strategy);
     for (const std::string& line : all) EXPECT_EQ(line.find("gradient"), std::string::npos) << line;
+  }
+}
+
+// Forward of a micro-batch takes the memory of an output before it.
+TEST(Order, OfAPipelinesEvaluationOverwritesNoOutputOnItsWay) {
+  const Plan plan = plan_of({.ranks = 2, .strategy = Strategy::kPipeline});
+  ASSERT_GT(plan.micro_batches, plan.tapes(0));
+  const TransferId output = plan.layer(plan.layers_behind(0).end).transfers.input;
+  std::set<int> under_way;
+  for (const Action& at : evaluation(plan, plan.request.step_rows, 0)) {
+    if (at.kind == Kind::kForward) EXPECT_FALSE(under_way.contains(at.round - plan.tapes(0))) << at.round;
+    if (at.transfer == output && at.kind == Kind::kStart) under_way.insert(at.round);
+    if (at.transfer == output && at.kind == Kind::kWait) under_way.erase(at.round);
   }
 }
 

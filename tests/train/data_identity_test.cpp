@@ -176,6 +176,23 @@ TEST_F(DataIdentity, ResumingOnOtherImagesIsRefusedAndForgetsTheBestWhereItIsWan
   EXPECT_GT(after.best_step, before.best_step);
 }
 
+TEST_F(DataIdentity, OtherImagesBeginCountingEvaluationsAnew) {
+  RunState state;
+  state.images_in_epoch = 24;
+  state.best_top1 = 0.5;
+  state.best_step = 5;
+  state.since_best = 2;
+  state.plateau = {true, 0.5, 1, 3};
+  begin_with_other_data(state);
+  EXPECT_EQ(state.images_in_epoch, 0);
+  EXPECT_EQ(state.best_top1, 0);
+  EXPECT_EQ(state.best_step, -1);
+  EXPECT_EQ(state.since_best, 0);
+  EXPECT_LT(state.plateau.best, 0);
+  EXPECT_EQ(state.plateau.waited, 0);
+  EXPECT_EQ(state.plateau.falls, 3);
+}
+
 TEST_F(DataIdentity, ResumingOnOtherClassesNamesThem) {
   train(shards_settings(3), options("run", shards("pets", kPets)));
   TrainOptions all = options("run", shards("others", {"bird", "cat", "emu"}));

@@ -262,6 +262,13 @@ TEST_F(CheckpointTest, ADamagedStateIsNamedAndPassedOver) {
   EXPECT_THAT(complaint(newer), HasSubstr("cannot read " + newer + "/state.json"));
 }
 
+TEST_F(CheckpointTest, ADamagedOneIsNotReplacedByOneOfTheBranchThatWasLeft) {
+  for (int64_t step = 10; step <= 30; step += 10) save(step, "w", -1, 9);
+  CheckpointWriter(run_, 9).go_on_from(at("step-00000020"));
+  write_bytes(at("step-00000020") + "/weights", "damaged");
+  EXPECT_EQ(newest_whole_checkpoint(run_)->folder, at("step-00000010"));
+}
+
 TEST_F(CheckpointTest, ADamagedCheckpointIsNotTheBest) {
   save(1);
   save(2, "w", 2);
