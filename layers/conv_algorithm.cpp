@@ -66,7 +66,8 @@ ConvAlgorithm ConvChoices::choose(const std::string& key, const Candidates& cand
     return known(key, candidates);
   }
   if (follows_ || candidates.size() == 1) return ConvAlgorithm::kDirect;
-  const std::vector<Measured> measured = measure();
+  std::vector<Measured> measured = measure();
+  if (retime_) retime_(key, measured);
   ConvAlgorithm best = ConvAlgorithm::kDirect;
   double least = kWorthIt * measured.at(0).ms;
   for (const Measured& each : measured)
@@ -114,6 +115,11 @@ void ConvChoices::follow(const std::map<std::string, std::string>& choices) {
   preload_for_all_teams(choices);
   const std::lock_guard lock(mutex_);
   follows_ = true;
+}
+
+void ConvChoices::set_retime(Retime retime) {
+  const std::lock_guard lock(mutex_);
+  retime_ = std::move(retime);
 }
 
 void ConvChoices::clear() {

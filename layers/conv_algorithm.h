@@ -71,6 +71,9 @@ class ConvChoices {
   // computed directly.
   void follow(const std::map<std::string, std::string>& choices);
   void clear();
+  // For tests: called with a key and what was measured, before the choice is made; may give other times.
+  using Retime = std::function<void(const std::string& key, std::vector<Measured>& measured)>;
+  void set_retime(Retime retime);
 
   // In order of keys; and as lines for the log, "KEY: winograd (direct 46.01 ms, winograd 27.72 ms with error 1e-06)".
   std::vector<Choice> choices() const;
@@ -87,6 +90,7 @@ class ConvChoices {
   std::map<std::string, ConvAlgorithm> all_teams_;  // by geometry
   int replaced_ = 0;                                // choices that are no candidates here
   bool follows_ = false;                            // see follow()
+  Retime retime_;
 };
 
 }  // namespace owt

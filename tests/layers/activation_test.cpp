@@ -75,8 +75,8 @@ TEST_P(ActivationTest, GivesPyTorchsFigures) {
   for (const Figures& figures : kFigures) {
     SCOPED_TRACE(figures.keys);
     Harness layer(std::string("type='activation' ") + figures.keys, {1, std::ssize(kX)}, device());
-    EXPECT_THAT(layer.forward(kX), Pointwise(FloatNear(5e-7f), figures.y));
-    EXPECT_THAT(layer.backward(Values(kX.size(), 1)), Pointwise(FloatNear(5e-7f), figures.dx));
+    EXPECT_THAT(layer.forward(kX), Pointwise(FloatNear(2e-6f), figures.y));
+    EXPECT_THAT(layer.backward(Values(kX.size(), 1)), Pointwise(FloatNear(2e-6f), figures.dx));
   }
 }
 

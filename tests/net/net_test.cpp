@@ -138,10 +138,10 @@ TEST_F(TapeTest, TheGradientOfAWholeNetIsThatOfCentralDifferences) {
   Tensor dx(x.shape());
   fill(dx, kNaN);
   tape.backward(pass_, x, dy, &dx);
-  EXPECT_LT(distance(differences(x, [] {}), as_doubles(dx)), 0.02);
+  EXPECT_LT(distance(differences(x, [] {}), as_doubles(dx)), 0.1);
   ASSERT_EQ(net.params().size(), 6u);
   for (Param* param : net.params())
-    EXPECT_LT(distance(differences(param->value, [&] { ++param->version; }), as_doubles(param->grad)), 0.02)
+    EXPECT_LT(distance(differences(param->value, [&] { ++param->version; }), as_doubles(param->grad)), 0.1)
         << param->name;
 }
 

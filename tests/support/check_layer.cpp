@@ -8,6 +8,7 @@
 #include "src/core/bf16.h"
 #include "src/core/philox.h"
 #include "tests/support/harness.h"
+#include "tests/support/margins.h"
 #include "tests/support/team_size.h"
 
 namespace owt {
@@ -42,6 +43,7 @@ void expect_same(const Values& found, const Values& wanted, double exactness, co
   for (size_t i = 0; i < found.size(); ++i) {
     const double limit = exactness * std::max(1.0, std::abs(static_cast<double>(wanted[i])));
     const double error = std::abs(static_cast<double>(found[i]) - static_cast<double>(wanted[i]));
+    if (limit > 0) margins::record({__FILE__, __LINE__}, error, limit);
     if (!(error <= limit) && wrong++ == 0) first = i;
   }
   if (wrong > 0)
@@ -63,7 +65,9 @@ void expect_near(const Values& found, const Values& wanted, double rounding, con
   const double usual = root_mean_square(wanted);
   for (size_t i = 0; i < wanted.size(); ++i) {
     const double value = static_cast<double>(wanted[i]), limit = rounding * std::max(usual, std::abs(value));
-    if (std::abs(static_cast<double>(found.at(i)) - value) <= limit) continue;
+    const double error = std::abs(static_cast<double>(found.at(i)) - value);
+    margins::record({__FILE__, __LINE__}, error, limit);
+    if (error <= limit) continue;
     ADD_FAILURE() << what << " at " << i << ": " << found[i] << ", wanted " << wanted[i] << ", usual " << usual;
     return;  // one tells enough
   }
@@ -283,8 +287,12 @@ class Check {
   void expect_left(Content left) const {
     for (size_t i = 0; i < x_.size(); ++i) {
       if (whole_.dx[i] == 0) continue;
-      if (left == Content::kSigns) ASSERT_EQ(whole_.y[i] > 0, x_[i] > 0) << "the sign at " << i;
-      if (left == Content::kValues) ASSERT_EQ(whole_.y[i], x_[i]) << "the value at " << i;
+      if (left == Content::kSigns) {
+        ASSERT_EQ(whole_.y[i] > 0, x_[i] > 0) << "the sign at " << i;
+      }
+      if (left == Content::kValues) {
+        ASSERT_EQ(whole_.y[i], x_[i]) << "the value at " << i;
+      }
     }
   }
 
@@ -363,7 +371,9 @@ class Check {
       value = before;
       const double numeric = (high - low) / (static_cast<double>(above) - static_cast<double>(below));
       const double found = static_cast<double>(gradient[static_cast<size_t>(i)]);
-      if (std::abs(found - numeric) <= options_.tolerance * std::max(usual, std::abs(numeric))) continue;
+      const double limit = options_.tolerance * std::max(usual, std::abs(numeric));
+      margins::record({__FILE__, __LINE__}, std::abs(found - numeric), limit);
+      if (std::abs(found - numeric) <= limit) continue;
       ADD_FAILURE() << "gradient of " << name << " at " << i << ": " << found << ", by differences " << numeric;
       return;  // one tells enough
     }

@@ -1,0 +1,76 @@
+#include "tests/support/margins.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace owt::margins_test {
+namespace {
+
+using testing::DoubleNear;
+using testing::Each;
+using testing::ElementsAre;
+using testing::MatchesRegex;
+using testing::Not;
+using testing::Pointwise;
+
+// Comparisons are recorded here while it lives.
+class Margins : public testing::Test {
+ protected:
+  ~Margins() override { margins::recorder = before_; }
+  // Of what was compared, the largest share first; nothing is recorded from here on.
+  std::vector<std::string> found() {
+    margins::recorder = before_;
+    return own_.lines();
+  }
+
+ private:
+  margins::Recorder own_;
+  margins::Recorder* before_ = std::exchange(margins::recorder, &own_);
+};
+
+TEST_F(Margins, AreTheLargestShareOfEachPlace) {
+  for (const double value : {1.25, 1.375, 1.0}) EXPECT_NEAR(value, 1, 0.5);
+  std::thread([] { EXPECT_NEAR(4, 3, 8); }).join();
+  EXPECT_THAT(found(), ElementsAre(MatchesRegex("0.7500 0.375 0.5 tests/core/margins_test.cpp:.* Margins.AreThe.*"),
+                                   MatchesRegex("0.1250 1 8 tests/.*")));
+}
+
+TEST_F(Margins, OfOrderAreTheSmallerNumberBesideTheLarger) {
+  EXPECT_LT(3.0, 4);
+  EXPECT_GE(8, 5.0);
+  EXPECT_LE(-8.0, -2.0);
+  EXPECT_GT(1.0, -1.0);
+  EXPECT_LT(2, 3);  // integers are no bounds
+  EXPECT_THAT(found(), ElementsAre(MatchesRegex("0.7500 3 4 .*"), MatchesRegex("0.6250 5 8 .*"),
+                                   MatchesRegex("0.2500 2 8 .*"), MatchesRegex("0.0000 0 1 .*")));
+}
+
+TEST_F(Margins, OfEqualNumbersAreUnitsInTheLastPlace) {
+  EXPECT_DOUBLE_EQ(1, 1 + 2 * std::numeric_limits<double>::epsilon());
+  EXPECT_FLOAT_EQ(1, 1 + std::numeric_limits<float>::epsilon());
+  EXPECT_THAT(found(), ElementsAre(MatchesRegex("0.5000 2 4 .*"), MatchesRegex("0.2500 1 4 .*")));
+}
+
+TEST_F(Margins, OfListsAreThoseOfTheirElements) {
+  const std::vector<double> list{1, 2.25};
+  EXPECT_THAT(list, Pointwise(DoubleNear(0.5), {1, 2}));
+  EXPECT_THAT(list, Each(testing::FloatNear(1, 2)));
+  EXPECT_THAT(found(), ElementsAre(MatchesRegex("0.6250 1.25 2 .*"), MatchesRegex("0.5000 0.25 0.5 .*")));
+}
+
+// As the matchers of GoogleTest, in whose place these are.
+TEST(NearAt, RefusesWhatIsFarOrNoNumber) {
+  const double inf = std::numeric_limits<double>::infinity(), nan = std::numeric_limits<double>::quiet_NaN();
+  EXPECT_THAT(2.0, Not(DoubleNear(1, 0.5)));
+  EXPECT_THAT(nan, Not(DoubleNear(nan, 0.5)));
+  EXPECT_THAT(inf, DoubleNear(inf, 0.5));
+  EXPECT_THAT((std::vector<double>{1, nan}), Not(Pointwise(DoubleNear(0.5), {1.0, nan})));
+  EXPECT_THAT((std::vector<double>{1, 2}), Not(Pointwise(DoubleNear(0.5), {1, 1})));
+}
+
+}  // namespace
+}  // namespace owt::margins_test

@@ -1,0 +1,51 @@
+#include "tests/support/margins.h"
+
+#include <cstdio>
+#include <cstdlib>
+
+#include "src/core/log.h"
+
+namespace owt::margins {
+namespace {
+
+class Printer : public testing::EmptyTestEventListener {
+  void OnTestProgramEnd(const testing::UnitTest&) override {
+    for (const std::string& line : recorder->lines()) std::printf("margin %s\n", line.c_str());
+  }
+};
+
+[[maybe_unused]] const bool listens = [] {
+  if (!std::getenv("OWT_TEST_MARGINS")) return false;
+  static Recorder of_program;
+  recorder = &of_program;
+  testing::UnitTest::GetInstance()->listeners().Append(new Printer);
+  return true;
+}();
+
+}  // namespace
+
+void Recorder::record(const Place& place, double value, double bound) {
+  const double share = value == 0 ? 0 : value / bound;
+  const std::lock_guard lock(mutex_);
+  Margin& margin = margins_[{place.file, place.line}];
+  if (!(share > margin.share)) return;
+  const testing::TestInfo* test = testing::UnitTest::GetInstance()->current_test_info();
+  margin = {share, value, bound, test ? std::string(test->test_suite_name()) + "." + test->name() : "no test"};
+}
+
+std::vector<std::string> Recorder::lines() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<std::pair<double, std::string>> sorted;
+  for (const auto& [place, margin] : margins_) {
+    const size_t folder = place.first.rfind("tests/");
+    sorted.emplace_back(
+        -margin.share, format("{:.4f} {:.6g} {:.6g} {}:{} {}", margin.share, margin.value, margin.bound,
+                              place.first.substr(folder == std::string::npos ? 0 : folder), place.second, margin.test));
+  }
+  std::sort(sorted.begin(), sorted.end());
+  std::vector<std::string> lines;
+  for (auto& [share, line] : sorted) lines.push_back(std::move(line));
+  return lines;
+}
+
+}  // namespace owt::margins
