@@ -47,7 +47,7 @@ struct Preparation {
         out(options.string("OUT")) {
     const auto threads = static_cast<int>(options.integer("threads", {.low = 0, .high = 4096}));
     settings.threads = threads > 0 ? threads : default_threads();
-    warn_of_crowd(settings.threads, concat("--threads ", settings.threads));
+    warn_of_crowd(settings.threads, concat(settings.threads, " threads"));
   }
 
   PrepareSettings settings;

@@ -31,7 +31,7 @@ int prepare_index(const Arguments& arguments) {
   const MostSkipped skipped(options);
   const auto threads = static_cast<int>(options.integer("threads", {.low = 0, .high = 4096}));
   const int team = threads > 0 ? threads : default_threads();
-  warn_of_crowd(team, concat("--threads ", team));
+  warn_of_crowd(team, concat(team, " threads"));
   const std::string dir = options.string("DIR");
   const TarIndexing settings{
       .classes = options.given("classes") ? text_lines(options.string("classes")) : std::vector<std::string>(),

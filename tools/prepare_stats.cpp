@@ -66,7 +66,7 @@ int prepare_stats(const Arguments& arguments) {
   }
   const auto threads = static_cast<int>(options.integer("threads", {.low = 0, .high = 4096}));
   const int team = threads > 0 ? threads : default_threads();
-  warn_of_crowd(team, concat("--threads ", team));
+  warn_of_crowd(team, concat(team, " threads"));
   catch_stop_signals();
   return measure_colours(options.string("DIR"), team, Measured::kAlways);
 }

@@ -134,7 +134,8 @@ TEST_P(ConvTest, WinogradMatchesTheDefinition) {
 
 TEST_P(ConvTest, WinogradSumsManyPortionsOfTiles) {
   const UsingConvAlgorithm winograd(ConvAlgorithm::kWinograd);
-  expect_reference("type='conv' out=32 kernel=3 pad=1", {33, 35, 64, 33, 35, 32, 3, 3, 1, 1, 1, 1, 1, 1, 1}, 4,
+  const int rows = device() == Device::kCpu ? 4 : 1;  // a GPU has no such portions, and a simulated one is slow
+  expect_reference("type='conv' out=32 kernel=3 pad=1", {33, 35, 64, 33, 35, 32, 3, 3, 1, 1, 1, 1, 1, 1, 1}, rows,
                    device(), 1e-5);
 }
 

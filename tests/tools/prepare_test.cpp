@@ -17,6 +17,7 @@
 #include "data/shard_index.h"
 #include "src/core/files.h"
 #include "src/core/log.h"
+#include "tests/support/environment.h"
 #include "tests/support/made_devkit.h"
 #include "tests/support/made_photos.h"
 #include "tests/support/temp_folder.h"
@@ -386,6 +387,7 @@ TEST_F(PrepareProgramTest, ShardsAreReadWithPlainTar) {
 TEST_F(PrepareProgramTest, TooManyBadImagesExitWith1AndSayWhereTheyAreListed) {
   write("in/cat/1.jpg", jpeg(40));
   write("in/cat/2.jpg", "not a picture");
+  const Variable threads("OMP_NUM_THREADS", nullptr);  // more than there are cores are warned of
   const Result result = owt("prepare folder in out");
   EXPECT_EQ(result.code, 1);
   EXPECT_THAT(result.err, AllOf(testing::StartsWith("owt: error: 1 of 2 images"), HasSubstr("cat/2.jpg"),

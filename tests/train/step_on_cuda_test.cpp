@@ -117,7 +117,7 @@ TEST_P(StepOnGpu, UpdatingTheDenseLayersBesideTheOthersBackwardPassGivesTheSameB
     for (const char* precision : {"fp32", "bf16"}) {
       SCOPED_TRACE(concat(c.workers, " workers, ", c.strategy, ", ", precision));
       const auto run_with = [&](int64_t beside_from) {
-        return run_small(kSmallRecipe, 6,
+        return run_small(kSmallRecipe, 4,
                          {{"run.device", name_of(device())},
                           {"run.precision", precision},
                           {"parallel.workers", c.workers},
