@@ -43,8 +43,8 @@ TEST(ServedSteps, LearnWithADelayAndSendTheBytesOfThePlan) {
   const Overrides plain{{"optimizer.momentum", "0"}, {"optimizer.learning_rate", "0.05"}};
   for (const Overrides& changes : kDelays) {
     SCOPED_TRACE(text_of(changes));
-    const SmallRun run = run_small(kSmallRecipe, 300, merged(changes, plain));
-    ASSERT_EQ(run.losses.size(), 300u);
+    const SmallRun run = run_small(kSmallRecipe, 400, merged(changes, plain));
+    ASSERT_EQ(run.losses.size(), 400u);
     const double first = std::accumulate(run.losses.begin(), run.losses.begin() + 20, 0.0) / 20,
                  last = std::accumulate(run.losses.end() - 100, run.losses.end(), 0.0) / 100;
     EXPECT_LT(last, 0.98 * first);
