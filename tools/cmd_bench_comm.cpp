@@ -60,9 +60,8 @@ struct Bench {
 
 // All ranks take the same decisions, because they know the same times.
 void run_bench(Communicator& comm, const std::vector<Collective>& collectives, const std::vector<int64_t>& sizes,
-               double seconds, Device device, Bench& bench) {
+               double seconds, Device device, int hosts, Bench& bench) {
   const double each = seconds / static_cast<double>(collectives.size());
-  const int hosts = count_hosts(comm, device);
   std::vector<CollectiveTime> times;
   for (const Collective collective : collectives) {
     double left = each, per_byte = 0;
@@ -137,14 +136,17 @@ int command_bench_comm(const Arguments& arguments) {
   Bench bench;
   run_ranks(
       ranks, threads_per_rank(shared_threads(options), ranks),
-      [&](Communicator& comm) { run_bench(comm, collectives, sizes, seconds, device, bench); }, device);
+      [&](Communicator& comm) {
+        const int hosts = count_hosts(comm, device);
+        if (options.given("json") && ranks % hosts != 0)
+          fail(ranks, " ranks on ", hosts, " hosts; for --json start as many on every host");
+        run_bench(comm, collectives, sizes, seconds, device, hosts, bench);
+      },
+      device);
   if (bench.hosts == 0) return 0;
   print(bench, ranks, device);
-  if (options.given("json")) {
-    if (ranks % bench.hosts != 0)
-      fail(ranks, " ranks on ", bench.hosts, " hosts; for --json start as many on every host");
+  if (options.given("json"))
     write_file_atomically(options.string("json"), links_json(bench.times, ranks, bench.hosts, device));
-  }
   return 0;
 }
 

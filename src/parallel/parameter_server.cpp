@@ -67,6 +67,8 @@ int64_t server_bytes(const Plan& plan) {
          filter_bytes(plan);
 }
 
+namespace {
+
 // Waits for it; false: the other rank is gone.
 bool has_ended(const Event& message) {
   try {
@@ -76,6 +78,8 @@ bool has_ended(const Event& message) {
     return false;
   }
 }
+
+}  // namespace
 
 ParameterServer::ParameterServer(const Plan& plan, const LayerOf& layer_of, Communicator& comm)
     : UpdateInShares(plan, layer_of, comm),
