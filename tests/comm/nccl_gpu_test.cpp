@@ -232,5 +232,36 @@ TEST_F(NcclTest, ARankThatIsToldToEndLeavesTheOthersToThemselves) {
   ends.join();
 }
 
+// Rank 0 ends between the question whether another rank has failed and NCCL's answer.
+TEST_F(NcclTest, ARankThatNcclSaysHasEndedIsTheCauseIfItFailed) {
+  const NcclId id = make_nccl_id(Cuda{});
+  std::atomic<bool> both_joined{false}, ends{false}, gone{false}, asked{false};
+  std::thread rank0([&] {
+    use_gpu(0);
+    {
+      const auto comm = make_nccl_communicator(Cuda{}, {0, 2, id, [&] { return ends.load(); }, kLong});
+      Tensor sum = on_gpu({1});
+      comm->all_reduce(sum, {}).wait();
+      EXPECT_THROW(comm->all_reduce(sum, {}).wait(), Aborted);
+    }
+    gone = true;
+    gone.notify_all();
+  });
+  const auto aborted = [&] {
+    if (!both_joined || asked.exchange(true)) return asked.load();
+    ends = true;
+    gone.wait(false);
+    return false;
+  };
+  use_gpu(1);
+  const auto comm = make_nccl_communicator(Cuda{}, {1, 2, id, aborted, kLong});
+  Tensor sum = on_gpu({1});
+  comm->all_reduce(sum, {}).wait();
+  both_joined = true;
+  gone.wait(false);
+  EXPECT_THROW(comm->all_reduce(sum, {}).wait(), Aborted);
+  rank0.join();
+}
+
 }  // namespace
 }  // namespace owt::nccl_gpu_test
