@@ -253,14 +253,17 @@ TEST_F(NcclTest, ARankThatNcclSaysHasEndedIsTheCauseIfItFailed) {
     gone.wait(false);
     return false;
   };
-  use_gpu(1);
-  const auto comm = make_nccl_communicator(Cuda{}, {1, 2, id, aborted, kLong});
-  Tensor sum = on_gpu({1});
-  comm->all_reduce(sum, {}).wait();
-  both_joined = true;
-  gone.wait(false);
-  EXPECT_THROW(comm->all_reduce(sum, {}).wait(), Aborted);
+  std::thread rank1([&] {
+    use_gpu(1);
+    const auto comm = make_nccl_communicator(Cuda{}, {1, 2, id, aborted, kLong});
+    Tensor sum = on_gpu({1});
+    comm->all_reduce(sum, {}).wait();
+    both_joined = true;
+    gone.wait(false);
+    EXPECT_THROW(comm->all_reduce(sum, {}).wait(), Aborted);
+  });
   rank0.join();
+  rank1.join();
 }
 
 }  // namespace

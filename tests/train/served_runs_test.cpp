@@ -37,8 +37,9 @@ std::string text_of(const Overrides& changes) {
   return text;
 }
 
-// How much they learn depends on who comes first, which no two runs agree on. So the bound is wide: without updates the
-// two means differ by less than 1 %. There is no momentum, with which stale gradients can undo what was learnt.
+// How much they learn depends on who comes first, which no two runs agree on: the last losses are 0.86 to 0.88 of the
+// first. Without updates they are 0.98 of them, because the rows differ. There is no momentum, with which stale
+// gradients can undo what was learnt.
 TEST(ServedSteps, LearnWithADelayAndSendTheBytesOfThePlan) {
   const Overrides plain{{"optimizer.momentum", "0"}, {"optimizer.learning_rate", "0.05"}};
   for (const Overrides& changes : kDelays) {
@@ -47,7 +48,7 @@ TEST(ServedSteps, LearnWithADelayAndSendTheBytesOfThePlan) {
     ASSERT_EQ(run.losses.size(), 400u);
     const double first = std::accumulate(run.losses.begin(), run.losses.begin() + 20, 0.0) / 20,
                  last = std::accumulate(run.losses.end() - 100, run.losses.end(), 0.0) / 100;
-    EXPECT_LT(last, 0.98 * first);
+    EXPECT_LT(last, 0.95 * first);
     EXPECT_EQ(run.bytes, run.planned_of_ranks);
   }
 }
