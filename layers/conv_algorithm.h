@@ -71,7 +71,7 @@ class ConvChoices {
   // computed directly.
   void follow(const std::map<std::string, std::string>& choices);
   void clear();
-  // For tests: called with a key and what was measured, before the choice is made; may give other times.
+  // For tests: called with the key and the measured times before the choice is made; it may change the times.
   using Retime = std::function<void(const std::string& key, std::vector<Measured>& measured)>;
   void set_retime(Retime retime);
 

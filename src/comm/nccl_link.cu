@@ -177,7 +177,7 @@ void NcclLink::guarded(const Work& work) {
   } catch (const Aborted& e) {
     break_link(e.what(), true);
     throw;
-  } catch (const Error& e) {  // perhaps of NCCL, which may notice another rank's end before this thread does
+  } catch (const Error& e) {  // NCCL may report another rank's end before member_.aborted() is asked again
     const bool another_rank = member_.aborted && member_.aborted();
     break_link(e.what(), another_rank);
     if (another_rank) throw Aborted(e.what());

@@ -44,7 +44,7 @@ TEST_F(Margins, OfOrderAreTheSmallerNumberBesideTheLarger) {
   EXPECT_GE(8, 5.0);
   EXPECT_LE(-8.0, -2.0);
   EXPECT_GT(1.0, -1.0);
-  EXPECT_LT(2, 3);  // integers are no bounds
+  EXPECT_LT(2, 3);  // integers are not recorded
   EXPECT_THAT(found(), ElementsAre(MatchesRegex("0.7500 3 4 .*"), MatchesRegex("0.6250 5 8 .*"),
                                    MatchesRegex("0.2500 2 8 .*"), MatchesRegex("0.0000 0 1 .*")));
 }
@@ -62,7 +62,7 @@ TEST_F(Margins, OfListsAreThoseOfTheirElements) {
   EXPECT_THAT(found(), ElementsAre(MatchesRegex("0.6250 1.25 2 .*"), MatchesRegex("0.5000 0.25 0.5 .*")));
 }
 
-// As the matchers of GoogleTest, in whose place these are.
+// These matchers replace those of GoogleTest and refuse the same.
 TEST(NearAt, RefusesWhatIsFarOrNoNumber) {
   const double inf = std::numeric_limits<double>::infinity(), nan = std::numeric_limits<double>::quiet_NaN();
   EXPECT_THAT(2.0, Not(DoubleNear(1, 0.5)));

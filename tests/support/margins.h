@@ -2,7 +2,7 @@
 // EXPECT_NEAR, EXPECT_LT and the like, EXPECT_DOUBLE_EQ (4 units in the last place), FloatNear and DoubleNear record
 // what they compare. With OWT_TEST_MARGINS=1 a test program prints at its end, for each place that compares:
 //   margin SHARE VALUE BOUND FILE:LINE TEST      of the comparison with the largest share VALUE / BOUND
-// Integers are no bounds. A comparison by hand calls record().
+// Comparisons of integers are not recorded. Code that compares by itself calls record().
 #pragma once
 
 #include <gmock/gmock.h>
@@ -28,7 +28,7 @@ struct Place {
 
 class Recorder {
  public:
-  void record(const Place& place, double value, double bound);  // a value that may be NaN is none
+  void record(const Place& place, double value, double bound);  // NaN is not recorded
   std::vector<std::string> lines() const;                       // the largest share first
 
  private:
@@ -47,7 +47,7 @@ inline void record(const Place& place, double value, double bound) {
   if (recorder) recorder->record(place, value, bound);
 }
 
-// That `less` is less than `more`. Of numbers with different signs none is near.
+// Records the comparison less < more. Numbers with different signs count as far from their bound.
 template <class A, class B>
 void record_order(const Place& place, const A& less, const B& more) {
   if constexpr (std::is_arithmetic_v<A> && std::is_arithmetic_v<B> &&

@@ -8,7 +8,7 @@ set -euo pipefail
 owt=$1
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
-# Pages name paths. A word of a path is wider than a phone here.
+# Pages print paths. One word of this path is wider than the screen of a phone.
 work=$scratch/a_folder_of_a_user_who_gives_long_names_to_experiments_and_puts_the_settings_into_them
 mkdir "$work"
 
