@@ -62,6 +62,11 @@ TEST_F(Margins, OfListsAreThoseOfTheirElements) {
   EXPECT_THAT(found(), ElementsAre(MatchesRegex("0.6250 1.25 2 .*"), MatchesRegex("0.5000 0.25 0.5 .*")));
 }
 
+TEST_F(Margins, AreNotRecordedOfNaN) {
+  margins::record({__FILE__, __LINE__}, std::numeric_limits<double>::quiet_NaN(), 1);
+  EXPECT_THAT(found(), testing::IsEmpty());
+}
+
 // These matchers replace those of GoogleTest and refuse the same.
 TEST(NearAt, RefusesWhatIsFarOrNoNumber) {
   const double inf = std::numeric_limits<double>::infinity(), nan = std::numeric_limits<double>::quiet_NaN();

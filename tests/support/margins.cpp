@@ -26,9 +26,10 @@ class Printer : public testing::EmptyTestEventListener {
 
 void Recorder::record(const Place& place, double value, double bound) {
   const double share = value == 0 ? 0 : value / bound;
+  if (std::isnan(share)) return;
   const std::lock_guard lock(mutex_);
   Margin& margin = margins_[{place.file, place.line}];
-  if (!(share > margin.share)) return;
+  if (share <= margin.share) return;
   const testing::TestInfo* test = testing::UnitTest::GetInstance()->current_test_info();
   margin = {share, value, bound, test ? std::string(test->test_suite_name()) + "." + test->name() : "no test"};
 }
