@@ -1,5 +1,5 @@
 // Which instructions of the processor the program uses, as one of a few levels, each with all of those before it. A
-// package holds the whole program once for each level (docs/packages.md).
+// package holds the whole program once for each level (docs/install.md).
 #pragma once
 
 #include <array>
