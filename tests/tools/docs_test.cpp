@@ -61,8 +61,8 @@ Page read_page(const std::string& name) {
 
 std::vector<Page> read_pages() {
   std::vector<Page> pages{read_page("README.md"), read_page("CONTRIBUTING.md")};
-  for (const fs::directory_entry& entry : fs::directory_iterator(kRoot / "docs"))
-    if (entry.path().extension() == ".md") pages.push_back(read_page("docs/" + entry.path().filename().string()));
+  for (const fs::directory_entry& entry : fs::recursive_directory_iterator(kRoot / "docs"))
+    if (entry.path().extension() == ".md") pages.push_back(read_page(fs::relative(entry.path(), kRoot).string()));
   return pages;
 }
 
@@ -122,6 +122,15 @@ TEST(Docs, LinkToFilesOfTheRepository) {
     for (const std::string& link : each.links)
       EXPECT_TRUE(link.starts_with("http") || fs::exists(kRoot / fs::path(each.name).parent_path() / link))
           << each.name << " links to " << link;
+}
+
+TEST(Docs, TheResultsAreShort) { EXPECT_LE(text_lines((kRoot / "docs/results.md").string()).size(), 250u); }
+
+TEST(Docs, ListEveryFileOfMeasurements) {
+  const std::string index = read_file((kRoot / "docs/measurements/README.md").string());
+  for (const fs::directory_entry& entry : fs::directory_iterator(kRoot / "docs/measurements"))
+    if (const std::string name = entry.path().filename().string(); name != "README.md")
+      EXPECT_THAT(index, HasSubstr("[" + name + "](" + name + ")"));
 }
 
 // Options as they stand in a text.

@@ -6,9 +6,9 @@
 
 Experiments:
   delay       bounded delay from 0 to no bound, with tasks of which a fifth take four times as long
-  downpour    single pushes: at the full rate, by shares, with a quarter of an epoch of warm start, with Adagrad; and a
-              synchronous step as long as all single ones
-  warm        the same behind a whole epoch of warm start; for --steps 700 or more
+  downpour    single pushes: at the full rate, at rate / K, after a quarter of an epoch of synchronous warm-up, with
+              Adagrad; and a synchronous step with K times the learning rate
+  warm        the same after a whole epoch of synchronous warm-up; for --steps 700 or more
   depth       the same delays for a net of three convolutions and one of seven, with momentum 0 and 0.9
   filters     what is pushed: bytes against accuracy
   blocks      delayed block proximal gradient: objective and zeros against the delay
@@ -88,12 +88,12 @@ def downpour_cases(workers):
     alone = eventual(workers)
     return [synchronous(workers),
             Case("full rate", [*alone, "--full-rate"], PLAIN),
-            Case("full rate, warm start", [*alone, "--full-rate", "--async-from-epoch", "0.25"], PLAIN),
-            Case("shares of the rate", alone, PLAIN),
-            Case("shares, warm start", [*alone, "--async-from-epoch", "0.25"], PLAIN),
+            Case("full rate, warm-up", [*alone, "--full-rate", "--async-from-epoch", "0.25"], PLAIN),
+            Case("rate / K", alone, PLAIN),
+            Case("rate / K, warm-up", [*alone, "--async-from-epoch", "0.25"], PLAIN),
             Case("full rate, Adagrad", [*alone, "--full-rate"], ADAGRAD),
-            Case("shares, 5 tasks a push", [*alone, "--push-every", "5", "--pull-every", "5"], PLAIN),
-            Case("synchronous, K times the rate", synchronous(workers).words, at(0.005 * workers)),
+            Case("rate / K, 5 tasks a push", [*alone, "--push-every", "5", "--pull-every", "5"], PLAIN),
+            Case("synchronous, K x rate", synchronous(workers).words, at(0.005 * workers)),
             Case("full rate of 0.002", [*alone, "--full-rate"], at(0.002))]
 
 
@@ -102,7 +102,7 @@ def warm_cases(workers):
     return [synchronous(workers),
             Case("full rate", [*warm, "--full-rate"], PLAIN),
             Case("full rate of 0.002", [*warm, "--full-rate"], at(0.002)),
-            Case("shares of the rate", warm, PLAIN),
+            Case("rate / K", warm, PLAIN),
             Case("full rate, Adagrad", [*warm, "--full-rate"], ADAGRAD)]
 
 
@@ -138,7 +138,7 @@ def block_cases(workers):
     return [*whole, *random, *slower, Case("given, delay 4", blocks("given", "4"), sparse)]
 
 
-LINKS = {"10 Gbit/s, late tasks": COMPUTE_BOUND, "1 Gbit/s": ["--bandwidth", "1Gbit"],
+LINKS = {"10 Gbit/s, stragglers": COMPUTE_BOUND, "1 Gbit/s": ["--bandwidth", "1Gbit"],
          "100 Mbit/s": ["--bandwidth", "100Mbit"]}
 
 
@@ -291,8 +291,8 @@ def pushed(case):
 
 
 def table_of_cases(options, name, cases):
-    head = [name, f"steps to a loss of {options.loss:g}", "simulated seconds to it", "idle, %", "staleness, updates",
-            "MB pushed a step", f"top-1 after {options.steps} steps"]
+    head = [name, f"steps to a loss of {options.loss:g}", "simulated seconds", "idle, %", "staleness, updates",
+            "MB pushed per step", f"top-1 after {options.steps} steps"]
     rows = []
     for case in cases:
         idle, stale = zip(*map(idle_and_staleness, case.runs))
@@ -302,7 +302,7 @@ def table_of_cases(options, name, cases):
 
 
 def table_of_blocks(options, name, cases):
-    head = [name, f"simulated seconds for {options.steps} steps", "MB pushed a step", "idle, %", "objective",
+    head = [name, f"simulated seconds for {options.steps} steps", "MB pushed per step", "idle, %", "objective",
             "zeros, %", "top-1"]
     rows = []
     for case in cases:
@@ -318,7 +318,7 @@ def table_of_blocks(options, name, cases):
 
 def table_of_strategies(options, name, cases):
     """A line for every strategy, whatever the links; of several accuracies the first is that of the first links."""
-    head = [name, "MB pushed a step", *(f"{links}, s" for links in LINKS), f"top-1 after {options.steps} steps"]
+    head = [name, "MB pushed per step", *(f"{links}, s" for links in LINKS), f"top-1 after {options.steps} steps"]
     each = len(cases) // len(LINKS)
     rows = []
     for first in range(each):

@@ -1,9 +1,9 @@
 #!/usr/bin/python3
-"""Draws tables of docs/results.md: the pictures of docs/images that show measurements, from the numbers on the page.
+"""Draws tables of docs/measurements: the pictures of docs/images that show measurements, from the numbers on the pages.
 
-    usage: figures.py [--page FILE] [--out DIR] [--only NAME,...]
+    usage: figures.py [--pages DIR] [--out DIR] [--only NAME,...]
 
-A cell is a mean, or a mean and a deviation ("3.94 +- 0.17"), with what stands behind it left out; "never" is a gap.
+A cell is a mean, or a mean and a deviation ("3.94 +- 0.17"); text after it is ignored. "never" is a gap.
 Wants matplotlib (Debian: python3-matplotlib).
 """
 import argparse
@@ -53,7 +53,8 @@ def batches_of(table):
     return [int(name.split()[1]) for name in table.head[1:]]
 
 
-def large_batches(page, figure):
+def large_batches(pages, figure):
+    page = os.path.join(pages, "large_batches.md")
     short = table_of(page, "Large batches", "error in % (rate)")
     long = table_of(page, "Large batches", "error in %, 20 epochs (rate)")
     axes = figure.subplots()
@@ -73,13 +74,13 @@ def large_batches(page, figure):
     axes.legend(frameon=False)
 
 
-def delays(page, figure):
-    table = table_of(page, "Asynchronous training, simulated", "workers", "delay")
+def delays(pages, figure):
+    table = table_of(os.path.join(pages, "asynchronous.md"), "Bounded delay", "workers", "delay")
     left, right = figure.subplots(1, 2)
     all_workers = list(dict.fromkeys(row[0] for row in table.rows))
     names = list(dict.fromkeys(row[1] for row in table.rows))
     for axes, column, label in ((left, "idle, %", "time that a worker waits for others, %"),
-                                (right, "simulated seconds to it", "simulated seconds to the loss")):
+                                (right, "simulated seconds", "simulated seconds to the loss")):
         at = table.head.index(column)
         for workers in all_workers:
             draw_line(axes, range(len(names)), [row[at] for row in table.rows if row[0] == workers],
@@ -95,8 +96,8 @@ FIGURES = {"large-batches": (large_batches, 5.5), "async-delay": (delays, 8)}  #
 
 
 def main():
-    parser = argparse.ArgumentParser(description="Draws tables of docs/results.md.")
-    parser.add_argument("--page", default=os.path.join(ROOT, "docs", "results.md"), metavar="FILE")
+    parser = argparse.ArgumentParser(description="Draws tables of docs/measurements.")
+    parser.add_argument("--pages", default=os.path.join(ROOT, "docs", "measurements"), metavar="DIR")
     parser.add_argument("--out", default=os.path.join(ROOT, "docs", "images"), metavar="DIR")
     parser.add_argument("--only", type=lambda text: text.split(","), default=list(FIGURES), metavar="NAME,...")
     options = parser.parse_args()
@@ -113,7 +114,7 @@ def main():
     for name in options.only:
         draw, width = FIGURES[name]
         figure = matplotlib.pyplot.figure(figsize=(width, 3.2), layout="constrained")
-        draw(options.page, figure)
+        draw(options.pages, figure)
         figure.savefig(os.path.join(options.out, name + ".svg"), metadata={"Date": None})
 
 

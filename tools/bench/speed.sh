@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The speed figures of docs/results.md: owt against PyTorch, and several workers against one. Wants an idle machine, for
-# some hours.
+# The speed figures of docs/measurements/cpu_speed.md: owt against PyTorch, and several workers against one. Wants an
+# idle machine, for some hours.
 #
 #   usage: tools/bench/speed.sh PROGRAM [PYTHON [REPEATS]]      e.g. tools/bench/speed.sh build/owt ~/pytorch/bin/python
 #
