@@ -193,9 +193,11 @@ TEST(Docs, TheReadmeIsShort) {
 }
 
 TEST(Docs, ExplainAndDrawEveryStrategy) {
+  const std::string choosing = read_file((kRoot / "docs/choosing.md").string());
   const std::string strategies = read_file((kRoot / "docs/strategies.md").string());
   for (const Strategy strategy : all_strategies()) {
     const std::string name = name_of(strategy), drawing = "drawings/" + name + ".svg";
+    EXPECT_THAT(choosing, HasSubstr("\n| `" + name + "` |"));
     EXPECT_THAT(strategies, HasSubstr("\n### `" + name + "`\n"));
     EXPECT_THAT(strategies, HasSubstr("(" + drawing + ")"));
     EXPECT_THAT(read_file((kRoot / "docs" / drawing).string()), HasSubstr(">" + name + " of alexnet_owt on 4 ranks"));
