@@ -197,7 +197,7 @@ TEST_F(DocsOfCommands, TheReadmeListsEveryCommand) {
 
 TEST(Docs, TheReadmeIsShort) {
   const std::vector<std::string> lines = text_lines((kRoot / "README.md").string());
-  EXPECT_LE(lines.size(), 180u);
+  EXPECT_LE(lines.size(), 150u);
   for (const std::string& line : lines) EXPECT_LE(line.size(), 120u) << line;
 }
 
