@@ -1,4 +1,4 @@
-// What keys of layers are where they are left out, as docs/recipes.md has it.
+// What keys of layers are where they are left out, as docs/models.md has it.
 #include <gtest/gtest.h>
 
 #include "layers/conv.h"

@@ -244,7 +244,7 @@ TEST_F(DocsOfCommands, DrawingsOfNetworksAreThoseThatAreDrawn) {
   }
 }
 
-// A line of a table of docs/recipes.md.
+// A line of a table of docs/recipes.md or docs/models.md.
 struct Row {
   std::string section, table;  // the heading above, and the first cell of the table's head
   std::vector<std::string> cells;
@@ -257,13 +257,14 @@ std::vector<std::string> cells_of(const std::string& line) {
 std::vector<Row> rows_of_recipes() {
   std::vector<Row> rows;
   std::string section, table;
-  for (const std::string& line : page("docs/recipes.md").lines) {
-    if (line.starts_with("## ")) section = line.substr(3);
-    if (!line.starts_with("|")) table.clear();
-    if (!line.starts_with("|") || line.starts_with("|---")) continue;
-    const std::vector<std::string> cells = cells_of(line);
-    table.empty() ? table = cells.at(0) : (rows.push_back({section, table, cells}), table);
-  }
+  for (const std::string name : {"docs/recipes.md", "docs/models.md"})
+    for (const std::string& line : page(name).lines) {
+      if (line.starts_with("## ")) section = line.substr(3);
+      if (!line.starts_with("|")) table.clear();
+      if (!line.starts_with("|") || line.starts_with("|---")) continue;
+      const std::vector<std::string> cells = cells_of(line);
+      table.empty() ? table = cells.at(0) : (rows.push_back({section, table, cells}), table);
+    }
   return rows;
 }
 
@@ -392,10 +393,10 @@ const std::map<std::string, std::string> kLayers = {
 TEST(DocsOfRecipes, ListTheKeysOfEveryLayer) {
   std::map<std::string, std::set<std::string>> on_page;
   for (const Row& row : rows_of_recipes()) {
-    if (row.section != "Models" || row.table != "type") continue;
+    if (row.section != "Layers" || row.table != "type") continue;
     std::set<std::string> keys{"name", "type"};
     for (const std::string& key : names_in(row.cells[1])) keys.insert(key);
-    if (row.cells[1].find("those of a weight") != std::string::npos) keys.insert({"init", "lr", "decay", "bias"});
+    if (row.cells[1].find("weight keys") != std::string::npos) keys.insert({"init", "lr", "decay", "bias"});
     for (const std::string& type : names_in(row.cells[0])) on_page[type] = keys;
   }
   for (const LayerType& type : net_layer_types()) {
@@ -427,7 +428,8 @@ TEST(DocsOfRecipes, ListTheKeysOfEveryActivation) {
 
 TEST(DocsOfRecipes, ListTheKeysOfAModel) {
   const std::string model = model_text("[1, 4, 4]", 2, "{ name = 'fc', type = 'dense', out = 2 }");
-  EXPECT_EQ(keys_on_page("Models", "key of a model"), keys_in(message_of([&] { model_of("zz = 1\n" + model); })));
+  EXPECT_EQ(keys_on_page("Keys of a model", "key of a model"),
+            keys_in(message_of([&] { model_of("zz = 1\n" + model); })));
 }
 
 TEST(DocsOfRecipes, ListTheInitializers) {
@@ -447,14 +449,20 @@ TEST(DocsOfRecipes, ListTheInitializers) {
   EXPECT_EQ(types, 7u);
 }
 
-// The recipe at the beginning of the page is one.
-TEST(DocsOfRecipes, BeginWithARecipe) {
-  const std::string text = read_file((kRoot / "docs/recipes.md").string());
+// The first block of TOML of a page.
+std::string example_of(const std::string& name) {
+  const std::string text = read_file((kRoot / name).string());
   const size_t begin = text.find("```toml\n") + 8;
+  return text.substr(begin, text.find("```", begin) - begin);
+}
+
+TEST(DocsOfRecipes, BeginWithARecipeAndAModelThatCanBeRead) {
   const TempFolder folder;
   fs::copy(kRoot / "configs/models", folder.file("models"));
-  write_bytes(folder.file("recipe.toml"), text.substr(begin, text.find("```", begin) - begin));
+  write_bytes(folder.file("recipe.toml"), example_of("docs/recipes.md"));
   EXPECT_EQ(read_settings(folder.file("recipe.toml")).model.name, "cifar10_quick");
+  write_bytes(folder.file("model.toml"), example_of("docs/models.md"));
+  EXPECT_EQ(read_settings(folder.file("model.toml")).model.name, "small");
 }
 
 }  // namespace
