@@ -25,7 +25,7 @@ Facts facts_in(const std::string& text) {
   return all;
 }
 
-// What people are shown of two values that differ: the first lines that do.
+// The part of two differing values that an error shows: the first lines that differ.
 struct Shown {
   std::string mine, other;
 };
@@ -44,7 +44,7 @@ std::string who(size_t rank, const std::vector<Facts>& by_rank) {
   return concat("rank ", rank, " on ", by_rank[rank].host, " has ");
 }
 
-// Where the fact was found, with a blank before it; empty where that is not said.
+// A blank and the place of the fact; empty if the place is not stated.
 std::string place(const Fact& fact) { return fact.where.empty() ? "" : " " + fact.where; }
 
 }  // namespace

@@ -17,7 +17,7 @@ using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
-// The largest over the ranks, of every element.
+// The maximum over the ranks, for every element.
 std::vector<double> largest(Communicator& comm, const std::vector<double>& mine, Device device) {
   const std::vector<double> all = on_host::gather(comm, mine, device);
   std::vector<double> most(mine.size(), 0);
@@ -25,8 +25,8 @@ std::vector<double> largest(Communicator& comm, const std::vector<double>& mine,
   return most;
 }
 
-// A collective of zeros, with rank 0 as its root; or a message to the next rank and one from the rank before. `bytes`
-// are rounded up to equal shares.
+// A collective of zeros with root 0; for messages, one to the next rank and one from the previous rank. `bytes` is
+// rounded up to equal shares.
 std::vector<Call> calls_of(Communicator& comm, Collective collective, int64_t bytes, Device device) {
   const int ranks = comm.ranks();
   const int64_t share = std::max<int64_t>((bytes + 4 * ranks - 1) / (4 * ranks), 1);
@@ -83,7 +83,7 @@ CollectiveTime time_collective(Communicator& comm, Collective collective, int64_
     return ends;
   };
   const auto timed = [&] {
-    on_host::gather(comm, std::vector<double>{0}, device);  // nobody's late arrival counts
+    on_host::gather(comm, std::vector<double>{0}, device);  // a late rank must not count
     const auto begin = Clock::now();
     for (const Event& end : start()) end.wait();
     return seconds_since(begin);
@@ -94,7 +94,7 @@ CollectiveTime time_collective(Communicator& comm, Collective collective, int64_
   const bool all_done = std::all_of(probes.begin(), probes.end(), [](const Event& probe) { return probe.done(); });
   const double under_way = all_done ? 0 : 1;
   for (const Event& probe : probes) probe.wait();
-  // All ranks must agree on the number of calls and on what overlaps.
+  // All ranks must agree on the number of calls and on whether they overlap.
   const std::vector<double> agreed = largest(comm, {timed(), under_way}, device);
   const double fit = limits.seconds / std::max(agreed[0], 1e-9);
   result.calls = static_cast<int>(std::clamp<double>(fit, limits.fewest_calls, limits.most_calls));

@@ -1,4 +1,4 @@
-// How long collectives take.
+// Times collectives.
 #pragma once
 
 #include <cstdint>
@@ -8,35 +8,35 @@
 
 namespace owt {
 
-// Those that can be timed; of a message both ends, as one.
+// All collectives that can be timed. kSend stands for both ends of a message.
 std::vector<Collective> all_collectives();
 
-// Bytes over time that a link must carry, of the bytes of the whole tensor over time; independent of the number of
-// ranks where a ring is the algorithm. Source: nccl-tests, doc/PERFORMANCE.md.
+// Bandwidth of a link divided by the bandwidth of the collective (bytes of the whole tensor per second), for a ring. It
+// makes the measured rates independent of the number of ranks. Source: nccl-tests, doc/PERFORMANCE.md.
 //   all_reduce 2(K-1)/K; all_gather, reduce_scatter, all_to_all (K-1)/K; broadcast, reduce, send 1
 double bus_factor(Collective collective, int ranks);
 
 struct BenchLimits {
-  int warm_up = 2;       // calls that are not timed
-  int most_calls = 50;   // timed
-  int fewest_calls = 3;  // timed, whatever they take
-  double seconds = 0.5;  // for the timed calls of one size, about
+  int warm_up = 2;       // calls before the timed ones
+  int most_calls = 50;   // timed calls
+  int fewest_calls = 3;  // timed calls, however long they take
+  double seconds = 0.5;  // approximate duration of the timed calls of one size
 };
 
 struct CollectiveTime {
   Collective collective;
-  int64_t bytes = 0;      // the whole tensor's, as bytes_sent() counts; what was asked for, rounded up to equal shares
-  double seconds = 0;     // from the moment all ranks are ready to the end on the last rank; median
-  int calls = 0;          // timed
-  bool overlaps = false;  // the call returned before the collective was over
+  int64_t bytes = 0;      // size of the whole tensor, as in bytes_sent(); the requested size rounded up to equal shares
+  double seconds = 0;     // median time from the moment all ranks are ready to the end on the last rank
+  int calls = 0;          // timed calls
+  bool overlaps = false;  // the call returned before the collective ended
 };
 
-// kSend: every rank sends to the next one while it receives from the one before, around the end.
-// Called by all ranks, each with the same arguments; every rank gets the same result. f32 tensors on `device`.
+// kSend: every rank sends to the next one while it receives from the previous one, in a ring. Called by all ranks with
+// the same arguments; every rank gets the same result. f32 tensors on `device`.
 CollectiveTime time_collective(Communicator& comm, Collective collective, int64_t bytes, const BenchLimits& limits,
                                Device device = Device::kCpu);
 
-// How many different hosts the ranks are on; all ranks must call it.
+// The number of different hosts of the ranks. All ranks must call it.
 int count_hosts(Communicator& comm, Device device = Device::kCpu);
 
 }  // namespace owt

@@ -1,5 +1,5 @@
-// How a chain of ranks passes a tensor on (broadcast, reduce): in chunks, so that a rank sends one while the next one
-// comes.
+// Chunk size for a tensor that a chain of ranks passes on (broadcast, reduce). A rank sends one chunk while it receives
+// the next.
 #pragma once
 
 #include <algorithm>
@@ -7,9 +7,9 @@
 
 namespace owt {
 
-// Bytes of a chunk where `ranks` pass on `bytes`: a multiple of 64, at most 512 KiB. The last rank gets its first chunk
-// when all between it and the first have had it; chunks are so small that this adds about an eighth to the time of the
-// whole, and not so small that messages cost more than what is in them.
+// Bytes of a chunk if `ranks` ranks pass on `bytes` bytes: a multiple of 64, at most 512 KiB. The last rank gets its
+// first chunk after all ranks before it. Chunks are small enough that this delay adds about an eighth to the whole
+// time. They are large enough that the cost per message does not dominate.
 inline int64_t chain_chunk(int64_t bytes, int ranks) {
   constexpr int64_t kLeast = 32 << 10, kMost = 512 << 10;
   if (ranks <= 2) return kMost;

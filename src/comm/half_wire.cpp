@@ -16,22 +16,23 @@ void widen(const Tensor& bf16, Tensor& f32, const Stream& stream) {
   dispatch(stream.device(), [&](auto tag) { widen_to_f32(tag, bf16, f32, stream); });
 }
 
-// The end of a call that was under way when it returned: the values are widened, on the stream, when somebody waits.
+// The end of a call that was not finished when it returned. The stream converts the values to f32 when the event is
+// waited for.
 class Arrival : public Event::Pending {
  public:
   Arrival(Event arrived, const Tensor& half, const Tensor& whole, const Stream& stream)
       : arrived_(std::move(arrived)), half_(half), whole_(whole), stream_(stream) {}
 
   void wait() override { finished().wait(); }
-  // Whoever hears that it is done will not wait any more.
+  // Also starts the conversion, because a caller that learns that the event is done does not wait for it.
   bool done() const override { return arrived_.done() && finished().done(); }
   bool hold(void* queue) override { return stream_.device() != Device::kCpu && finished().hold(queue); }
 
  private:
-  // Once: then the tensor belongs to the caller again.
+  // Converts once: afterwards the tensor belongs to the caller again.
   const Event& finished() const {
     if (!half_.defined()) return widened_;
-    stream_.wait(arrived_);  // also where it is done: whoever counts it may do so there
+    stream_.wait(arrived_);  // also if it is done: the profiler's event reports in its wait
     if (whole_.defined()) widen(half_, whole_, stream_);
     poison(half_, stream_);
     widened_ = stream_.record();
@@ -52,7 +53,7 @@ class HalfWire : public Communicator {
 
   int rank() const override { return inner_.rank(); }
   int ranks() const override { return inner_.ranks(); }
-  // Memory that is reused lets a recorded collective depend on one before the recording.
+  // Reused memory can make a recorded collective depend on one before the recording.
   bool records() const override { return ranks() == 1 && inner_.records(); }
   void host_barrier() override { inner_.host_barrier(); }
   Communicator& for_threads() override { return inner_.for_threads(); }
@@ -63,8 +64,8 @@ class HalfWire : public Communicator {
     return std::make_unique<HalfWire>(inner_.split(color), device_);
   }
 
-  // Memory is made alike on every rank, also where a root alone brings or gets something, because making it on a GPU is
-  // for all ranks at the same time.
+  // Every rank allocates the same memory, even if only the root sends or receives: allocating on a GPU must happen on
+  // all ranks at the same time.
   Event run(const Call& call) override {
     if (!halves(call.whole())) return inner_.run(call);
     const bool message = is_message(call.collective);
@@ -80,17 +81,17 @@ class HalfWire : public Communicator {
 
  private:
   enum class Way { kThere, kBack };
-  // What travels in a f32 tensor's place.
+  // The bf16 copy of an f32 tensor.
   struct Half {
     Tensor values;
-    Event free;  // the collective that last used it has ended
+    Event free;  // the end of the collective that last used it
   };
   using Halves = std::deque<Half>;
-  // The messages to or from another rank, on a GPU: they have a queue and memory of their own, so that none waits for a
-  // message of another route, nor for memory that is made.
+  // The messages to or from another rank, on a GPU. Each lane has its own queue and memory, so that no message waits
+  // for a message of another route, nor for an allocation.
   struct Lane {
     Stream stream;
-    Halves halves;  // used in turn
+    Halves halves;  // used alternately
   };
 
   void open(const std::vector<Route>& routes) override {
@@ -140,8 +141,8 @@ class HalfWire : public Communicator {
     return alike.emplace_back(Half{Tensor(tensor.shape(), DType::kBF16), {}});
   }
 
-  // Two in turn: one is rounded into while the other is still under way. The choice depends on nothing but the order of
-  // the calls, so that all ranks make memory at the same time.
+  // Two, used alternately: one is filled while the other is in transit. The choice depends only on the order of the
+  // calls, so that all ranks allocate at the same time.
   Half& next_half(Halves& alike, const Tensor& tensor) {
     if (alike.size() < 2) {
       alike.push_front(Half{Tensor(tensor.shape(), DType::kBF16, tensor.device()), {}});
@@ -152,7 +153,7 @@ class HalfWire : public Communicator {
     return alike.front();
   }
 
-  // Rounds `from`, where there is one, into `to`; nothing leaves before the memory is free.
+  // Rounds `from`, if defined, into `to`. Nothing is sent before the memory is free.
   static Event leave(const Tensor& from, Tensor to, std::initializer_list<Event> free, const Event& ready,
                      const Stream& stream) {
     OWT_CHECK_EQ(to.device(), stream.device(), "this communicator was made for another device");
@@ -162,7 +163,7 @@ class HalfWire : public Communicator {
     return stream.record();
   }
 
-  // Widens back into `to`, where there is one.
+  // Converts back into `to`, if defined.
   Event arrive(Half& there, Half& back, Tensor to, const Event& arrived) {
     Event done;
     if (back.values.device() != Device::kCpu) {

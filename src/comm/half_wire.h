@@ -1,16 +1,16 @@
-// A communicator that halves what f32 tensors take on the wire: they are rounded to bf16 before they are sent, and
-// widened on arrival.
+// bf16 transport: a communicator that halves the bytes of f32 tensors. It rounds them to bf16 before sending, and
+// converts them to f32 on arrival.
 //
-// Every rank gets the same values: the root of a broadcast, and a rank its own part of an all_gather, end with the
-// rounded ones too. A sum is that of the rounded summands, rounded again as sums of bf16 are (communicator.h). NaN and
-// infinity arrive as such. Tensors of other element types pass unchanged; so does everything where there is one rank.
-// f32 that must arrive as they are, such as weights, travel by unrounded(), which is what this was made around.
+// Every rank gets the same values: the root of a broadcast, and each rank's own part of an all_gather, are rounded as
+// well. A sum adds rounded values and is itself rounded as sums of bf16 are (communicator.h). NaN and infinity are
+// kept. Tensors of other element types, and all tensors of a single rank, pass unchanged. f32 values that must not be
+// rounded, such as weights, use unrounded(), which is the inner communicator.
 //
-// On the CPU the host waits for `ready`. There, and of messages everywhere, the values are widened when the returned
-// event is waited for or found to be done, which is for the calling host thread only.
+// On the CPU the host waits for `ready`. There, and for messages on all devices, the values are converted to f32 when
+// the returned event is waited for or tested as done. Only the calling host thread may do so.
 //
-// Around a ProfiledCommunicator it is counted what really travels. It takes bf16 memory of both tensors of a collective
-// for every size that occurs, twice where they follow each other.
+// Around a ProfiledCommunicator the bytes that travel are counted. It allocates bf16 memory for both tensors of a
+// collective, per size; twice if such collectives follow each other.
 #pragma once
 
 #include <memory>
@@ -19,7 +19,7 @@
 
 namespace owt {
 
-// inner must outlive it. For tensors on the CPU and, where `device` is a GPU, on the calling host thread's.
+// `inner` must outlive it. For tensors on the CPU and, if `device` is a GPU, on the calling host thread's GPU.
 std::unique_ptr<Communicator> make_half_wire(Communicator& inner, Device device);
 
 }  // namespace owt

@@ -28,7 +28,7 @@ std::optional<int> number(const Environment& environment, const char* name) {
   return value;
 }
 
-// Item `index` of Slurm's list of counts, such as "2(x3),1" for three times 2 and then 1.
+// Item `index` of Slurm's list of counts, such as "2(x3),1" for 2, 2, 2, 1.
 int listed_count(const char* text, int index) {
   while (*text) {
     char* rest = nullptr;
@@ -46,7 +46,7 @@ int listed_count(const char* text, int index) {
   return 1;
 }
 
-// The value that /proc/PROCESS/status has for the key; "" where there is none.
+// The value of the key in /proc/PROCESS/status; "" if there is none.
 std::string status_of(pid_t process, const std::string& key) {
   std::ifstream file("/proc/" + std::to_string(process) + "/status");
   for (std::string line; std::getline(file, line);)
@@ -73,13 +73,13 @@ std::optional<Launch> open_mpi(const Environment& environment) {
 }
 
 std::optional<Launch> slurm(const Environment& environment) {
-  if (!environment("SLURM_STEP_ID")) return {};  // a batch script has SLURM_PROCID too, but is no task of a step
+  if (!environment("SLURM_STEP_ID")) return {};  // a batch script has SLURM_PROCID too, but is not a task of a step
   const auto rank = number(environment, "SLURM_PROCID");
   auto ranks = number(environment, "SLURM_STEP_NUM_TASKS");
   if (!ranks) ranks = number(environment, "SLURM_NTASKS");
   if (!rank || !ranks) return {};
   const char* counts = environment("SLURM_STEP_TASKS_PER_NODE");
-  const char* binding = environment("SLURM_CPU_BIND_TYPE");  // "mask_cpu:" where there is one
+  const char* binding = environment("SLURM_CPU_BIND_TYPE");  // "mask_cpu:" if tasks are bound
   return Launch{*rank,
                 *ranks,
                 number(environment, "SLURM_LOCALID").value_or(0),
@@ -110,8 +110,8 @@ bool has_fewer_cores_than(const std::vector<std::string>& launchers) {
 
 Launch launch_from(const Environment& environment) {
   Launch found;
-  // In this order: mpirun within a Slurm step sets its own variables besides Slurm's, and srun sets PMI's besides its
-  // own.
+  // The order matters: mpirun within a Slurm step sets its own variables as well as Slurm's, and srun sets PMI's as
+  // well as its own.
   for (const auto& look : {open_mpi, slurm, pmi}) {
     const auto launch = look(environment);
     if (!launch) continue;

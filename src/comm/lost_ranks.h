@@ -1,4 +1,4 @@
-// What happened to another rank, and where this one is, for the messages of both: the step, the collective.
+// Failures of other ranks, and the current place of this rank (step, collective), for messages.
 #pragma once
 
 #include <atomic>
@@ -20,29 +20,29 @@ class RankLost : public Aborted {
   using Aborted::Aborted;
 };
 
-// The rank at the other end of a message is gone, and this one goes on without it.
+// The rank at the other end of a message is gone; this rank continues without it.
 class PeerGone : public RankLost {
  public:
   using RankLost::RankLost;
 };
 
-// The training step under way, for messages; negative: none.
+// Records the current training step for messages; negative: none.
 void note_step(int64_t step);
-// The collective that this rank has begun last, and the message that it waits for.
+// The last collective that this rank began, and the message that it waits for.
 struct NotedCollective {
-  int64_t number = 0;  // how many it has begun; 0: none
+  int64_t number = 0;  // number of collectives begun; 0: none
   std::string name{};
-  bool under_way = false;  // a GPU's is none that the host knows of
-  std::string message{};   // empty: it waits for none
-  int peer = -1;           // the process at the message's other end
+  bool under_way = false;  // always false for collectives on a GPU, which the host cannot see
+  std::string message{};   // empty: it waits for no message
+  int peer = -1;           // the process at the other end of the message
 };
 void note_collective(const std::string& name, bool under_way);
 void note_end_of_collective();
 NotedCollective noted_collective();
-// Where this rank is: the message that it waits for, the collective under way, or "after" the last one; empty before
-// the first.
+// This rank's place: the message that it waits for, the current collective, or "after" the last one. Empty before the
+// first collective.
 std::string noted_place();
-// The rank waits for a message, during the lifetime of this.
+// Marks, for its lifetime, that the rank waits for a message.
 class WaitsForMessage {
  public:
   WaitsForMessage(const std::string& name, int peer);
@@ -50,29 +50,29 @@ class WaitsForMessage {
   WaitsForMessage(const WaitsForMessage&) = delete;
   WaitsForMessage& operator=(const WaitsForMessage&) = delete;
 };
-// With the transfer that the calling thread works on (Profiler::Scope): "all_gather of 'fc1 input'"; `peer` is the
-// other rank of a message: "receive of 'fc1 input' from rank 2".
+// The collective with the transfer of the calling thread (Profiler::Scope): "all_gather of 'fc1 input'". For a message,
+// `peer` is the other rank: "receive of 'fc1 input' from rank 2".
 std::string described(Collective collective, int peer = -1);
 
-// What happened to other ranks, for all threads of this process. A loss ends what all ranks do together, and the first
-// one stays; but those that are tolerated are gone, and only what is exchanged with them fails.
+// Failures of other ranks, for all threads of this process. A loss ends all collectives, and the first loss is kept. A
+// rank whose loss is tolerated is only marked as gone: just the calls that involve it fail.
 class LostRanks {
  public:
-  // From now on the loss of these ranks is tolerated.
+  // Tolerates the loss of these ranks from then on.
   void tolerate(const std::vector<int>& ranks);
   bool tolerates(int rank) const;
-  void set_lost(int rank, const std::string& text);  // without the place
+  void set_lost(int rank, const std::string& text);  // text without the place
   void set_failed(const std::string& text);          // "rank 2 failed: TEXT"
-  bool any() const { return any_.load(); }           // whose loss was not tolerated
-  int gone() const { return gone_count_.load(); }    // ranks
-  std::vector<std::string> what_is_gone() const;     // and how, in the order in which it became known
-  // Throws PeerGone where it is gone.
+  bool any() const { return any_.load(); }           // whether a rank was lost whose loss is not tolerated
+  int gone() const { return gone_count_.load(); }    // number of ranks
+  std::vector<std::string> what_is_gone() const;     // each with the reason, in the order in which they became known
+  // Throws PeerGone if the rank is gone.
   void check_peer(int rank, std::string_view during) const;
-  // Throws RankLost where one of these is gone.
+  // Throws RankLost if one of these ranks is gone.
   void check_group(const std::vector<int>& ranks, std::string_view during) const;
-  // What the exception of check() says.
+  // The text of the exception of check().
   std::string text(std::string_view during) const;
-  // Throws RankLost, or Aborted where the other rank has failed by itself. during: the collective.
+  // Throws RankLost, or Aborted if the other rank failed by itself. during: the collective.
   void check(std::string_view during) const;
 
  private:

@@ -11,13 +11,13 @@
 
 namespace owt {
 
-// What the communicators of a process share.
+// State shared by the communicators of a process.
 struct MpiProcess {
   MpiProcess(const Launch& launch, const LostRanks& lost_ranks) : launch(launch), thread(lost_ranks) {}
 
   const Launch launch;
   MpiThread thread;
-  int next_context = 1;  // greater than that of every group this process has been in; 0 is the world's
+  int next_context = 1;  // greater than the context of every group that this process has been in; 0 is the world's
 };
 
 namespace {
@@ -36,7 +36,7 @@ class MpiCommunicator : public Communicator {
   Event run(const Call& call) override {
     OWT_CHECK_EQ(call.whole().device(), Device::kCpu, "MPI moves tensors on the CPU only");
     if (is_message(call.collective)) return post(call);
-    // Jobs of the same queue come before anyway; whatever else may need this thread to come to its end.
+    // Jobs of the same queue run before this one anyway; other events may need this thread to finish.
     if (!MpiThread::in_queue(call.after)) call.after.wait();
     const auto work = [call, group = group_, &thread = process_.thread] {
       MpiWire wire(thread, *group);
@@ -77,10 +77,10 @@ class MpiCommunicator : public Communicator {
 
 void initialize(const Launch& launch) {
   int given = 0, ranks = 0, rank = 0;
-  // Open MPI's emulation of remote writes over TCP uses a link in one direction at a time: two ranks that exchange
-  // large messages get half of its rate. Plain messages use both. Whoever sets it otherwise is heard.
+  // Open MPI's emulation of remote writes over TCP uses a link in one direction at a time, so two ranks that exchange
+  // large messages get half of its rate. Plain messages use both directions. A value that is already set is kept.
   setenv("OMPI_MCA_btl_tcp_flags", "1", /*overwrite=*/0);
-  // Else Open MPI 5 ends a process whose TCP peer has died, before the watch can say which one was lost.
+  // Otherwise Open MPI 5 ends a process whose TCP peer has died, before the watch can report which one was lost.
   setenv("OMPI_MCA_mpi_ft_enable", "true", 0);
   OWT_MPI(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &given));
   OWT_MPI(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN));
@@ -105,7 +105,7 @@ std::vector<std::string> gather_texts(const std::string& mine, size_t ranks) {
   return texts;
 }
 
-// Runs work() on MPI's thread, where it may still be when this throws Error.
+// Runs work() on MPI's thread. The work may still be running when this throws Error.
 void run_within(double seconds, MpiProcess& process, const char* name, std::function<void()> work) {
   const auto started = process.thread.run(name, std::move(work));
   if (!started->wait_for(seconds))
@@ -143,7 +143,7 @@ std::unique_ptr<Communicator> Mpi::world(bool crowded) {
   return std::make_unique<MpiCommunicator>(*process_, std::move(everyone));
 }
 
-// Those that are left have made different groups by then, but never as many as that.
+// The remaining processes may have made different groups by then, but never as many as this number.
 std::unique_ptr<Communicator> Mpi::world_of(std::vector<int> processes, int number) {
   constexpr int kContexts = 1 << 20;
   const auto here = std::ranges::find(processes, process_->launch.rank) - processes.begin();

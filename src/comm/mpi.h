@@ -1,7 +1,7 @@
-// The processes of a launch through MPI. For files of this folder; see processes.h for everyone else.
+// The processes of a launch, connected by MPI. For files of this folder; other folders use processes.h.
 //
-// One thread of the process, the communication thread, makes every call of MPI, and runs collectives one after the
-// other while the rest of the process computes.
+// One thread of the process, the communication thread, makes every MPI call. It runs collectives one after the other
+// while the rest of the process computes.
 #pragma once
 
 #include <memory>
@@ -18,25 +18,25 @@ struct MpiProcess;
 
 class Mpi {
  public:
-  // Starts MPI and shows every process's text to all, before anything can interrupt either. Throws Error: not built;
-  // MPI does not find the processes that the launcher has started; it does not come to an end within `seconds` for each
-  // of the two. Its thread then waits on, so that `lost_ranks` may never be freed.
+  // Starts MPI and gathers every process's `text`; neither can be interrupted. Throws Error if the program was built
+  // without MPI, if MPI does not find the processes that the launcher started, or if one of the two takes longer than
+  // `seconds`. In the last case its thread keeps waiting, so `lost_ranks` may never be freed.
   Mpi(const Launch& launch, const LostRanks& lost_ranks, const std::string& text, double seconds);
-  ~Mpi();  // after finish()
+  ~Mpi();  // must follow finish()
   Mpi(const Mpi&) = delete;
   Mpi& operator=(const Mpi&) = delete;
 
-  const std::vector<std::string>& texts() const { return *texts_; }  // every process's, by rank
-  // For tensors on the CPU. The collectives of all communicators of a process go through one queue, so that all of its
-  // ranks must call them in the same order, across communicators too. A rank's failure (LostRanks) ends all that are
-  // under way and to come. Not to outlive this. crowded: from now on threads are more than cores on this host, so that
-  // waiting leaves the core to others sooner.
+  const std::vector<std::string>& texts() const { return *texts_; }  // text of every process, by rank
+  // A communicator for tensors on the CPU. The collectives of all communicators of a process share one queue, so all
+  // its ranks must call them in the same order, across communicators too. A rank's failure (LostRanks) ends all current
+  // and later collectives. Must not outlive this object. crowded: this host has more threads than cores, so that
+  // waiting threads yield the core sooner.
   std::unique_ptr<Communicator> world(bool crowded);
-  // The same of some of the processes, as the number-th such world, from 1 on: those that are left when others are gone
-  // (LostRanks). All of them call it, with the same arguments; nothing travels for it.
+  // A communicator of some of the processes, as the number-th such world (from 1): the processes that remain when
+  // others are gone (LostRanks). All of them call it with the same arguments; it sends nothing.
   std::unique_ptr<Communicator> world_of(std::vector<int> processes, int number);
-  // MPI_Finalize, which no loss of a rank ends. False: it has not come back within `seconds`; this may never be freed
-  // then.
+  // MPI_Finalize, which is not interrupted by lost ranks. False: it did not return within `seconds`, and this object
+  // may never be freed.
   bool finish(double seconds);
 
  private:

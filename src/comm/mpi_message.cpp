@@ -29,7 +29,7 @@ bool MpiMessage::move() {
   over_ = moved_ == requests_.size();
   if (over_) {
     ms_ = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begun_).count();
-    call_ = {};  // else its memory would last as long as its event
+    call_ = {};  // otherwise its memory would last as long as the event
   }
   return begins || moved > 0;
 }
@@ -55,8 +55,8 @@ int MpiMessage::bytes_of(size_t part) const {
   return static_cast<int>(std::min(kMostInRequest, bytes() - static_cast<int64_t>(part) * kMostInRequest));
 }
 
-// Throws Error where a part has not as many bytes as it was to have. The message has as many as came before that part
-// and in it; where too many come, MPI does not say how many.
+// Throws Error if a part has another size than expected. The error states the message's size: the bytes before that
+// part and in it. MPI does not report the size if too many bytes arrive.
 void MpiMessage::check(size_t part, int error, const MPI_Status& status) const {
   if (error == MPI_ERR_TRUNCATE) throw Error(wrong_size(call_.root, concat("more than ", bytes()), bytes()));
   OWT_MPI(error);

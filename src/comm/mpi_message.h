@@ -1,4 +1,4 @@
-// Calls of MPI, and one end of a message between two processes. For mpi*.cpp of this folder.
+// MPI calls, and one end of a message between two processes. For mpi*.cpp of this folder.
 #pragma once
 
 #include <mpi.h>
@@ -9,12 +9,12 @@
 
 #include "src/comm/communicator.h"
 
-// Every call of MPI goes through this: throws MpiError with the call and MPI's text.
+// Every MPI call goes through this macro. It throws MpiError with the call and MPI's text.
 #define OWT_MPI(call) ::owt::detail::check_mpi((call), #call)
 
 namespace owt {
 
-// What MPI complains about.
+// An error that MPI reports.
 class MpiError : public Error {
  public:
   using Error::Error;
@@ -26,24 +26,25 @@ void check_mpi(int result, const char* call);
 
 using Requests = std::vector<MPI_Request>;
 
-// So that a large tensor on a slow link shows that it moves (stuck.h); MPI counts bytes in an int, besides.
+// Parts let a large tensor on a slow link show progress (stuck.h). Also, MPI counts bytes in an int.
 constexpr int64_t kMostInRequest = 4 << 20;
-constexpr int64_t kInPacket = 1024;  // bytes, with MPI's own
+constexpr int64_t kInPacket = 1024;  // bytes, including MPI's header
 
-// It goes in parts, the last of which is one that is not full, and may be empty: so every other size than the sender's
-// is found.
+// A message is sent in parts. The last part is shorter than the others and may be empty, so that every other size than
+// the sender's is detected.
 class MpiMessage {
  public:
-  // peer: the process at the other end; tag: MPI's, by which it finds this message there
+  // peer: the process at the other end; tag: the MPI tag, which identifies this message there
   MpiMessage(const Call& call, int peer, int tag) : call_(call), peer_(peer), tag_(tag) {}
 
   int peer() const { return peer_; }
-  // It is to come, in one packet: who looks for it late delays it by that and no more.
+  // The message is to be received and fits one packet, so testing for it late delays it by no more than the lateness.
   bool awaits_packet() const { return !sends() && bytes() <= kInPacket; }
-  // Begins, the first time, and looks what has come about; false: nothing. Throws Error where another size comes.
+  // Starts the message at the first call, then tests for progress. False: nothing has moved. Throws Error if a message
+  // of another size arrives.
   bool move();
   bool over() const { return over_; }
-  double ms() const { return ms_; }  // from its beginning to its end, once it is over
+  double ms() const { return ms_; }  // from its start to its end, once it is over
 
  private:
   void begin();

@@ -13,18 +13,19 @@
 namespace owt {
 namespace {
 
-// Tests of requests, of about half a microsecond each, that follow each other without a rest.
-constexpr int kEagerTests = 200;        // while a rank waits for the result: about as long as a rest costs
-constexpr int kEagerTestsCrowded = 10;  // with the core offered to others between them
+// Number of consecutive tests of requests, about half a microsecond each, before the thread rests.
+constexpr int kEagerTests = 200;        // while a rank waits for the result: they take about as long as a rest costs
+constexpr int kEagerTestsCrowded = 10;  // the core is offered to others between them
 constexpr int kEagerTestsUnasked = 20;  // while the process computes, on cores that this thread takes away
 constexpr auto kRest = std::chrono::microseconds(50);
-// A parameter server waits for messages all the time, while its rank computes on the core of which it takes 10
-// microseconds to wake up for a test: these rests grow, each by so much, so that a message is found late by a few
-// percent of the time that it was waited for. While more than a packet is to come, sockets would fill in longer ones.
+// A parameter server waits for messages all the time, while its rank computes on the same core. Waking up for a test
+// takes 10 microseconds of that core. The rests therefore grow by this amount each, so that a message is found late by
+// a few percent of its waiting time. While more than a packet is expected, rests stay shorter, because sockets would
+// fill up.
 constexpr auto kRestGrowth = std::chrono::microseconds(10);
 constexpr auto kLongestRest = std::chrono::microseconds(1000);
 constexpr auto kLongestRestInTransfer = std::chrono::microseconds(250);
-// How much earlier MPI may notice that a process has ended than the watch.
+// How much earlier than the watch MPI may notice that a process has ended.
 constexpr auto kWatchIsLate = std::chrono::milliseconds(1000);
 
 }  // namespace
@@ -70,14 +71,14 @@ bool MpiThread::in_queue(const Event& event) {
 
 void MpiThread::loop() {
   set_team_size(1);
-  prctl(PR_SET_TIMERSLACK, 1000);  // ns; rests would last twice as long
+  prctl(PR_SET_TIMERSLACK, 1000);  // ns; otherwise rests would last twice as long
   while (const std::shared_ptr<Job> job = next()) {
     execute(*job);
     if (failure_) failed_.push_back(job);
   }
 }
 
-// The next job; messages move until there is one. None: the end.
+// The next job; messages move until there is one. None at the end.
 std::shared_ptr<MpiThread::Job> MpiThread::next() {
   while (true) {
     std::string message;
@@ -122,7 +123,7 @@ void MpiThread::execute(Job& job) {
   end_messages();
 }
 
-// What it throws, and what it is found to come from, is the failure of all that follows.
+// The failure of all later jobs is the exception of work(), or the cause that is found for it.
 template <class Work>
 void MpiThread::guarded(const std::string& name, const Work& work) {
   try {
@@ -133,7 +134,7 @@ void MpiThread::guarded(const std::string& name, const Work& work) {
     failure_ = std::current_exception();
   } catch (...) {
     failure_ = std::current_exception();
-    // What MPI complains about may be the end of another process.
+    // An MPI error may mean that another process has ended.
     const auto give_up = std::chrono::steady_clock::now() + kWatchIsLate;
     while (!lost_ranks_.any() && std::chrono::steady_clock::now() < give_up) std::this_thread::sleep_for(kRest);
     try {
@@ -149,7 +150,7 @@ void MpiThread::check(const std::string& name) const {
   if (running_ && running_->group_) lost_ranks_.check_group(*running_->group_, name);
 }
 
-// Begins messages that were posted, and ends those that have moved. False: nothing was to be done.
+// Starts messages that were posted, and ends messages that are done. False: there was nothing to do.
 bool MpiThread::move_messages() {
   bool any = any_posted_.load();
   if (any) {
@@ -168,8 +169,8 @@ bool MpiThread::move_messages() {
   return any;
 }
 
-// A message with a process that is gone has failed, and so has one that MPI complains about shortly before that is
-// known. MPI may have it under way for ever.
+// A message with a process that is gone fails. So does a message for which MPI reports an error shortly before the loss
+// is known. Otherwise MPI may keep it in transit forever.
 bool MpiThread::move(Job& job) {
   const int peer = job.message_->peer();
   const auto fail_if_gone = [&] {
@@ -195,7 +196,7 @@ bool MpiThread::move(Job& job) {
   }
 }
 
-// After a failure no message comes to its end any more.
+// After a failure no message ends by itself.
 void MpiThread::end_messages() {
   if (!failure_) return;
   {
@@ -216,7 +217,7 @@ void MpiThread::wait(Requests& requests) {
     arrived_.resize(requests.size());
     OWT_MPI(MPI_Testsome(static_cast<int>(requests.size()), requests.data(), &arrived, arrived_.data(),
                          MPI_STATUSES_IGNORE));
-    if (arrived == MPI_UNDEFINED) break;  // nothing is under way
+    if (arrived == MPI_UNDEFINED) break;  // nothing is in transit
     left -= static_cast<size_t>(arrived);
     if (arrived > 0)
       note_work();
@@ -265,7 +266,7 @@ void MpiThread::begin_wait() {
   wake_.notify_all();
 }
 
-// Threads that are no rank, which are a server's, wait for whatever comes: they ask for no hurry.
+// Threads of a server, which are no rank, wait for any message: they need no eager tests.
 void MpiThread::Job::wait() {
   if (!done()) {
     const Waits waits(WaitsFor::kOthers);

@@ -1,4 +1,4 @@
-// The communication thread of a process: a queue of jobs, and how to wait for messages. For mpi*.cpp of this folder.
+// The communication thread of a process: a queue of jobs, and waiting for messages. For mpi*.cpp of this folder.
 #pragma once
 
 #include <atomic>
@@ -24,27 +24,27 @@ class MpiThread {
   class Job;
 
   explicit MpiThread(const LostRanks& lost_ranks);
-  ~MpiThread();  // ends at once when nothing is queued
+  ~MpiThread();  // ends at once if nothing is queued
   MpiThread(const MpiThread&) = delete;
   MpiThread& operator=(const MpiThread&) = delete;
 
-  // Queues work(); `name` stands for it in messages. The event ends with it, and throws what it
-  // throws. After a failure all further jobs fail, and what they hold stays in memory, because messages may still come.
-  // group: the processes that it is done with; it fails where one of them is gone (LostRanks).
+  // Queues work(); messages call it `name`. The event ends with the work and throws what it throws. After a failure all
+  // further jobs fail, and their memory is kept, because messages may still arrive. group: the processes that take
+  // part; the job fails if one of them is gone (LostRanks).
   std::shared_ptr<Job> run(std::string name, std::function<void()> work,
                            std::shared_ptr<const std::vector<int>> group = nullptr);
-  // Begins a message as soon as the thread can, even while work is under way. The event ends with it. Where the other
-  // process is gone it fails, and nothing else does.
+  // Starts a message as soon as possible, even during other work. The event ends with it. If the other process is gone,
+  // only this message fails.
   std::shared_ptr<Job> post(std::string name, const MpiMessage& message);
-  // The event is that of some run(), and so comes before whatever is queued from now on.
+  // Whether the event belongs to a run(), and therefore precedes everything that is queued later.
   static bool in_queue(const Event& event);
   void set_crowded(bool crowded) { crowded_.store(crowded); }
 
-  // For work. Ends when all requests are done, and empties the list; throws where a rank was lost.
+  // For use in work(). Returns when all requests are done, and empties the list. Throws if a rank was lost.
   void wait(Requests& requests);
-  // The same for all messages that were posted.
+  // Waits for all posted messages.
   void wait_for_messages();
-  // Memory that lasts until the next call.
+  // Memory that is valid until the next call.
   std::byte* scratch(int64_t bytes);
 
  private:
@@ -66,21 +66,21 @@ class MpiThread {
 
   const LostRanks& lost_ranks_;
   std::atomic<bool> crowded_{false};
-  std::atomic<int> waiting_{0};          // ranks that wait for a job
+  std::atomic<int> waiting_{0};          // number of ranks that wait for a job
   std::atomic<bool> any_posted_{false};  // posted_ is not empty
 
-  std::mutex mutex_;  // guards what follows, as far as wake_
+  std::mutex mutex_;  // guards the members down to wake_
   std::deque<std::shared_ptr<Job>> queue_;
-  Jobs posted_;  // messages that have not begun
+  Jobs posted_;  // messages that have not started
   bool stopped_ = false;
-  int64_t calls_ = 0;  // calls of begin_wait(): a rank has begun to wait
+  int64_t calls_ = 0;  // calls of begin_wait(), by ranks that started to wait
   std::condition_variable wake_;
 
-  // What follows is the thread's own.
-  int idle_ = 0;            // tests since something last was done
-  int64_t calls_seen_ = 0;  // when idle_ began
+  // Only the communication thread uses the members below.
+  int idle_ = 0;            // number of tests since the last progress
+  int64_t calls_seen_ = 0;  // calls_ when idle_ was reset
   const Job* running_ = nullptr;
-  Jobs messages_;  // under way, in the order in which they were posted
+  Jobs messages_;  // in transit, in the order in which they were posted
   std::vector<int> arrived_;
   std::vector<std::byte> scratch_;
   std::exception_ptr failure_;
@@ -89,7 +89,7 @@ class MpiThread {
   std::thread thread_;
 };
 
-// Work of the queue, or a message, as an event.
+// A job of the queue, or a message, as an event.
 class MpiThread::Job : public Event::Pending, public std::enable_shared_from_this<Job> {
  public:
   Job(MpiThread& thread, std::string name, std::function<void()> work, std::optional<MpiMessage> message = {},
@@ -103,7 +103,7 @@ class MpiThread::Job : public Event::Pending, public std::enable_shared_from_thi
   void wait() override;
   bool done() const override { return done_.load(); }
   double ms() const override { return ms_; }
-  bool wait_for(double seconds);  // false: not done by then
+  bool wait_for(double seconds);  // false: not done within that time
 
  private:
   friend class MpiThread;
@@ -116,7 +116,7 @@ class MpiThread::Job : public Event::Pending, public std::enable_shared_from_thi
   std::optional<MpiMessage> message_;
   std::shared_ptr<const std::vector<int>> group_;
   std::exception_ptr failure_;
-  double ms_ = 0;  // what the work took; written before done_
+  double ms_ = 0;  // duration of the work; written before done_
   std::atomic<bool> done_{false};
   std::mutex mutex_;
   std::condition_variable finished_;

@@ -11,11 +11,11 @@
 namespace owt {
 namespace {
 
-constexpr int64_t kChunk = 512 << 10;  // bytes; what is added while the next one travels
+constexpr int64_t kChunk = 512 << 10;  // bytes; one chunk is added while the next one is in transit
 constexpr int64_t kLeastChunk = 64 << 10;
 constexpr int64_t kMostScratch = 64 << 20;
-constexpr int kInFlight = 4;      // chunks under way between two ranks
-constexpr int kSumsInFlight = 8;  // and on their way back
+constexpr int kInFlight = 4;      // chunks in transit between two ranks
+constexpr int kSumsInFlight = 8;  // sums in transit on their way back
 
 const std::byte* bytes_of(const Tensor& tensor) { return static_cast<const std::byte*>(tensor.raw()); }
 std::byte* bytes_of(Tensor& tensor) { return static_cast<std::byte*>(tensor.raw()); }
@@ -24,7 +24,7 @@ void copy_unless_same(const std::byte* from, std::byte* to, int64_t bytes) {
   if (from != to && bytes > 0) std::memcpy(to, from, static_cast<size_t>(bytes));
 }
 
-// Chunk number `index` of a range, as a range; empty behind its end.
+// Chunk `index` of a range, as a range; empty after its end.
 Slice chunk_of(const Slice& range, int64_t chunk, int64_t index) {
   const int64_t begin = std::min(range.begin + index * chunk, range.end);
   return {begin, std::min(begin + chunk, range.end)};
@@ -32,10 +32,10 @@ Slice chunk_of(const Slice& range, int64_t chunk, int64_t index) {
 
 int64_t chunks_in(int64_t items, int64_t chunk) { return (items + chunk - 1) / chunk; }
 
-// Every rank sums its share of what all ranks bring, chunk by chunk, while the next chunks travel.
+// Every rank sums its share of all ranks' tensors, chunk by chunk, while the next chunks are in transit.
 class ShareSums {
  public:
-  // shares: by rank, in elements of `all`; sum: where this rank's share goes.
+  // shares: by rank, in elements of `all`; sum: the memory for this rank's share.
   ShareSums(MpiWire& wire, DType dtype, std::vector<Slice> shares, const std::byte* all, std::byte* sum)
       : wire_(wire), dtype_(dtype), size_(size_of(dtype)), shares_(std::move(shares)), all_(all), sum_(sum) {
     const int64_t fits = kMostScratch / ((wire.ranks() - 1) * kInFlight);
@@ -46,7 +46,7 @@ class ShareSums {
     scratch_ = wire.scratch((wire.ranks() - 1) * std::min<int64_t>(kInFlight, chunks_) * chunk_ * size_);
   }
 
-  // summed(index) after each chunk, when what this rank has sent of it has left the tensor.
+  // Calls summed(index) after each chunk, when this rank's parts of it have been sent.
   template <class Summed>
   void run(const Summed& summed) {
     for (int64_t i = 0; i < std::min<int64_t>(kInFlight, chunks_); ++i) post(i);
@@ -70,7 +70,7 @@ class ShareSums {
 
   Slot& slot(int64_t index) { return slots_[static_cast<size_t>(index % kInFlight)]; }
 
-  // What the rank `step` behind this one brings for a chunk.
+  // The chunk of the rank `step` after this one.
   std::byte* received(int64_t index, int step) const {
     return scratch_ + ((index % kInFlight) * (wire_.ranks() - 1) + step - 1) * chunk_ * size_;
   }
@@ -103,12 +103,12 @@ class ShareSums {
   std::vector<Slice> shares_;
   const std::byte* all_;
   std::byte* sum_;
-  int64_t chunk_ = 0, chunks_ = 0;  // elements of a chunk, and number of them
+  int64_t chunk_ = 0, chunks_ = 0;  // elements of a chunk, and number of chunks
   std::byte* scratch_ = nullptr;
   std::array<Slot, kInFlight> slots_;
 };
 
-// A chain of ranks that begins at `first` and follows their numbers around the end.
+// A chain of ranks that begins at `first` and follows their numbers in a ring.
 struct Chain {
   Chain(const MpiWire& wire, int first)
       : position((wire.rank() - first + wire.ranks()) % wire.ranks()),
@@ -207,7 +207,7 @@ void send_reduce(MpiWire& wire, const Tensor& mine, Tensor& sum_on_root, int roo
   const auto slot = [](int64_t index) { return static_cast<size_t>(index % kInFlight); };
   const auto memory = [&](int64_t index) { return scratch + (index % kInFlight) * chunk * size; };
   const auto receive = [&](int64_t index) {
-    wire.wait(sends[slot(index)]);  // which used the same memory
+    wire.wait(sends[slot(index)]);  // it used the same memory
     const int64_t bytes = chunk_of(whole, chunk, index).size() * size;
     wire.receive(receives[slot(index)], memory(index), bytes, chain.previous);
   };
@@ -224,7 +224,7 @@ void send_reduce(MpiWire& wire, const Tensor& mine, Tensor& sum_on_root, int roo
     std::byte* const sum = chain.is_last ? bytes_of(sum_on_root) + range.begin * size : memory(i);
     sum_up(Cpu{}, mine.dtype(), {memory(i), own}, range.size(), sum, Stream());
     if (!chain.is_last) wire.send(sends[slot(i)], sum, range.size() * size, chain.next);
-    // The chunk's memory is free when it has been sent on; the one before has had the most time for that.
+    // A chunk's memory is free when it has been sent on. The previous chunk has had the most time for that.
     if (i >= 1 && i - 1 + kInFlight < chunks) receive(i - 1 + kInFlight);
   }
   for (Requests& requests : sends) wire.wait(requests);

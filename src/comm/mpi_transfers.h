@@ -1,9 +1,9 @@
 // Collectives as messages between pairs of ranks. For mpi*.cpp of this folder, in the communication thread.
 //
-// Bytes sent by all ranks together are those of a ring (communicator.h), whatever the number of ranks. Sums are taken
-// in rank order with sums.h, so that they have the bits of ranks that are threads; except those of reduce, which are
-// taken along a chain that begins behind the root: f32 and f64 in the order root+1, root+2, ..., root; bf16 likewise,
-// rounded after each addition.
+// All ranks together send as many bytes as in a ring (communicator.h), for any number of ranks. Sums are taken in rank
+// order with sums.h, so that they have the same bits as with ranks that are threads. reduce uses a chain that starts
+// after the root: f32 and f64 are added in the order root+1, root+2, ..., root; bf16 likewise, rounded after each
+// addition.
 #pragma once
 
 #include <vector>
@@ -15,29 +15,29 @@ namespace owt {
 
 struct MpiGroup {
   std::vector<int> members;  // processes, by rank of the group
-  int rank = 0;              // this process's
-  int context = 0;           // tells its messages from those of other groups of the same processes
+  int rank = 0;              // this process's rank
+  int context = 0;           // distinguishes its messages from messages of other groups of the same processes
 
   int ranks() const { return static_cast<int>(members.size()); }
 };
 
-// The messages of a group. Between two ranks those with the same tag arrive in the order in which they were sent.
+// The messages of a group. Messages with the same tag between two ranks arrive in the order in which they were sent.
 class MpiWire {
  public:
   enum Tag { kParts, kSums, kMessages };
-  // MPI's tag; a group has three.
+  // The MPI tag; a group has three.
   static int tag_of(const MpiGroup& group, Tag tag) { return group.context * 3 + tag; }
 
   MpiWire(MpiThread& thread, const MpiGroup& group) : thread_(thread), group_(group) {}
 
   int rank() const { return group_.rank; }
   int ranks() const { return group_.ranks(); }
-  // Rank `step` behind this one, around the end: partners are visited in this order, so that not all ranks send to the
-  // same one at a time.
+  // The rank `step` after this one, in a ring. All ranks visit their partners in this order, so that they do not all
+  // send to the same rank at a time.
   int behind(int step) const { return (rank() + step) % ranks(); }
   int before(int step) const { return (rank() + ranks() - step) % ranks(); }
 
-  // Added to the list. Nothing is sent where there are no bytes.
+  // Adds the requests to the list. Nothing is sent if there are no bytes.
   void send(Requests& requests, const std::byte* from, int64_t bytes, int to_rank, Tag tag = kParts);
   void receive(Requests& requests, std::byte* to, int64_t bytes, int from_rank, Tag tag = kParts);
   void wait(Requests& requests) { thread_.wait(requests); }
@@ -48,7 +48,7 @@ class MpiWire {
   const MpiGroup& group_;
 };
 
-// This rank's part in a collective; returns when it is over.
+// Runs this rank's part of a collective; returns when it is over.
 void transfer(MpiWire& wire, const Call& call);
 
 }  // namespace owt

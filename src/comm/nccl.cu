@@ -41,7 +41,7 @@ bool is_recorded(const Stream& stream) {
   return status != cudaStreamCaptureStatusNone;
 }
 
-// The end of a collective. The host waits for it by asking, so that a broken link wakes it.
+// The end of a collective. The host waits by polling, so that a broken link ends the wait.
 class NcclEvent : public Event::Pending {
  public:
   NcclEvent(Event inner, std::shared_ptr<NcclFailure> failure)
@@ -77,10 +77,10 @@ class NcclEvent : public Event::Pending {
 
 class NcclCommunicator : public Communicator {
  public:
-  // Groups that are split off queue their work in the same stream, so that no rank can start theirs in another order.
+  // Split groups queue their work in the same stream, so that no rank can start them in another order.
   NcclCommunicator(const NcclMember& member, const Stream& stream) : stream_(stream), link_(member) {}
   ~NcclCommunicator() override {
-    for (Lane& lane : lanes_) lane.link.reset();  // in the order in which the other ranks do it
+    for (Lane& lane : lanes_) lane.link.reset();  // in the same order on all ranks
   }
 
   int rank() const override { return link_.member().rank; }
@@ -102,7 +102,7 @@ class NcclCommunicator : public Communicator {
     for (int r = 0; r < ranks(); ++r) {
       const Card& card = cards[static_cast<size_t>(r)];
       if (card.color != color) continue;
-      if (part.ranks == 0) part.id = card.id;  // the first rank's
+      if (part.ranks == 0) part.id = card.id;  // the first rank's id
       if (r < rank()) ++part.rank;
       ++part.ranks;
     }
@@ -121,12 +121,12 @@ class NcclCommunicator : public Communicator {
   }
 
  private:
-  struct Card {  // what a rank shows the others in split()
+  struct Card {  // shown to the other ranks in split()
     int color = 0;
     NcclId id;
   };
-  // A route's end. NCCL runs what a communicator is given in its order, so that each has one of its own, of two ranks:
-  // the sender is 0.
+  // One end of a route. NCCL runs the work of a communicator in order, so each route has its own communicator of two
+  // ranks; the sender is rank 0.
   struct Lane {
     bool sends;
     int peer;
@@ -149,12 +149,12 @@ class NcclCommunicator : public Communicator {
     const int peer = sends ? route.to : route.from;
     if (!sends && route.to != rank()) return;
     for (const Lane& lane : lanes_)
-      if (lane.sends == sends && lane.peer == peer) return;  // any size goes through it
+      if (lane.sends == sends && lane.peer == peer) return;  // a lane serves any size
     const NcclMember member{sends ? 0 : 1, 2, id, link_.member().aborted, link_.member().patience};
     lanes_.push_back({sends, peer, Stream(Device::kCuda), std::make_unique<NcclLink>(member)});
   }
 
-  // Nothing to move: NCCL is not asked, on no rank.
+  // With nothing to move, no rank calls NCCL.
   Event run(const Call& call, const Stream& stream, NcclLink& link) const {
     stream.wait(call.after);
     const bool recording = is_recorded(stream);
@@ -199,7 +199,7 @@ class NcclCommunicator : public Communicator {
     try {
       for (int r = 0; r < ranks(); ++r) exchange_part(r, mine, theirs, comm, stream);
     } catch (const Error&) {
-      ncclGroupEnd();  // else the thread's next calls would join the group
+      ncclGroupEnd();  // otherwise the thread's next calls would join the group
       throw;
     }
     OWT_NCCL(ncclGroupEnd());

@@ -1,4 +1,4 @@
-// Ranks with a GPU of their own each, in threads or processes, through NCCL.
+// Ranks with one GPU each, in threads or processes, connected by NCCL.
 #pragma once
 
 #include <array>
@@ -11,7 +11,7 @@
 
 namespace owt {
 
-// What makes ranks one group: one of them makes it, and all get the same.
+// The identity of a group of ranks: one rank makes it, and all ranks get the same one.
 struct NcclId {
   std::array<char, 128> bytes{};
 };
@@ -22,19 +22,19 @@ struct NcclMember {
   int rank = 0, ranks = 1;
   NcclId id;
   std::function<bool()> aborted{};                                // true once a rank failed; asked often, by any thread
-  std::chrono::milliseconds patience = std::chrono::minutes(10);  // with calls that do not come to an end
-  ThreadGroup::Place here{};  // among the ranks, where they are threads of this process; no group: they are not
+  std::chrono::milliseconds patience = std::chrono::minutes(10);  // time limit for calls that make no progress
+  ThreadGroup::Place here{};  // the place among ranks that are threads of this process; no group: they are processes
 };
 
-// For tensors on the calling host thread's GPU, for which NCCL takes one rank only. Returns when all ranks have come.
-// When a rank fails, NCCL reports an error, or nothing comes to an end for too long, what is queued on the GPU ends,
-// with undefined results, and every event and every further call throws: Aborted for another rank's failure, else
-// Error. Its collectives could be recorded into graphs, which was not tried on GPUs yet; NCCL may deadlock then where
-// ranks are threads of one process.
-// Every route for messages has a communicator of NCCL and a stream of its own. Their kernels stand side by side on the
-// GPU with those of collectives; where a GPU runs out of queues (CUDA_DEVICE_MAX_CONNECTIONS) one may wait for another.
-// This was not tried on GPUs yet either.
-// Summing in the NVLink switches is off, because it is not the same in every run (unless NCCL_NVLS_ENABLE is set).
+// For tensors on the calling host thread's GPU; NCCL allows one rank per GPU. Returns when all ranks have joined. If a
+// rank fails, NCCL reports an error, or nothing finishes for too long, the work queued on the GPU ends with undefined
+// results. Every event and every later call then throws: Aborted for another rank's failure, otherwise Error. Its
+// collectives could be recorded into graphs, but this is untested on GPUs, and NCCL may deadlock if ranks are threads
+// of one process.
+// Every route for messages has its own NCCL communicator and stream. Their kernels run on the GPU beside the kernels of
+// collectives. If a GPU runs out of queues (CUDA_DEVICE_MAX_CONNECTIONS), one may wait for another. This is untested on
+// GPUs too.
+// Sums in the NVLink switches are off, because they differ from run to run (unless NCCL_NVLS_ENABLE is set).
 std::unique_ptr<Communicator> make_nccl_communicator(Cpu, const NcclMember& member);  // throws Error: not built
 std::unique_ptr<Communicator> make_nccl_communicator(Cuda, const NcclMember& member);
 

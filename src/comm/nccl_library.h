@@ -1,4 +1,4 @@
-// The functions of NCCL that are used. For .cu files of this folder.
+// The NCCL functions in use. For .cu files of this folder.
 #pragma once
 
 #include <nccl.h>

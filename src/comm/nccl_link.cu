@@ -28,7 +28,7 @@ const char* cure(ncclResult_t result) {
   }
 }
 
-// Sums that the NVLink switches take differ from run to run. NCCL reads its environment once, at its first call.
+// Sums in the NVLink switches differ from run to run. NCCL reads its environment once, at its first call.
 void choose_deterministic_sums() {
   static std::once_flag once;
   std::call_once(once, [] { setenv("NCCL_NVLS_ENABLE", "0", /*overwrite=*/0); });
@@ -162,7 +162,7 @@ void NcclLink::settle(Lock& lock, bool (NcclLink::*settled)()) {
   for (int polls = 0; !(this->*settled)(); ++polls) {
     lock.unlock();
     if (polls < kSettlePolls)
-      std::this_thread::yield();  // queueing a call takes some microseconds, no more
+      std::this_thread::yield();  // queueing a call takes only some microseconds
     else
       std::this_thread::sleep_for(kSettleEvery);
     lock.lock();
@@ -177,7 +177,7 @@ void NcclLink::guarded(const Work& work) {
   } catch (const Aborted& e) {
     break_link(e.what(), true);
     throw;
-  } catch (const Error& e) {  // NCCL may report another rank's end before member_.aborted() is asked again
+  } catch (const Error& e) {  // NCCL may report another rank's end before member_.aborted() is polled again
     const bool another_rank = member_.aborted && member_.aborted();
     break_link(e.what(), another_rank);
     if (another_rank) throw Aborted(e.what());
@@ -188,7 +188,7 @@ void NcclLink::guarded(const Work& work) {
 void NcclLink::break_link(const std::string& reason, bool another_rank) {
   failure_->set(reason, another_rank);
   const std::lock_guard lock(mutex_);
-  if (comm_) ncclCommAbort(comm_);  // what it returns cannot make matters worse
+  if (comm_) ncclCommAbort(comm_);  // an error here changes nothing
   comm_ = nullptr;
 }
 

@@ -1,4 +1,4 @@
-// One rank's connection to the others through NCCL, and what ends it. For .cu files of this folder.
+// One rank's connection to the others through NCCL, and its failure. For .cu files of this folder.
 #pragma once
 
 #include <atomic>
@@ -12,8 +12,8 @@
 #include "src/comm/nccl.h"
 #include "src/comm/nccl_library.h"
 
-// Every call of NCCL goes through this: throws Error with the call, what was being done, and the cure. What goes on in
-// the background is no error.
+// Every NCCL call goes through this macro. It throws Error with the call, what was being done, and the cure. A call
+// that is still in progress is no error.
 #define OWT_NCCL(call) ::owt::detail::check_nccl((call), #call)
 
 namespace owt {
@@ -25,8 +25,8 @@ void check_nccl(ncclResult_t result, const char* call);
 // Why a connection is broken; shared with the events of its collectives.
 class NcclFailure {
  public:
-  void set(const std::string& reason, bool another_rank);  // the first one stays
-  void check() const;                                      // throws it: Aborted if it is another rank's, else Error
+  void set(const std::string& reason, bool another_rank);  // the first reason is kept
+  void check() const;  // throws the reason: Aborted if another rank failed, otherwise Error
 
  private:
   mutable std::mutex mutex_;
@@ -35,21 +35,21 @@ class NcclFailure {
   std::string reason_;
 };
 
-// The ncclComm_t does not block, and a thread looks after it: when it is broken (see nccl.h) the thread aborts it. That
-// ends its kernels, so that even a host goes on that waits for the GPU and not for NCCL.
+// The ncclComm_t does not block, and a thread watches it. When it is broken (see nccl.h) the thread aborts it. This
+// ends its kernels, so that a host that waits for the GPU continues as well.
 class NcclLink {
  public:
-  explicit NcclLink(const NcclMember& member);  // for the calling host thread's GPU; returns when all ranks have come
+  explicit NcclLink(const NcclMember& member);  // for the calling host thread's GPU; returns when all ranks have joined
   ~NcclLink();
   NcclLink(const NcclLink&) = delete;
   NcclLink& operator=(const NcclLink&) = delete;
 
-  // Runs call(ncclComm_t), which queues work, and returns when it is queued. Throws where it fails or the link is
-  // broken.
+  // Runs call(ncclComm_t), which queues work, and returns when it is queued. Throws if it fails or the link is broken.
   void run(const std::function<void(ncclComm_t)>& call);
-  // The same of a call that is recorded into a graph: until it is, the thread must not ask CUDA about events.
+  // run() for a call that is recorded into a graph. During the recording the watching thread must not query CUDA
+  // events.
   void record(const std::function<void(ncclComm_t)>& call);
-  // The event must come about before the patience ends.
+  // Expects the event to end within the patience.
   void expect(const Event& event);
 
   const NcclMember& member() const { return member_; }
@@ -61,22 +61,22 @@ class NcclLink {
 
   void connect();
   void disconnect();
-  bool queued();   // no call goes on in the background; throws what breaks the link
-  bool settled();  // the same, and throws where what is expected does not come about
-  void settle(Lock& lock, bool (NcclLink::*settled)() = &NcclLink::settled);  // waits for that
+  bool queued();   // no call is in progress; throws if the link is broken
+  bool settled();  // the same, and throws if an expected event is overdue
+  void settle(Lock& lock, bool (NcclLink::*settled)() = &NcclLink::settled);  // waits for it
   void break_link(const std::string& reason, bool another_rank);
   template <class Work>
-  void guarded(const Work& work);  // what it throws breaks the link
+  void guarded(const Work& work);  // an exception of work() breaks the link
   void watch();
 
   NcclMember member_;
   std::shared_ptr<NcclFailure> failure_ = std::make_shared<NcclFailure>();
   int gpu_ = 0;
 
-  std::mutex mutex_;                           // guards what follows
-  ncclComm_t comm_ = nullptr;                  // null once it is broken
+  std::mutex mutex_;                           // guards the members below
+  ncclComm_t comm_ = nullptr;                  // null once the link is broken
   std::deque<Event> expected_;                 // in the order of their stream
-  Clock::time_point progress_ = Clock::now();  // when something last came to an end, or began after a rest
+  Clock::time_point progress_ = Clock::now();  // last time that something ended, or started after a pause
   bool stopped_ = false;
   std::condition_variable stop_;
   std::thread watcher_;

@@ -14,7 +14,7 @@ Mpi::Mpi(const Launch& launch, const LostRanks&, const std::string&, double) {
       "with --workers ", launch.ranks);
 }
 
-// Nothing of what follows is ever called.
+// The functions below are never called.
 Mpi::~Mpi() = default;
 std::unique_ptr<Communicator> Mpi::world(bool) { return nullptr; }
 std::unique_ptr<Communicator> Mpi::world_of(std::vector<int>, int) { return nullptr; }

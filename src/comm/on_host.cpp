@@ -5,7 +5,7 @@
 namespace owt {
 namespace {
 
-// Runs call(there) with the values on the device, and brings back what it leaves there.
+// Runs call(there) with the values on the device, and copies the result back.
 template <class Call>
 void through(Communicator& comm, Tensor& values, Device device, const Call& call) {
   Tensor there = on_all_hosts(comm, [&] { return values.to(device); });

@@ -1,5 +1,5 @@
-// Collectives of values on the host, wherever the ranks compute: `device` is where the communicator's tensors are. All
-// ranks call them. What they make on a GPU is freed before any rank goes on.
+// Collectives of values on the host, for ranks on any device; `device` is the device of the communicator's tensors. All
+// ranks call them. GPU memory they allocate is freed before any rank continues.
 #pragma once
 
 #include <cstring>
@@ -11,8 +11,8 @@
 
 namespace owt {
 
-// Runs work(), which makes or frees what a GPU needs, and returns when the hosts of all ranks have done so that share
-// this process. Between two collectives: freeing may wait for all GPUs of a process, and so for a collective that
+// Runs work(), which allocates or frees GPU resources, and returns when the hosts of all ranks in this process have
+// done so. For use between two collectives: freeing may wait for all GPUs of a process, and so for a collective that
 // another rank has queued and this one has not.
 template <class Work>
 auto on_all_hosts(Communicator& comm, const Work& work) {
@@ -28,17 +28,17 @@ auto on_all_hosts(Communicator& comm, const Work& work) {
 
 namespace on_host {
 
-// values = their sum over ranks; f32 or f64 on the CPU.
+// values = the sum over ranks; f32 or f64 on the CPU.
 void sum(Communicator& comm, Tensor& values, Device device);
 std::vector<double> sum(Communicator& comm, const std::vector<double>& values, Device device);
-// values = the root's; on the CPU.
+// values = the root's values; on the CPU.
 void broadcast(Communicator& comm, Tensor& values, int root, Device device);
-// Every rank's `mine`, by rank, in a new tensor on the CPU.
+// The `mine` of every rank, by rank, in a new tensor on the CPU.
 Tensor gather(Communicator& comm, const Tensor& mine, Device device);
-// Every rank's text, by rank; of any length.
+// The text of every rank, by rank; texts may have any length.
 std::vector<std::string> gather(Communicator& comm, const std::string& mine, Device device);
 
-// Every rank's values, one rank's after the other's; as many of each.
+// The values of every rank, in rank order; all ranks have the same number of values.
 template <class T>
 std::vector<T> gather(Communicator& comm, const std::vector<T>& mine, Device device) {
   static_assert(std::is_trivially_copyable_v<T>);

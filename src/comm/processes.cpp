@@ -27,23 +27,24 @@
 namespace owt {
 namespace {
 
-constexpr int kWrongCommandLine = 2;  // which all ranks have
+constexpr int kWrongCommandLine = 2;  // the same on all ranks
 
-// Open MPI's mpirun ends all processes when one has ended: SIGCONT, SIGTERM after a rest and SIGKILL after another.
-// Open MPI 4 rests for a second, Open MPI 5 for a quarter (nothing sets that), and a rest is cut short when a further
-// process ends. So each rank says at once what it knows, and stays long enough for all others to have done so.
-constexpr auto kGraceToSay = std::chrono::milliseconds(100);  // for the rank's own threads; then the watch says it
+// Open MPI's mpirun ends all processes when one has ended: it sends SIGCONT, after a pause SIGTERM, and after another
+// pause SIGKILL. The pause is one second in Open MPI 4 and a quarter of a second in Open MPI 5 (not configurable); it
+// is cut short when a further process ends. So each rank reports at once what it knows, and stays long enough for all
+// others to do so.
+constexpr auto kGraceToSay = std::chrono::milliseconds(100);  // for the rank's own threads; then the watch reports it
 constexpr auto kStay = std::chrono::milliseconds(1000);
 constexpr auto kGraceToEnd = std::chrono::milliseconds(5000);  // then the watch ends the process
 
-// "owt: error: ...", once per process; in one piece, because other ranks write to the same terminal.
+// Prints "owt: error: ...", once per process, in one write, because other ranks write to the same terminal.
 void print_once(const std::string& text) {
   static std::atomic_flag printed;
   if (printed.test_and_set()) return;
   std::string who;
   try {
     if (launch().rank > 0) who = concat("rank ", launch().rank, ": ");
-  } catch (const Error&) {  // which is the text
+  } catch (const Error&) {  // its text is printed
   }
   const std::string line = concat(tinted(Tint::kRed, "owt: error: "), who, printable(text), '\n');
   drop_status();
@@ -56,12 +57,12 @@ void print_once(const std::string& text) {
 
 class Processes {
  public:
-  // Throws Error. Not to be freed then: threads that hang in MPI use it.
+  // Throws Error. The object must not be freed then, because threads that hang in MPI use it.
   void start() {
     this_thread_is_the_rank();
     std::signal(SIGPIPE, SIG_IGN);  // MPI writes to processes that have ended
     const auto post = launch().rank == 0 ? std::make_unique<Watch::Post>() : nullptr;
-    // Where rank 0 is found, and who this process is.
+    // The address of rank 0, and this process's identity.
     const std::string mine =
         packed({post ? post->address() : "", host_name(), std::to_string(getpid()), process_space()});
     mpi_ = std::make_unique<Mpi>(launch(), lost_ranks_, mine, start_timeout());
@@ -94,19 +95,19 @@ class Processes {
   bool lacks_processes() const { return worlds_ > 0 || lost_ranks_.gone() > 0; }
   bool failed() const { return failed_.load(); }
 
-  // Once: the first failure is the cause.
+  // Reports once: the first failure is the cause.
   void say_failed(const std::string& text) {
     failed_.store(true);
     if (!told_.test_and_set()) watch_->say_failed(text);
   }
-  // The end of this process is no news to the others.
+  // The other ranks then ignore the end of this process.
   void say_goodbye() {
     if (!told_.test_and_set()) watch_->say_goodbye();
   }
 
-  // False: MPI does not end, as where a process is gone; this may not be freed then.
+  // False: MPI does not end, for example because a process is gone. This object may not be freed then.
   bool end() {
-    meet();  // rank 0 may still be writing; nobody is watched any more who has said goodbye
+    meet();  // rank 0 may still be writing; a rank that has said goodbye is no longer watched
     say_goodbye();
     if (lacks_processes() || !mpi_->finish(watch_timeout())) return false;
     watch_.reset();
@@ -116,12 +117,12 @@ class Processes {
   }
 
  private:
-  // Returns when all have come here. Throws where a rank was lost or has failed meanwhile.
+  // Returns when all ranks have called it. Throws if a rank was lost or has failed.
   void meet() {
     const Profiler::Scope the_end(nullptr, "the end", Phase::kTransfer);
     on_host::gather(*world_, std::vector{launch().rank}, Device::kCpu);
   }
-  // In the watch's thread. A rank that has failed by itself says that.
+  // Runs in the watch's thread. A rank that failed by itself reports its own failure instead.
   void say_loss() const {
     if (!failed()) print_once(lost_ranks_.text(noted_place()));
   }
@@ -133,15 +134,15 @@ class Processes {
   LostRanks lost_ranks_;
   std::unique_ptr<Mpi> mpi_;
   std::unique_ptr<Communicator> world_;
-  std::vector<int> members_;  // of the world, by rank
-  int worlds_ = 0;            // that were made since
+  std::vector<int> members_;  // processes of the current world, by rank
+  int worlds_ = 0;            // number of worlds made after the first
   std::unique_ptr<Watch> watch_;
   std::atomic<bool> failed_{false};
   std::atomic_flag told_;
 };
 
-std::atomic<bool> begun{false};           // to join; MPI may have a thread from here on
-std::atomic<Processes*> joined{nullptr};  // never freed but by end_together(): threads use it until the process ends
+std::atomic<bool> begun{false};           // joining has begun; MPI may have a thread from here on
+std::atomic<Processes*> joined{nullptr};  // freed only by end_together(): threads use it until the process ends
 
 Processes& processes() {
   static std::mutex mutex;
@@ -154,7 +155,7 @@ Processes& processes() {
   return *made;
 }
 
-// The root's bytes, on all.
+// The root's bytes, on all ranks.
 std::string spread(Communicator& comm, int root, const std::string& bytes) {
   const auto lengths = on_host::gather(comm, std::vector{std::ssize(bytes)}, Device::kCpu);
   Tensor text({lengths[static_cast<size_t>(root)]}, DType::kU8);
@@ -163,7 +164,7 @@ std::string spread(Communicator& comm, int root, const std::string& bytes) {
   return {static_cast<const char*>(text.raw()), static_cast<size_t>(text.bytes())};
 }
 
-// Every rank's bytes. All send as much as the longest needs; what comes is cut to its length.
+// Every rank's bytes. All ranks send as many bytes as the longest text has; the results are cut to their lengths.
 std::vector<std::string> gather(Communicator& comm, const std::string& mine) {
   const auto lengths = on_host::gather(comm, std::vector{mine.size()}, Device::kCpu);
   std::vector<char> text(*std::max_element(lengths.begin(), lengths.end()));
@@ -180,7 +181,7 @@ std::string from_rank(int maker, const std::function<std::string()>& make) {
   if (!launch().several()) return make();
   Communicator& comm = processes().world();
   std::exception_ptr failure;
-  std::string result;  // marked as such by its first character
+  std::string result;  // its first character marks success or failure
   if (comm.rank() == maker) {
     try {
       result = '+' + make();
@@ -200,15 +201,15 @@ std::vector<std::string> from_every_rank(const std::string& mine) {
   return gather(processes().world(), mine);
 }
 
-// Open MPI's mpirun ends all processes when one has ended, unless it was told to let them live; version 5 does not tell
-// them whether it was.
+// Open MPI's mpirun ends all processes when one has ended, unless it was started with an option against it. Version 5
+// does not show its processes whether it was.
 void tolerate_loss(const std::vector<int>& ranks) {
   const char* const lives_on = std::getenv("OMPI_MCA_orte_enable_recovery");
   const bool ends_all = process_library().starts_with("Open MPI v4") && launch().by == "Open MPI";
   if (ends_all && (!lives_on || std::string(lives_on) != "1"))
     fail("mpirun ends all processes when one is lost, whatever they tolerate; start it with --enable-recovery");
   std::vector<int> others = ranks;
-  std::erase(others, launch().rank);  // which is told so where the others have given it up
+  std::erase(others, launch().rank);  // a rank learns from the others that they have given it up
   processes().lost_ranks().tolerate(others);
 }
 
@@ -238,7 +239,7 @@ std::exception_ptr announce_failure(const std::exception_ptr& failure) {
   try {
     std::rethrow_exception(failure);
   } catch (const RankLost& e) {
-    if (!all->lost_ranks().any()) all->say_failed(e.what());  // the others go on without it
+    if (!all->lost_ranks().any()) all->say_failed(e.what());  // the others continue without it
   } catch (const Aborted&) {
     try {
       all->lost_ranks().check(noted_place());
@@ -259,9 +260,9 @@ int end_with_error(const std::exception& failure, const std::string& text, int c
   if (!begun.load()) return code;
   std::cout.flush();
   Processes* const all = joined.load();
-  if (!all) _exit(code);  // MPI's thread may hang, and what runs at exit could wait for it
+  if (!all) _exit(code);  // MPI's thread may hang, and exit handlers could wait for it
   if (dynamic_cast<const Aborted*>(&failure))
-    all->say_goodbye();  // its end is no news
+    all->say_goodbye();  // the others then ignore its end
   else
     all->say_failed(text);
   std::this_thread::sleep_for(kStay);

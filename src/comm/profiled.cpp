@@ -9,7 +9,7 @@ double host_ms_since(Profiler::Clock::time_point begin) {
   return std::chrono::duration<double, std::milli>(Profiler::Clock::now() - begin).count();
 }
 
-// Reports a collective on the CPU that was still under way when its call returned.
+// Reports a collective on the CPU that was not finished when its call returned.
 class Reported : public Event::Pending {
  public:
   Reported(Event inner, Profiler* profiler, Profiler::Clock::time_point begin, int64_t bytes)

@@ -1,6 +1,6 @@
-// A communicator that counts: bytes sent, a recorded collective's once, and the time of every collective, reported to
-// the profiler's open scope. On a GPU that is the time from the `ready` event to the end; what may be recorded into a
-// graph is not reported there, since such events have no times.
+// A communicator that counts the bytes sent, and reports the time of every collective to the profiler's open scope. A
+// recorded collective's bytes count once. On a GPU the time is from the `ready` event to the end. Collectives that may
+// be recorded into a graph are not reported there, since such events have no times.
 #pragma once
 
 #include "src/comm/communicator.h"
@@ -10,9 +10,9 @@ namespace owt {
 
 class ProfiledCommunicator : public Communicator {
  public:
-  // Both must outlive this; profiler may be null.
+  // Both must outlive this object; profiler may be null.
   ProfiledCommunicator(Communicator& inner, Profiler* profiler) : inner_(inner), profiler_(profiler) {}
-  // A group split off from `whole`: its bytes count with those of the whole.
+  // A group split off from `whole`: its bytes are counted in the whole.
   ProfiledCommunicator(std::unique_ptr<Communicator> inner, ProfiledCommunicator& whole)
       : inner_(*inner), profiler_(whole.profiler_), bytes_(whole.bytes_), owned_(std::move(inner)) {}
 
@@ -30,7 +30,7 @@ class ProfiledCommunicator : public Communicator {
   }
   Event run(const Call& call) override;
 
-  int64_t bytes() const { return *bytes_; }  // sent by this rank since it was made, in groups split off too
+  int64_t bytes() const { return *bytes_; }  // sent by this rank so far, including its groups
 
  private:
   void open(const std::vector<Route>& routes) override { inner_.connect(routes); }

@@ -1,4 +1,4 @@
-// Which elements of a tensor a rank works on where all ranks work on one together.
+// The elements that each rank processes if all ranks work on one tensor.
 #pragma once
 
 #include <algorithm>
@@ -7,7 +7,7 @@
 
 namespace owt {
 
-// Equal but for whole cache lines, in rank order, together all elements; may be empty.
+// Shares of equal size up to whole cache lines, in rank order; together they cover all elements. A share may be empty.
 inline Slice share_of(int64_t elements, int ranks, int rank) {
   constexpr int64_t kUnit = 64;  // elements
   const Slice units = split((elements + kUnit - 1) / kUnit, ranks, rank);

@@ -32,7 +32,7 @@ constexpr uint32_t kMostBytes = 1 << 16;
 
 std::string why(int error) { return std::strerror(error); }
 
-// An address in numbers as the system wants it.
+// A numeric address in the system's form.
 using Address = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
 Address parsed(const std::string& text, int port) {
   addrinfo hints{}, *found = nullptr;
@@ -46,7 +46,7 @@ int socket_for(const Address& address) {
   return ::socket(address->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 }
 
-// -1 where this host has no such addresses.
+// -1 if this host has no addresses of this kind.
 int listening_socket(const std::string& any) {
   const Address address = parsed(any, 0);
   const int socket = socket_for(address);
@@ -58,7 +58,7 @@ int listening_socket(const std::string& any) {
   return -1;
 }
 
-// In numbers; empty for what is no address of IP, and for one that must name the interface (link-local).
+// The numeric text. Empty if it is no IP address, or one that needs an interface name (link-local).
 std::string text_of(const sockaddr* address) {
   char text[NI_MAXHOST] = "";
   const socklen_t size = address->sa_family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
@@ -67,7 +67,7 @@ std::string text_of(const sockaddr* address) {
   return std::strchr(text, '%') ? "" : text;
 }
 
-// A signal does not end the wait.
+// Continues to wait after a signal.
 bool becomes_writable(int socket, std::chrono::milliseconds patience) {
   using Clock = std::chrono::steady_clock;
   const auto give_up = Clock::now() + patience;
@@ -128,7 +128,7 @@ void Connection::flush() {
   while (open() && !out_.empty()) {
     const ssize_t sent = ::send(socket_, out_.data(), out_.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
     if (sent < 0 && errno == EINTR) continue;
-    // receive() tells of a broken connection, after what was sent before it broke.
+    // receive() reports a broken connection, after all data sent before it broke.
     if (sent < 0 && errno != EAGAIN) out_.clear();
     if (sent < 0) return;
     out_.erase(0, static_cast<size_t>(sent));
@@ -136,7 +136,7 @@ void Connection::flush() {
 }
 
 void Connection::receive(const std::function<void(const Message&)>& take) {
-  constexpr int kMostParts = 64;  // somebody who never stops must not keep this one from all others
+  constexpr int kMostParts = 64;  // one sender must not block all others
   char part[4096];
   bool ended = false;
   for (int parts = 0; open() && !ended && parts < kMostParts; ++parts) {

@@ -1,4 +1,4 @@
-// TCP connections that carry short messages and never block. For watch.cpp.
+// Non-blocking TCP connections for short messages. For watch.cpp.
 #pragma once
 
 #include <chrono>
@@ -15,13 +15,14 @@ struct Message {
   std::string text;
 };
 
-// Gives take() the messages that `bytes`, anybody's, begins with, and removes them. False: what follows is none.
+// Calls take() for each message at the beginning of `bytes`, from any sender, and removes it. False: the rest is not a
+// message.
 bool take_messages(std::string& bytes, const std::function<void(const Message&)>& take);
 
 class Connection {
  public:
   Connection() = default;
-  explicit Connection(int socket);  // takes it over
+  explicit Connection(int socket);  // takes ownership
   ~Connection() { close(); }
   Connection(Connection&& other) noexcept { *this = std::move(other); }
   Connection& operator=(Connection&& other) noexcept;
@@ -30,10 +31,10 @@ class Connection {
   int socket() const { return socket_; }
   void close();
 
-  void send(const Message& message);  // as far as it goes at once; flush() goes on
+  void send(const Message& message);  // sends what is possible at once; flush() sends the rest
   void flush();
-  // Calls take(message) for each that has come, or for the first ones of many: the socket stays readable then. Closes
-  // the connection where the other side has, and where it says what is no message.
+  // Calls take(message) for each message that has arrived; if there are many, for the first ones, and the socket stays
+  // readable. Closes the connection if the other side has, or if it sent something that is not a message.
   void receive(const std::function<void(const Message&)>& take);
 
  private:
@@ -41,11 +42,10 @@ class Connection {
   std::string in_, out_;
 };
 
-// Raises the limit on open files of this process to `count` where it is lower and the system lets it; a warning where
-// not.
+// Raises the limit on open files of this process to `count` if it is lower and the system allows it; warns if not.
 void allow_open_files(int64_t count);
 
-// The first socket that becomes readable wakes it, at the latest after the time.
+// Returns when a socket becomes readable, or after the time at the latest.
 void wait_readable(const std::vector<int>& sockets, std::chrono::milliseconds longest);
 
 // Listens on a free port of all addresses. Throws Error.
@@ -53,8 +53,8 @@ struct Listener {
   int socket = -1, port = 0;
 };
 Listener listen_anywhere();
-Connection accept_from(int listener);          // not open: nobody there
-std::vector<std::string> addresses_of_host();  // numbers; loopback last
+Connection accept_from(int listener);          // not open if no connection is waiting
+std::vector<std::string> addresses_of_host();  // numeric; loopback last
 // Throws Error with the reason.
 Connection connect_to(const std::string& address, int port, std::chrono::milliseconds patience);
 

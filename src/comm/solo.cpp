@@ -11,7 +11,7 @@ class SoloCommunicator : public Communicator {
   int ranks() const override { return 1; }
   std::unique_ptr<Communicator> split(int) override { return make_solo_communicator(device_); }
 
-  // What a rank brings is its result, in every collective.
+  // With one rank the result of every collective is the rank's input.
   Event run(const Call& call) override {
     Tensor out = call.out;
     if (call.in.raw() == out.raw()) return call.after;

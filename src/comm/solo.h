@@ -1,4 +1,4 @@
-// The communicator of a rank that is alone.
+// The communicator of a single rank.
 #pragma once
 
 #include <memory>
@@ -7,8 +7,8 @@
 
 namespace owt {
 
-// Its collectives copy what goes from one tensor to another, and do nothing in place; they may be recorded into a
-// graph. For tensors on the CPU and, where `device` is a GPU, on the calling host thread's.
+// Its collectives copy from one tensor to the other, and do nothing in place. They may be recorded into a graph. For
+// tensors on the CPU and, if `device` is a GPU, on the calling host thread's GPU.
 std::unique_ptr<Communicator> make_solo_communicator(Device device);
 
 }  // namespace owt

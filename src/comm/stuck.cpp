@@ -17,7 +17,7 @@ std::string place(const Standing& rank) {
   return rank.collective == 0 ? "no collective" : concat(rank.name, " (its collective ", rank.collective, ")");
 }
 
-// The first rank of those that are there for which it holds; -1: none.
+// The first rank that has not left and satisfies `holds`; -1: none.
 template <class Holds>
 int first(const std::vector<std::optional<Standing>>& standings, const Holds& holds) {
   for (size_t r = 0; r < standings.size(); ++r)
@@ -44,8 +44,8 @@ Stuck in_collectives(const std::vector<std::optional<Standing>>& standings, cons
                          place(*standings[static_cast<size_t>(other)]))};
 }
 
-// `rank` is the first that waits for a message. The chain may end in a circle, at a rank that waits for something else,
-// or at one that is not there any more.
+// `rank` is the first that waits for a message. The chain may end in a cycle, at a rank that waits for something else,
+// or at a rank that has left.
 Stuck in_messages(const std::vector<std::optional<Standing>>& standings, int rank, const std::string& seconds) {
   const auto standing = [&](int r) -> const std::optional<Standing>& { return standings[static_cast<size_t>(r)]; };
   std::set<int> seen;

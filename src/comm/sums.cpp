@@ -11,7 +11,7 @@ namespace owt {
 namespace {
 
 constexpr int64_t kGrain = 1 << 15;  // elements per thread
-constexpr int64_t kBlock = 2048;     // elements whose growing sum stays in the cache
+constexpr int64_t kBlock = 2048;     // elements per block; its partial sum stays in the cache
 
 template <class T>
 void sum_block(const std::vector<const void*>& addends, int64_t begin, int64_t count, T* sum) {

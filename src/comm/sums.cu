@@ -9,7 +9,7 @@
 namespace owt {
 namespace {
 
-constexpr size_t kMostAddends = 256;  // 2 KiB of the 4 KiB that a kernel's parameters may have on every GPU
+constexpr size_t kMostAddends = 256;  // 2 KiB of the 4 KiB that kernel parameters may have on every GPU
 
 struct Addends {
   const void* at[kMostAddends];
@@ -24,7 +24,7 @@ __device__ inline void narrow(float value, float& to) { to = value; }
 __device__ inline void narrow(double value, double& to) { to = value; }
 __device__ inline void narrow(float value, __nv_bfloat16& to) { to = from_float<__nv_bfloat16>(value); }
 
-// The elements from `first`, `packs` times N of them.
+// Elements from `first` on, in `packs` packs of N.
 template <class T, int N>
 __global__ void sum_kernel(Addends addends, int64_t first, int64_t packs, T* sum) {
   const int64_t stride = static_cast<int64_t>(gridDim.x) * blockDim.x;
@@ -58,7 +58,7 @@ void sum_all(const std::vector<const void*>& all, int64_t elements, void* sum, c
   do {
     Addends addends{};
     const auto add = [&](const void* addend) { addends.at[addends.count++] = addend; };
-    if (next != all.begin()) add(sum);  // what the groups before have come to
+    if (next != all.begin()) add(sum);  // adds the sum of the groups before
     while (next != all.end() && addends.count < static_cast<int>(kMostAddends)) add(*next++);
     sum_group(addends, elements, static_cast<T*>(sum), stream);
   } while (next != all.end());

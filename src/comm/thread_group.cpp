@@ -15,7 +15,7 @@ std::byte* at(void* memory, int64_t bytes) { return static_cast<std::byte*>(memo
 const std::byte* at(const void* memory, int64_t bytes) { return static_cast<const std::byte*>(memory) + bytes; }
 
 void copy(const void* from, void* to, int64_t bytes, const Stream& stream) {
-  if (from == to) return;  // in place; and others may be reading it
+  if (from == to) return;  // in place; other ranks may be reading it
   const auto copy_part = [&](int64_t begin, int64_t end) {
     dispatch(stream.device(), [&](auto tag) { copy_bytes(tag, at(from, begin), at(to, begin), end - begin, stream); });
   };
@@ -41,8 +41,8 @@ class ThreadCommunicator : public Communicator {
     return std::make_unique<ThreadCommunicator>(group_.split(rank_, color), device_);
   }
 
-  // Posts the tensors, meets the others, does this rank's share of the work when all tensors are ready, and meets them
-  // again, so that no tensor changes while another rank still reads it.
+  // Posts the tensors and meets the other ranks. Does this rank's share of the work when all tensors are ready, and
+  // meets them again, so that no tensor changes while another rank still reads it.
   Event run(const Call& call) override {
     const Device device = call.whole().device();
     const Stream& stream = device == Device::kCpu ? host_ : stream_;
@@ -50,14 +50,14 @@ class ThreadCommunicator : public Communicator {
     if (is_message(call.collective)) return group_.messages->run(call, rank_, stream);
     Post& mine = post(rank_);
     mine.in = call.in, mine.out = call.out, mine.ready = call.after;  // others may still wait for the last `done`
-    // The host waits for its own tensors itself; only the queue of a GPU can wait for another thread's.
+    // The host waits for its own tensors itself; only a GPU's queue can wait for another thread's events.
     if (device == Device::kCpu) call.after.wait(), mine.ready = Event();
     group_.host_barrier();
     for (const Post& other : group_.posts) stream.wait(other.ready);
     work(call, stream);
     mine.done = stream.record();
     group_.host_barrier();
-    mine.in = mine.out = Tensor();  // else their memory would last until the next collective
+    mine.in = mine.out = Tensor();  // otherwise their memory would last until the next collective
     for (const Post& other : group_.posts) stream.wait(other.done);
     return stream.record();
   }
@@ -92,7 +92,7 @@ class ThreadCommunicator : public Communicator {
     }
   }
 
-  // A share of the sum, into the root's tensor and, of all_reduce, from there into the others'. Nobody else touches
+  // A share of the sum, into the root's tensor. all_reduce also copies it into the other tensors. No other rank touches
   // this range, so the tensor that takes the sum may be an addend.
   void sum_share(const Call& call, const Stream& stream) {
     const DType dtype = call.in.dtype();
@@ -105,7 +105,7 @@ class ThreadCommunicator : public Communicator {
       if (r != call.root) copy(sum, at(post(r).out.raw(), offset), mine.size() * size_of(dtype), stream);
   }
 
-  // The sum over ranks of these elements of their inputs.
+  // The sum over ranks of these elements of the inputs.
   void sum_inputs(const Stream& stream, DType dtype, const Slice& elements, void* sum) const {
     std::vector<const void*> addends;
     for (const Post& post : group_.posts) addends.push_back(at(post.in.raw(), elements.begin * size_of(dtype)));
@@ -165,9 +165,9 @@ ThreadGroup::Place ThreadGroup::split(int rank, int color) {
     parts_.push_back(made);
     joining_[static_cast<size_t>(rank)].made = made;
   }
-  host_barrier();  // an abort until now is thrown here, a later one reaches the parts
+  host_barrier();  // an abort before this point is thrown here; a later one reaches the parts
   place.group = joining_[static_cast<size_t>(first)].made;
-  host_barrier();  // nobody joins the next groups before all have seen these
+  host_barrier();  // no rank may join the next groups before all have read these
   return place;
 }
 

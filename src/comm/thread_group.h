@@ -1,4 +1,4 @@
-// Ranks that are threads of one process and share memory: of the host, or of one GPU.
+// Ranks that are threads of one process and share memory, on the host or on one GPU.
 #pragma once
 
 #include <atomic>
@@ -14,23 +14,23 @@ namespace owt {
 
 class ThreadGroup {
  public:
-  // What a rank brings to the collective under way. Handles, so that the memory outlives a rank that fails meanwhile.
+  // A rank's tensors in the current collective. Handles keep the memory alive if a rank fails meanwhile.
   struct Post {
     Tensor in, out;
     Event ready;
     Event done;  // this rank's share of the work
   };
 
-  // `spin`: waiting ranks may keep their cores busy for a moment.
+  // `spin`: waiting ranks may spin for a moment.
   ThreadGroup(int ranks, bool spin);
 
   int ranks() const { return static_cast<int>(posts.size()); }
 
-  // All ranks have come, and what they wrote before is visible to all. Throws Aborted when a rank failed.
+  // Returns when all ranks have called it; what they wrote before is visible to all. Throws Aborted if a rank failed.
   void host_barrier();
-  // From now on host_barrier() throws, on all ranks and in all groups split off.
+  // Makes host_barrier() throw from then on, on all ranks and in all groups split off.
   void abort();
-  // The group of the ranks that give the same color, and this one's place in it; all ranks call it together.
+  // The group of the ranks with the same color, and this rank's place in it. All ranks call it together.
   struct Place {
     std::shared_ptr<ThreadGroup> group;
     int rank = 0;
@@ -44,9 +44,9 @@ class ThreadGroup {
  private:
   void check() const;
 
-  struct Joining {  // what a rank shows the others in split()
+  struct Joining {  // shown to the other ranks in split()
     int color = 0;
-    std::shared_ptr<ThreadGroup> made;  // by the first rank of a color
+    std::shared_ptr<ThreadGroup> made;  // made by the first rank of a color
   };
 
   bool spin_;
@@ -59,9 +59,9 @@ class ThreadGroup {
   std::atomic<bool> aborted_{false};
 };
 
-// For tensors on the CPU and, where `device` is a GPU, on that GPU, which must be the same for all ranks and the
-// calling host thread's. Every collective blocks its rank's host until all ranks have come. Those of tensors on the CPU
-// are over then; those of tensors on the GPU are queued there, and the host waits for none of them.
+// For tensors on the CPU and, if `device` is a GPU, on that GPU, which must be the calling host thread's and the same
+// for all ranks. Every collective blocks its rank's host until all ranks have called. Collectives on the CPU are over
+// then. Collectives on the GPU are queued, and the host does not wait for them.
 std::unique_ptr<Communicator> make_thread_communicator(ThreadGroup& group, int rank, Device device);
 
 }  // namespace owt

@@ -4,7 +4,7 @@
 
 namespace owt {
 
-// What becomes of a message, for both its ends.
+// The result of a message, shared by both ends.
 class ThreadMessages::Delivery : public Event::Pending {
  public:
   explicit Delivery(std::shared_ptr<ThreadMessages> all) : all_(std::move(all)) {}
@@ -23,7 +23,7 @@ class ThreadMessages::Delivery : public Event::Pending {
     return copied_ && copied_->pending() ? copied_->pending()->ms_since(earlier) : 0;
   }
 
-  // ms: that the copy took, where it is over.
+  // ms: duration of the copy, if it is over.
   void finish(const Event& copied, const std::string& error, double ms) {
     const std::lock_guard lock(all_->mutex_);
     ms_ = ms;
@@ -33,7 +33,7 @@ class ThreadMessages::Delivery : public Event::Pending {
   }
 
  private:
-  // Waits until both ends have come.
+  // Waits until both ends have called.
   const Event& copied() const {
     std::unique_lock lock(all_->mutex_);
     while (!copied_) {
@@ -72,7 +72,7 @@ Event ThreadMessages::run(const Call& call, int rank, const Stream& stream) {
   return Event(other->delivery);
 }
 
-// The end that has waited longest for this one; none: this one waits.
+// The other end that has waited longest for this one; none: this end waits.
 std::optional<ThreadMessages::End> ThreadMessages::other_end(bool sends, std::pair<int, int> route, End& mine) {
   const std::lock_guard lock(mutex_);
   check();
@@ -88,7 +88,7 @@ std::optional<ThreadMessages::End> ThreadMessages::other_end(bool sends, std::pa
 }
 
 void ThreadMessages::abort() {
-  Ends sent, wanted;  // what waits refers to this, and would keep it
+  Ends sent, wanted;  // waiting ends refer to this and would keep it alive
   const std::lock_guard lock(mutex_);
   aborted_ = true;
   sent.swap(sent_);

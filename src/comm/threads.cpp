@@ -31,11 +31,11 @@ std::vector<Gpu> gpus_here() {
   return gpus.list;
 }
 
-// Where the ranks compute and how they talk.
+// The devices of the ranks and their means of communication.
 struct Places {
   Device device = Device::kCpu;
   std::vector<int> gpus;       // by rank; empty on the CPU
-  std::optional<NcclId> nccl;  // where every rank has a GPU of its own
+  std::optional<NcclId> nccl;  // if every rank has its own GPU
 };
 
 Places places_of(int ranks, Device device) {
@@ -48,17 +48,18 @@ Places places_of(int ranks, Device device) {
   return places;
 }
 
-// For the calling host thread, which from now on uses its rank's GPU.
+// For the calling host thread, which uses its rank's GPU from then on.
 std::unique_ptr<Communicator> join(const Places& places, ThreadGroup& group, int rank) {
   if (!places.gpus.empty()) use_gpu(places.gpus[static_cast<size_t>(rank)]);
   if (group.ranks() == 1) return make_solo_communicator(places.device);
   if (!places.nccl) return make_thread_communicator(group, rank, places.device);
   NcclMember member{rank, group.ranks(), *places.nccl, [&group] { return group.aborted(); }};
-  member.here = {std::shared_ptr<ThreadGroup>(&group, [](ThreadGroup*) {}), rank};  // it outlives all ranks
+  // Not owning: the group outlives all ranks.
+  member.here = {std::shared_ptr<ThreadGroup>(&group, [](ThreadGroup*) {}), rank};
   return dispatch(places.device, [&](auto tag) { return make_nccl_communicator(tag, member); });
 }
 
-// The failure that is the cause: the first one that is not a consequence of another rank's.
+// The failure that is the cause: the first that does not follow from another rank's failure.
 class FirstFailure {
  public:
   void add(const std::exception_ptr& failure) {
@@ -88,13 +89,14 @@ class FirstFailure {
   bool consequence_ = false;
 };
 
-// The GPU of this process: the one it sees, where the launcher shows each its own; else each of a host takes another.
+// The GPU of this process: the only visible one if the launcher assigned it; otherwise each process of a host takes a
+// different one.
 Gpu gpu_of_process() {
   const std::vector<Gpu> gpus = gpus_here();
   return gpus[std::min(static_cast<size_t>(launch().local_rank), gpus.size() - 1)];
 }
 
-// Throws Error on all ranks where two have the same GPU.
+// Throws Error on all ranks if two of them have the same GPU.
 void check_own_gpus(const Gpu& gpu) {
   std::map<std::string, int> ranks;
   int rank = 0;
@@ -107,7 +109,7 @@ void check_own_gpus(const Gpu& gpu) {
   }
 }
 
-// The rank that this process is; the communicator of the host brings the GPUs together.
+// The communicator of this process, which is one rank. The communicator over the host connects the GPUs.
 std::unique_ptr<Communicator> join_others(Device device, bool crowded) {
   auto host = join_processes(crowded);
   if (device == Device::kCpu) return host;
@@ -123,7 +125,7 @@ std::unique_ptr<Communicator> join_others(Device device, bool crowded) {
   return dispatch(device, [&](auto tag) { return make_nccl_communicator(tag, member); });
 }
 
-// On a thread of its own, as always, so that what belongs to a thread ends with the rank.
+// On its own thread, as in all cases, so that thread-local state ends with the rank.
 void run_one_rank(int team, const std::function<void(Communicator&)>& body, Device device) {
   const bool crowded = team > cores_per_rank(1);
   std::exception_ptr failure;
@@ -145,7 +147,7 @@ void run_one_rank(int team, const std::function<void(Communicator&)>& body, Devi
   if (failure) std::rethrow_exception(failure);
 }
 
-// Users of OpenMP say with it that whoever waits is to leave its core to others.
+// OpenMP's setting that waiting threads yield their cores.
 bool waits_asleep() {
   const char* const said = std::getenv("OMP_WAIT_POLICY");
   return said && (std::string_view(said) == "PASSIVE" || std::string_view(said) == "passive");
@@ -175,8 +177,7 @@ void run_ranks(int ranks, int team, const std::function<void(Communicator&)>& bo
   check_launched(ranks);
   if (launch().several()) return run_one_rank(team, body, device);
   const Places places = places_of(ranks, device);
-  // Waiting ranks may spin a little where every rank has cores of its own; otherwise they would keep others
-  // from work.
+  // Waiting ranks may spin briefly if every rank has its own cores. Otherwise they would take time from working ranks.
   ThreadGroup group(ranks, ranks * team <= hardware_cores() && !waits_asleep());
   FirstFailure failure;
   check_teams(ranks, team);
@@ -184,7 +185,8 @@ void run_ranks(int ranks, int team, const std::function<void(Communicator&)>& bo
     set_team_size(team);
     start_team();
     log_quiet(rank != 0);
-    std::unique_ptr<Communicator> communicator;  // ends after the group knows of a failure, so that it waits for nobody
+    // Ends after the group knows of a failure, so that it does not wait for other ranks.
+    std::unique_ptr<Communicator> communicator;
     try {
       communicator = join(places, group, rank);
       body(*communicator);

@@ -22,7 +22,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using Milliseconds = std::chrono::milliseconds;
 
-constexpr auto kPatience = Milliseconds(3000);  // with being heard
+constexpr auto kPatience = Milliseconds(3000);  // time for messages to be received
 
 std::atomic<double> timeout_seconds{20}, stall_seconds{600}, start_seconds{0};
 
@@ -58,7 +58,7 @@ double start_timeout() {
   return seconds;
 }
 
-// Listens to the other ranks, and speaks for this one.
+// Listens to the other ranks, and sends for this rank.
 class Watch::Thread {
  public:
   Thread(int rank, std::vector<Peer> peers, std::vector<WatchLink> links, LostRanks& lost_ranks,
@@ -108,13 +108,13 @@ class Watch::Thread {
   }
 
   void loop() {
-    auto last = Clock::now(), next_alive = last;  // when the loop last began; when to say so next
+    auto last = Clock::now(), next_alive = last;  // the start of the last iteration; the time of the next sign of life
     while (true) {
       const auto timeout = timeout_now();
       wait_readable(readable(),
                     std::chrono::ceil<Milliseconds>(std::min(next_alive, next_deadline(timeout)) - Clock::now()));
       const auto now = Clock::now();
-      // This process itself has been stopped: what the others have said meanwhile is still to be read.
+      // This process itself was stopped: messages that arrived meanwhile have not been read.
       const bool was_stopped = now - last > timeout / 2;
       if (was_stopped)
         for (WatchLink& link : links_) link.heard = now, link.standing.reset();
@@ -138,13 +138,14 @@ class Watch::Thread {
     }
   }
 
-  // When the next call is overdue.
+  // The time at which the next call is overdue.
   Clock::time_point overdue_at() const {
     return loss_at_ && called_ < overdue_.size() ? *loss_at_ + overdue_[called_].grace : Clock::time_point::max();
   }
 
-  // When the first of the others has been silent for too long, or something is overdue: to the millisecond, so that all
-  // who lose rank 0 notice it at the same time, before the launcher ends them because of the first one that goes.
+  // The first time at which another rank is silent for too long, or a call is overdue. It is exact to the millisecond,
+  // so that all ranks that lose rank 0 notice it at the same time, before the launcher ends them because the first one
+  // exits.
   Clock::time_point next_deadline(Milliseconds timeout) const {
     auto next = overdue_at();
     for (const WatchLink& link : links_)
@@ -152,7 +153,7 @@ class Watch::Thread {
     return next;
   }
 
-  // Work of this rank is seen by the number of its signs, so a signal that comes and goes between two looks counts.
+  // Compares the number of signs of work, so that a sign between two looks is not missed.
   void look_at_activity(Clock::time_point now, bool was_stopped) {
     const Activity seen = activity();
     if (!(seen == seen_) || was_stopped) seen_since_ = now;
@@ -165,14 +166,14 @@ class Watch::Thread {
     return {seen_.waits_for, still_s, last.number, last.message.empty() ? last.name : last.message, last.peer};
   }
 
-  // On rank 0, which hears of all.
+  // On rank 0, which receives all reports.
   void look_for_stuck(Clock::time_point now) {
     if (lost_ranks_.any() || said_goodbye_) return;
     std::vector<std::optional<Standing>> standings(peers_.size());
     standings[0] = standing(now);
     for (const WatchLink& link : links_) {
       if (link.left || !link.connection.open()) continue;
-      if (!link.standing) return;  // it has not said anything yet
+      if (!link.standing) return;  // it has not sent a report yet
       standings[static_cast<size_t>(link.rank)] = link.standing;
     }
     if (const auto stuck = find_stuck(standings, watch_timeout(), stall_timeout())) give_up(*stuck);
@@ -185,7 +186,7 @@ class Watch::Thread {
     lost_ranks_.set_lost(stuck.rank, text);
     for (WatchLink& link : links_) {
       const bool is_it = link.rank == stuck.rank;
-      link.left = link.left || is_it;  // its end is no news
+      link.left = link.left || is_it;  // its end is no loss
       link.given_up = link.given_up || is_it;
       link.connection.send(
           {kLost, stuck.rank, is_it ? concat("the other ranks have given this one up: ", stuck.how) : text});
@@ -228,7 +229,7 @@ class Watch::Thread {
         for (WatchLink& other : links_)
           if (&other != &link) other.connection.send(message);
         link.connection.send({kTold, rank_, ""});
-        link.left = true;  // its end is no news
+        link.left = true;  // its end is no loss
         return;
       case kTold:
         link.told = true;
@@ -248,12 +249,12 @@ class Watch::Thread {
     for (WatchLink& other : links_) {
       if (&other != &link) other.connection.send({kLost, link.rank, text});
     }
-    // If it goes on after all, it should end too.
+    // If it continues after all, it should end too.
     link.connection.send({kLost, link.rank, concat("the other ranks have given this one up: ", how)});
   }
 
-  // A launcher that tolerates losses waits for those that were given up; another ends them itself. A connection that is
-  // open says that the process is still there, and that its number is no other's.
+  // A launcher that tolerates losses waits for the processes that were given up; other launchers end them. An open
+  // connection proves that the process still exists, and that its number belongs to no other process.
   void end_given_up() const {
     const std::string& here = peer(rank_).process_space;
     for (const WatchLink& link : links_) {
@@ -264,7 +265,7 @@ class Watch::Thread {
     }
   }
 
-  // What the rest of the process wants said. False: the end.
+  // Sends the messages of the rest of the process. False at the end.
   bool speak() {
     const std::lock_guard lock(mutex_);
     eventfd_t rings = 0;
@@ -279,8 +280,8 @@ class Watch::Thread {
     return !stopped_;
   }
 
-  // The words of a process that ends with something unread in its sockets are taken back from who has not read them
-  // yet. So it stays until all have.
+  // If a process ends with unread data in its sockets, its last messages are discarded at receivers that have not read
+  // them. So it stays until all have answered.
   void look_for_answers() {
     if (!awaits_answers_) return;
     for (const WatchLink& link : links_)
@@ -297,15 +298,15 @@ class Watch::Thread {
   std::vector<Peer> peers_;
   LostRanks& lost_ranks_;
   std::vector<Overdue> overdue_;
-  size_t called_ = 0;  // how many of them were called
+  size_t called_ = 0;  // number of overdue calls made
   std::vector<WatchLink> links_;
   std::optional<Clock::time_point> loss_at_;
   bool said_goodbye_ = false, awaits_answers_ = false;
   Activity seen_;
   Clock::time_point seen_since_ = Clock::now();
 
-  std::mutex mutex_;  // guards what follows
-  int bell_;          // rings after each change, so that the thread looks
+  std::mutex mutex_;  // guards the members below
+  int bell_;          // signalled after each change, to wake the thread
   bool stopped_ = false, goodbye_ = false, said_ = false;
   std::optional<std::string> failure_;
   std::condition_variable said_changed_;

@@ -1,11 +1,11 @@
-// Finds out when another process of the launch has ended, hangs, or cannot be reached any more; without MPI, which
-// cannot tell. Rank 0 keeps a TCP connection to every other rank, over which both sides say each second that they live.
-//   - A connection that is closed without a goodbye: the process has ended (also by SIGKILL); noticed at once.
+// Detects that another process of the launch has ended, hangs, or cannot be reached. It does not use MPI, which cannot
+// detect this. Rank 0 keeps a TCP connection to every other rank; both sides send a sign of life every second.
+//   - A connection is closed without a goodbye: the process has ended (also by SIGKILL); noticed at once.
 //   - Silence for the timeout: the process is stopped or hangs in the kernel, or the link is down.
-//   - A process that lives, but for which all others wait in vain: see stuck.h. Every rank tells rank 0 what it does.
-// Rank 0 tells all others whom it lost; the others notice by themselves when they lose rank 0. When it ends it
-// kills the processes of its own host whose loss is tolerated, that were given up and are still there, as stopped ones
-// are: the launcher would wait for them for ever.
+//   - A live process for which all others wait indefinitely: see stuck.h. Every rank reports its state to rank 0.
+// Rank 0 reports lost ranks to all others; the others detect the loss of rank 0 themselves. When rank 0 ends, it kills
+// processes of its own host that were given up but still exist, such as stopped ones, if their loss is tolerated.
+// Otherwise the launcher would wait for them forever.
 #pragma once
 
 #include <chrono>
@@ -20,30 +20,30 @@
 
 namespace owt {
 
-// Silence after which a rank is lost, for every watch of this process; 20 s until it is set. At least 0.5 s.
+// Silence after which a rank is lost, for every watch of this process; 20 s by default. At least 0.5 s.
 void set_watch_timeout(double seconds);
 double watch_timeout();
-// After which a rank that seems to compute counts as hanging, where the others wait for it; 600 s until it is set.
+// Silence after which a rank that seems to compute counts as hanging, while the others wait for it; 600 s by default.
 void set_stall_timeout(double seconds);
 double stall_timeout();
-// How long the start may take: MPI_Init, the first exchange, and until all have connected to rank 0, each; since no
-// watch looks for the others yet. 60 s, or what the environment variable OWT_START_TIMEOUT says, until it is set.
+// Time limit for each part of the start: MPI_Init, the first exchange, and the connections of all ranks to rank 0. No
+// watch observes the other ranks yet. The default is 60 s, or the environment variable OWT_START_TIMEOUT.
 void set_start_timeout(double seconds);
-double start_timeout();  // throws Error for nonsense in the environment
-// The rank, of so many, whose hello with this token the message is. It may be anybody's.
+double start_timeout();  // throws Error if the environment variable is invalid
+// The rank, below `ranks`, whose hello with this token the message is. The message may come from any program.
 std::optional<int> rank_of_hello(const Message& message, uint64_t token, int ranks);
 
 struct Peer {
   std::string host;
   int process = 0;
-  std::string process_space{};  // the boot and PID namespace in which the number is valid; empty: unknown
+  std::string process_space{};  // the boot and PID namespace in which the process number is valid; empty: unknown
 };
-// This process's.
+// The process space of this process.
 std::string process_space();
 
 class Watch {
  public:
-  // Where the others find rank 0: addresses, port and a random token, as text.
+  // The address of rank 0 for the others: IP addresses, port and a random token, as text.
   class Post {
    public:
     Post();  // starts to listen; throws Error
@@ -59,14 +59,14 @@ class Watch {
     uint64_t token_ = 0;
   };
 
-  // What the watch's thread calls, once, where this process has not ended `grace` after `lost_ranks` has heard of one.
+  // Called once by the watch's thread if this process has not ended `grace` after `lost_ranks` has recorded a loss.
   struct Overdue {
     std::chrono::milliseconds grace;
     std::function<void()> call;
   };
 
-  // For rank 0, and for the others. Returns when all have come; throws Error after start_timeout(). `peers` by rank,
-  // `overdue` by grace.
+  // For rank 0, and for the others. Returns when all ranks are connected; throws Error after start_timeout(). `peers`
+  // by rank, `overdue` by grace.
   Watch(Post& post, std::vector<Peer> peers, LostRanks& lost_ranks, std::vector<Overdue> overdue);
   Watch(const std::string& address, int rank, std::vector<Peer> peers, LostRanks& lost_ranks,
         std::vector<Overdue> overdue);
@@ -74,10 +74,10 @@ class Watch {
   Watch(const Watch&) = delete;
   Watch& operator=(const Watch&) = delete;
 
-  // From now on the end of this process is no loss. Returns when that is said.
+  // Announces that the end of this process is no loss. Returns when the others know.
   void say_goodbye();
-  // Tells all others that this rank has failed, with one line, and returns when they have answered, after 3 s at most.
-  // A rank other than 0 is answered by rank 0, which tells the others.
+  // Reports to all other ranks that this rank has failed, with one line. Returns when they have answered, after 3 s at
+  // most. For a rank other than 0, rank 0 answers and informs the others.
   void say_failed(const std::string& text);
 
  private:

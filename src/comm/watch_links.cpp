@@ -13,14 +13,14 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using Milliseconds = std::chrono::milliseconds;
 
-constexpr auto kConnect = Milliseconds(3000);  // to one address
-constexpr int64_t kOtherFiles = 512;           // that rank 0 has open beside its connections
+constexpr auto kConnect = Milliseconds(3000);  // per address
+constexpr int64_t kOtherFiles = 512;           // files that rank 0 has open in addition to its connections
 
 Clock::time_point start_ends() {
   return Clock::now() + std::chrono::duration_cast<Milliseconds>(std::chrono::duration<double>(start_timeout()));
 }
 
-// Takes in who says hello with the token; closes the connection of whoever says something else.
+// Accepts a connection that says hello with the token; closes it if it sends anything else.
 void welcome(Connection& stranger, uint64_t token, int ranks, std::vector<WatchLink>& links) {
   std::optional<int> rank;
   bool known = true;
@@ -31,7 +31,7 @@ void welcome(Connection& stranger, uint64_t token, int ranks, std::vector<WatchL
   if (!known) stranger.close();
   if (!rank) return;
   stranger.send({kWelcome, 0, std::to_string(token)});
-  // Who comes again has given its first connection up.
+  // A rank that connects again has given up its first connection.
   std::erase_if(links, [&](const WatchLink& link) { return link.rank == *rank; });
   links.push_back({*rank, std::move(stranger), Clock::now()});
 }
@@ -46,14 +46,14 @@ void welcome(Connection& stranger, uint64_t token, int ranks, std::vector<WatchL
        " s: ", missing, "; let the hosts of a run connect to each other, or raise OWT_START_TIMEOUT");
 }
 
-// Says hello at this address, and returns when rank 0 has answered. Throws Error with the reason where it does not.
+// Says hello at this address, and returns when rank 0 has answered. Throws Error with the reason otherwise.
 Connection say_hello(const std::string& address, int port, int rank, const std::string& token) {
   Connection connection = connect_to(address, port, kConnect);
   connection.send({kHello, rank, token});
   bool welcome = false;
   const auto give_up = start_ends();
   while (connection.open() && !welcome && Clock::now() < give_up) {
-    connection.flush();  // the hello may not have left yet
+    connection.flush();  // the hello may not be sent yet
     wait_readable({connection.socket()}, Milliseconds(100));
     connection.receive(
         [&](const Message& message) { welcome = welcome || (message.kind == kWelcome && message.text == token); });
@@ -80,7 +80,7 @@ std::vector<WatchLink> links_of_rank_0(const Watch::Post& post, const std::vecto
   while (links.size() + 1 < peers.size()) {
     const auto now = Clock::now();
     if (now >= give_up) fail_missing(peers, links);
-    if (now >= next_alive) {  // whoever has come listens already
+    if (now >= next_alive) {  // connected ranks already listen
       for (WatchLink& link : links) link.connection.send({kAlive, 0, ""});
       next_alive = now + alive_every();
     }
@@ -102,7 +102,7 @@ std::vector<WatchLink> links_to_rank_0(const std::string& address, int rank, con
   text >> token >> port;
   std::vector<std::string> addresses{std::istream_iterator<std::string>(text), std::istream_iterator<std::string>()};
   const std::string& here = peers[static_cast<size_t>(rank)].host;
-  // What comes last for other hosts comes first here.
+  // The addresses that other hosts try last are tried first on this host.
   if (peers[0].host == here) std::reverse(addresses.begin(), addresses.end());
   for (const std::string& one : addresses) {
     try {

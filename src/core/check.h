@@ -17,7 +17,7 @@ class Error : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// The parts, printed one after the other.
+// The parts, printed one after the other, as one string.
 template <class... Parts>
 std::string concat(const Parts&... parts) {
   std::ostringstream out;
@@ -30,7 +30,8 @@ template <class... Parts>
   throw Error(concat(parts...));
 }
 
-// What the calling thread works on, for the errors of libraries that cannot know: "conv1, forward". Empty outside.
+// What the calling thread works on, for errors of libraries that do not know it: "conv1, forward". Empty outside
+// Working.
 std::string working_on();
 
 // Names it for its own lifetime; `what` and `how` must outlive it.

@@ -7,7 +7,7 @@
 namespace owt {
 namespace {
 
-// Extents and strides in units of T.
+// Extents and strides are in units of T.
 template <class T>
 __global__ void copy_rows(const T* from, int64_t from_stride, T* to, int64_t to_stride, int64_t rows, int64_t width) {
   const int64_t stride = static_cast<int64_t>(gridDim.x) * blockDim.x;
@@ -29,7 +29,7 @@ void copy_as(const void* from, int64_t from_stride, void* to, int64_t to_stride,
 
 void copy_columns(Cuda, const void* from, int64_t from_stride, void* to, int64_t to_stride, int64_t rows, int64_t width,
                   const Stream& stream) {
-  // In the widest units that every extent, stride and address allows.
+  // Copies in the widest units that every extent, stride and address allows.
   const auto at = [](const void* place) { return static_cast<int64_t>(reinterpret_cast<uintptr_t>(place) % 16); };
   int64_t unit = 16;
   for (const int64_t value : {width, from_stride, to_stride, at(from), at(to)}) unit = std::gcd(unit, value);

@@ -17,7 +17,7 @@ struct Config::Node {
   std::shared_ptr<const Recipe> recipe;         // the whole document; null for a table inside it
   std::shared_ptr<const toml::table> document;  // keeps `table` alive
   const toml::table* table = nullptr;
-  std::string file;  // named where a table has no place of its own
+  std::string file;  // used if a table has no place of its own
 };
 
 namespace {
@@ -97,7 +97,7 @@ void Config::missing(const std::string& key) const {
 
 namespace {
 
-// NaN has no sign that anybody gave it.
+// The sign of NaN has no meaning for the user.
 std::string found(double value) { return std::isnan(value) ? "nan" : concat(value); }
 std::string found(int64_t value) { return std::to_string(value); }
 
@@ -254,7 +254,7 @@ std::string Config::to_toml() const { return concat(*node_->table, "\n"); }
 
 namespace {
 
-// By its name, or number; a name that stands twice among them has its number behind it.
+// The element's name, or its number; a name that occurs twice gets its number appended.
 std::string word_of_element(const toml::table& element, size_t number, const std::map<std::string, std::string>& values,
                             const std::string& prefix) {
   const auto name = element["name"].value<std::string>();

@@ -1,4 +1,4 @@
-// What a recipe says, key by key, for comparisons.
+// The values of a recipe, key by key, for comparisons.
 #pragma once
 
 #include <map>
@@ -8,7 +8,8 @@
 
 namespace owt {
 
-// Every value by its dotted key, as TOML. Tables of an array go by their name, "model.layer.conv1.kernel", or number.
+// Every value by its dotted key, as TOML. Tables of an array are named by their name, "model.layer.conv1.kernel", or by
+// their number.
 std::map<std::string, std::string> values_of(const Config& config);
 
 }  // namespace owt

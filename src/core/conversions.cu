@@ -6,7 +6,7 @@
 namespace owt {
 namespace {
 
-// The elements from `first`, `packs` times N of them.
+// Elements from `first` on, in `packs` packs of N.
 template <class From, class To, int N>
 __global__ void convert_kernel(const From* from, To* to, int64_t first, int64_t packs) {
   const int64_t stride = static_cast<int64_t>(gridDim.x) * blockDim.x;

@@ -5,7 +5,7 @@
 namespace owt {
 
 bool cpu_has_bf16() {
-  // Names of instruction sets grow by what is added to them.
+  // oneDNN's instruction sets are ordered: each includes the smaller ones.
   static const bool found = dnnl::get_effective_cpu_isa() >= dnnl::cpu_isa::avx512_core_bf16;
   return found;
 }

@@ -27,15 +27,15 @@ CpuLevel compiled_level() {
 
 #define OWT_HAS(feature) (__builtin_cpu_supports(feature) != 0)
 
-// What x86-64-v3 has and clang++ 14 has no name for in the macro above.
+// Features of x86-64-v3 that clang++ 14 cannot name in the macro above.
 bool has_rest_of_v3() {
   unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
   const bool first = __get_cpuid(1, &eax, &ebx, &ecx, &edx) && (ecx & bit_F16C) && (ecx & bit_MOVBE);
   return first && __get_cpuid(0x80000001, &eax, &ebx, &ecx, &edx) && (ecx & bit_LZCNT);
 }
 
-// By single features, because g++ 11 cannot ask for levels: all that the options of CMakeLists.txt switch on, since the
-// compiler may use every one of them.
+// Tests single features, because g++ 11 cannot test for levels. All features that the options of CMakeLists.txt enable
+// are tested, since the compiler may use every one of them.
 CpuLevel processor_level() {
   __builtin_cpu_init();
   const bool v3 = OWT_HAS("avx") && OWT_HAS("avx2") && OWT_HAS("fma") && OWT_HAS("bmi") && OWT_HAS("bmi2");

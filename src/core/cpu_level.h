@@ -1,4 +1,4 @@
-// Which instructions of the processor the program uses, as one of a few levels, each with all of those before it. A
+// The processor instructions the program uses, as one of a few levels. Each level includes all levels before it. A
 // package holds the whole program once for each level (docs/install.md).
 #pragma once
 
@@ -17,15 +17,15 @@ inline constexpr std::array kCpuLevels{CpuLevel::kV2, CpuLevel::kV3, CpuLevel::k
 
 const char* name_of(CpuLevel level);  // "x86-64-v2", "x86-64-v3", "x86-64-v4", "avx512_bf16"
 
-// What this processor has, or less where the environment variable OWT_MAX_CPU, a level's name, says so. Throws Error
-// where that is no level's name.
+// The level of this processor, or a lower one if the environment variable OWT_MAX_CPU names it. Throws Error if
+// OWT_MAX_CPU is not the name of a level.
 CpuLevel allowed_cpu_level();
 
-// The same, or less where this program was compiled for less. Asked for once.
+// allowed_cpu_level(), but at most the level this program was compiled for. Determined once.
 CpuLevel cpu_level();
 
-// Holds oneDNN to $OWT_MAX_CPU as well, where that is set, unless $ONEDNN_MAX_CPU_ISA says something itself. To be
-// called before oneDNN is used and before there are threads.
+// Limits oneDNN to $OWT_MAX_CPU as well if that is set, unless $ONEDNN_MAX_CPU_ISA is set. Must be called before oneDNN
+// is used and before threads are started.
 void hold_onednn_to_allowed_level();
 
 }  // namespace owt

@@ -1,4 +1,4 @@
-// The functions of cuBLASLt that are used. For .cu files of this folder.
+// The cuBLASLt functions in use. For .cu files of this folder.
 #pragma once
 
 #include <cublasLt.h>

@@ -38,7 +38,7 @@ class CudaPending : public Event::Pending {
   bool done() const override {
     const cudaError_t status = cudaEventQuery(event_.get());
     if (status == cudaErrorNotReady) {
-      cudaGetLastError();  // else the next launch would report it
+      cudaGetLastError();  // otherwise the next launch would report it
       return false;
     }
     OWT_CUDA(status);
@@ -62,7 +62,8 @@ class CudaPending : public Event::Pending {
 
 class CudaQueue : public Stream::Queue {
  public:
-  // CUDA's own streams have the lowest priority, so that the normal one here has to lie above it; less is more urgent.
+  // CUDA's own streams have the lowest priority, so the normal priority here has to be above it; a smaller number is
+  // more urgent.
   explicit CudaQueue(Priority priority) {
     int lowest = 0, highest = 0;
     OWT_CUDA(cudaDeviceGetStreamPriorityRange(&lowest, &highest));
@@ -108,7 +109,7 @@ class CudaGraph : public Graph::Recorded {
 
 void detail::check_cuda(cudaError_t status, const char* call) {
   if (status == cudaSuccess) return;
-  cudaGetLastError();  // whoever catches the Error goes on: the next launch must not report this again
+  cudaGetLastError();  // the caller may catch the Error: the next launch must not report this error again
   const std::string at = working_on();
   fail("CUDA: ", cudaGetErrorString(status), " (", cudaGetErrorName(status), ") in ", call,
        at.empty() ? "" : ", at " + at, "; ", cure(status));
@@ -126,7 +127,7 @@ Gpus find_gpus(Cuda) {
   if (cudaRuntimeGetVersion(&runtime) == cudaSuccess) gpus.runtime = version_name(runtime);
   if (cudaDriverGetVersion(&driver) == cudaSuccess && driver > 0) gpus.driver = version_name(driver);
   const cudaError_t status = cudaGetDeviceCount(&count);
-  cudaGetLastError();  // else the next launch would report it
+  cudaGetLastError();  // otherwise the next launch would report it
   if (status != cudaSuccess || count == 0) {
     gpus.why_none = gpus.driver.empty()     ? "there is no CUDA driver on this machine"
                     : status == cudaSuccess ? "the CUDA driver sees no GPU"

@@ -1,4 +1,4 @@
-// The CUDA runtime: the one error macro and the stream behind a Stream. For .cu files.
+// The CUDA runtime: the one error macro and the cudaStream_t of a Stream. For .cu files.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -7,14 +7,14 @@
 
 #include "src/core/stream.h"
 
-// Every call of the runtime goes through this: throws Error with the call, what was being done, and the cure.
+// Every call of the runtime goes through this macro. It throws Error with the call, what was being done, and the cure.
 #define OWT_CUDA(call) ::owt::detail::check_cuda((call), #call)
 
 namespace owt {
 
 inline cudaStream_t cuda_stream(const Stream& stream) { return static_cast<cudaStream_t>(stream.native()); }
 
-// Bytes up to the next multiple of 256, to which cudaMalloc aligns: for several tensors in one allocation.
+// Bytes rounded up to a multiple of 256, the alignment of cudaMalloc: for several tensors in one allocation.
 inline int64_t cuda_aligned(int64_t bytes) { return (bytes + 255) / 256 * 256; }
 
 // A CUDA event that is destroyed with its handle.

@@ -8,7 +8,7 @@ namespace owt {
 
 enum class Device { kCpu, kCuda };
 
-// What a device calculates with. Weights, their gradients and the optimizer's state are single precision in all.
+// The arithmetic of a device. Weights, their gradients and the optimizer's state are single precision in all three.
 enum class Precision {
   kFp32,
   kTf32,  // activations are f32; products round their factors to 10 bits of mantissa (tensor cores)
@@ -35,8 +35,8 @@ struct Compute {
 const char* name_of(Device device);        // "cpu", "cuda"
 const char* name_of(Precision precision);  // "fp32", "tf32", "bf16"
 
-// From "cpu", "cuda" or "auto" (cuda where there is a GPU). Throws Error for another name, and for "cuda" where there
-// is no GPU to use, with the reason.
+// From "cpu", "cuda" or "auto" (cuda if there is a GPU). Throws Error for another name. For "cuda" without a usable GPU
+// it throws with the reason.
 Device device_from(const std::string& name);
 Precision precision_from(const std::string& name);  // throws Error for an unknown one
 

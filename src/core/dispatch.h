@@ -14,7 +14,7 @@ constexpr bool kCudaBuilt = true;
 constexpr bool kCudaBuilt = false;
 #endif
 
-// function(Cpu{...}) or function(Cuda{...}).
+// Calls function(Cpu{...}) or function(Cuda{...}).
 template <class Function>
 decltype(auto) dispatch(const Compute& on, Function&& function) {
   if constexpr (kCudaBuilt) {

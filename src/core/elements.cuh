@@ -1,4 +1,4 @@
-// Elements of tensors in kernels: conversion, packs that travel in one memory access, choice by element type.
+// Elements of tensors in kernels: conversion, packs that take one memory access, choice by element type.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -31,7 +31,7 @@ __host__ __device__ inline __nv_bfloat16 from_float<__nv_bfloat16>(float value) 
   return __float2bfloat16(value);  // to nearest even
 }
 
-// N elements side by side, loaded and stored together: the address must be a multiple of sizeof(Pack).
+// N elements side by side, loaded and stored together. The address must be a multiple of sizeof(Pack).
 template <class T, int N>
 struct alignas(sizeof(T) * N) Pack {
   T at[N];
@@ -42,7 +42,7 @@ __host__ __device__ inline Pack<T, N> load_pack(const T* from) {
   return *reinterpret_cast<const Pack<T, N>*>(from);
 }
 
-// A number of so many bytes.
+// An unsigned integer of kBytes bytes.
 template <int kBytes>
 struct Word;
 template <>
@@ -66,8 +66,8 @@ struct Word<16> {
   __extension__ using Type = unsigned __int128;
 };
 
-// As one number, where there is one so wide: of packs that were filled element by element and lie side by side nvcc
-// 13.0 stores each element by itself.
+// Stores the pack as one integer if there is one of that size. Otherwise nvcc 13.0 stores each element separately if
+// packs that were filled element by element are stored side by side.
 template <class T, int N>
 __device__ inline void store_pack(T* to, const Pack<T, N>& pack) {
   if constexpr (sizeof pack <= 16) {
@@ -84,11 +84,11 @@ inline bool hold_packs(const T*... addresses) {
   return ((reinterpret_cast<uintptr_t>(addresses) % (sizeof(T) * N) == 0) && ...);
 }
 
-// Elements of T in the widest access of 16 bytes.
+// Elements of T in the widest memory access, 16 bytes.
 template <class T>
 constexpr int kPack = 16 / static_cast<int>(sizeof(T));
 
-// function(T{}) for an activation's element type.
+// Calls function(T{}) with the element type T of activations.
 template <class Function>
 void with_element(DType dtype, const Function& function) {
   if (dtype == DType::kF32) return function(float{});

@@ -32,7 +32,7 @@ std::string folder_of(const std::string& path) {
   return folder.empty() ? "." : folder;
 }
 
-// The file that writing to `path` is to replace.
+// The file that writing to `path` replaces.
 std::string output_path(const std::string& path) {
   std::error_code code;
   const bool is_link = fs::is_symlink(path, code);
@@ -54,7 +54,7 @@ bool is_at(int file, const std::string& path) {
 
 enum class Without { kGoOn, kMakeItNew };  // locks
 
-// The file, empty and locked for as long as it is open; -1 where another writer is at it.
+// Opens the file, empty and locked while it is open; -1 if another writer has it open.
 int open_alone(const std::string& path, Without locks) {
   int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   const bool made = file >= 0;
@@ -62,15 +62,15 @@ int open_alone(const std::string& path, Without locks) {
   if (file < 0) fail_to_write(path, errno);
   const bool locked = ::flock(file, LOCK_EX | LOCK_NB) == 0, no_locks = !locked && errno != EWOULDBLOCK;
   const bool alone = locked || (no_locks && (made || locks == Without::kGoOn));
-  // The one who had it before may have renamed or removed it.
+  // The previous owner of the lock may have renamed or removed the file.
   if (alone && is_at(file, path) && ::ftruncate(file, 0) == 0) return file;
   ::close(file);
   return -1;
 }
 
-constexpr size_t kMostOfAStream = 64 << 20;  // bytes of a pipe or a device
+constexpr size_t kMostOfAStream = 64 << 20;  // bytes read from a pipe or a device
 
-// File systems that need no fsync() say so by these errors.
+// File systems without fsync() report these errors.
 bool synced(int file) { return ::fsync(file) == 0 || errno == EINVAL || errno == EROFS; }
 
 }  // namespace
@@ -84,7 +84,7 @@ void fail_to_write(const std::string& path, int error, const std::string& hint) 
 }
 
 std::string read_file(const std::string& path) {
-  const Waits waits(WaitsFor::kData);  // a dead disk gives nothing, for ever
+  const Waits waits(WaitsFor::kData);  // a dead disk may never return
   FILE* file = std::fopen(path.c_str(), "rb");
   if (!file) fail("cannot read ", path, ": ", reason());
   std::string content;
@@ -212,7 +212,7 @@ FileWriter AtomicFileWriter::beside(const std::string& path) {
   fail("cannot write ", path, ": ", kMostWriters, " unfinished files beside it; remove ", path, ".*.tmp");
 }
 
-// Unlocked only when it has its name: another writer would take it for a file that a crash left.
+// The file is unlocked only after the rename: before it, another writer would take it for the remains of a crash.
 void AtomicFileWriter::close() {
   beside_.sync();
   if (std::rename(beside_.path_.c_str(), path_.c_str()) != 0) fail_to_write(path_, errno);
@@ -258,7 +258,7 @@ FileLock::~FileLock() {
 }
 
 // Lines of /proc/locks (proc(5)) are "1: FLOCK  ADVISORY  WRITE 708 fe:00:2097 0 EOF"; the number before the offsets is
-// the file's. Those of processes that wait for a lock have "->" before the kind.
+// the file's inode. Lines of processes that wait for a lock have "->" before the kind.
 bool is_locked(const std::string& path) {
   struct stat facts {};
   if (stat(path.c_str(), &facts) != 0) return false;

@@ -1,4 +1,4 @@
-// Files: whole reads, and writes that are complete or not there.
+// Files: reads of whole files, and atomic writes.
 #pragma once
 
 #include <cstdint>
@@ -9,22 +9,22 @@
 namespace owt {
 
 std::string read_file(const std::string& path);  // throws Error naming the file and the system's reason
-// Lines without their ends and a byte order mark; empty ones at the end do not count.
-std::vector<std::string> text_lines(const std::string& path);  // without their ends; throws as read_file()
+// Lines without their ends and without a byte order mark. Empty lines at the end do not count.
+std::vector<std::string> text_lines(const std::string& path);  // throws as read_file()
 std::vector<std::string> split_lines(const std::string& text);
 
-// Writes `path` so that readers and crashes see the old content or the new, never a part: writes path.tmp, syncs it,
-// renames it, syncs the folder. Throws Error (disk full, not writable) and leaves the old file untouched. Of several
-// writers of one path, in any processes, each writes whole and the last one's content stays: they take path.tmp,
-// path.2.tmp and so on. What a process that crashed has left there the next one uses.
+// Writes `path` atomically: readers, and programs after a crash, see the old content or the new one. Writes path.tmp,
+// syncs it, renames it and syncs the folder. Throws Error (disk full, not writable) and leaves the old file untouched.
+// Several processes may write one path: each writes a whole file (path.tmp, path.2.tmp, ...), and the last one's
+// content stays. A temporary file that a crashed process left is reused.
 void write_file_atomically(const std::string& path, std::string_view content);
 
-// Throws Error where write_file_atomically() could not write: no such folder, or what is there is no file. For outputs
-// that are written after long work.
+// Throws Error if write_file_atomically() could not write: the folder does not exist, or `path` is not a regular file.
+// For outputs that are written after long work.
 void check_output(const std::string& path);
 
-// A file written in pieces and made durable by close(). Throws Error on a full disk, and where another writer is at the
-// file; an unclosed file is removed.
+// A file that is written in pieces and made durable by close(). Throws Error if the disk is full or another writer has
+// the file open. A file that was not closed is removed.
 class FileWriter {
  public:
   explicit FileWriter(const std::string& path);
@@ -34,22 +34,21 @@ class FileWriter {
 
   void write(const void* bytes, size_t count);
   void sync();
-  void close();               // sync(), and no more is written
+  void close();               // sync(), and ends writing
   uint64_t checksum() const;  // xxHash64 of all bytes so far
 
  private:
   friend class AtomicFileWriter;
   FileWriter(const std::string& path, int descriptor);
-  void release();  // a file that is synced stays, whatever its name is now
+  void release();  // keeps a synced file, whatever its current name
 
   std::string path_;
-  int descriptor_;  // locked as long as it is open, where the file system knows locks
+  int descriptor_;  // locked while it is open, if the file system has locks
   void* hash_ = nullptr;
 };
 
-// write_file_atomically() in pieces: close() puts the file in its place; without it nothing has changed. Where the path
-// is a symbolic link, the file it leads to is written. Throws Error where something else than a file is there
-// (/dev/null).
+// write_file_atomically() in pieces: close() puts the file in its place; without close() nothing changes. If the path
+// is a symbolic link, its target is written. Throws Error if the path exists and is not a regular file (/dev/null).
 class AtomicFileWriter {
  public:
   explicit AtomicFileWriter(const std::string& path);
@@ -69,10 +68,10 @@ void sync_folder(const std::string& folder);      // throws Error
 uint64_t checksum_of(std::string_view bytes);     // xxHash64
 uint64_t file_checksum(const std::string& path);  // xxHash64
 std::string hex(uint64_t value);                  // 16 digits
-bool writable_folder(const std::string& folder);  // exists and a file can be made in it
+bool writable_folder(const std::string& folder);  // it exists, and a file can be created in it
 
-// A file that one process holds at a time, made where it is missing; released with this object, and when the process
-// ends. Where the file system knows no locks it holds nothing.
+// A lock on a file, held by one process at a time. The file is created if it is missing. The lock is released with this
+// object and when the process ends. It has no effect if the file system has no locks.
 class FileLock {
  public:
   explicit FileLock(const std::string& path);
@@ -87,8 +86,8 @@ class FileLock {
   bool held_by_another_ = false;
 };
 
-// Whether a process of this machine holds a FileLock on the file; asks without taking it for a moment, which would keep
-// a process from it that begins just then.
+// Whether a process of this machine holds a FileLock on the file. It does not take the lock, not even briefly, because
+// that could keep a process that starts at this moment from getting it.
 bool is_locked(const std::string& path);
 
 }  // namespace owt

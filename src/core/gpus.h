@@ -23,13 +23,14 @@ struct Gpus {
   std::string driver, runtime;  // versions, like "13.0"; empty where unknown
 };
 
-Gpus find_gpus();                       // never throws
-bool gpu_present();                     // asked once
-bool nvidia_driver_here();              // which tells of a GPU, whether or not this program can use it
-void use_gpu(int index);                // for everything the calling host thread allocates and queues from now on
-int64_t free_memory_of_gpu(int index);  // bytes that nobody has taken, once the driver's own memory for this process is
+Gpus find_gpus();           // never throws
+bool gpu_present();         // asked once
+bool nvidia_driver_here();  // indicates a GPU, whether or not this program can use it
+void use_gpu(int index);    // for everything the calling host thread allocates and queues from then on
+// Bytes that are free once the driver's own memory for this process is allocated.
+int64_t free_memory_of_gpu(int index);
 
-// The back-ends' parts of the above.
+// The back-ends' implementations of the functions above.
 Gpus find_gpus(Cpu);
 Gpus find_gpus(Cuda);
 void use_gpu(Cpu, int index);

@@ -18,8 +18,8 @@ class Graph {
 
   Graph() = default;
 
-  // Runs `queue_work`, which may only queue work: on `stream`, or on streams that wait for it and that it waits for
-  // again. Nothing of that work is done yet. The memory it uses must live as long as the graph. Throws what
+  // Records the work that `queue_work` queues, on `stream` or on streams that wait for it and that it waits for again.
+  // queue_work may only queue work; none of it runs yet. The memory it uses must live as long as the graph. Throws what
   // queue_work throws.
   static Graph record(const Stream& stream, const std::function<void()>& queue_work);
 

@@ -1,4 +1,4 @@
-// How many blocks of threads a number of items takes.
+// The number of blocks of threads for a number of items.
 #pragma once
 
 #include <algorithm>

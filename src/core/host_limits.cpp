@@ -49,7 +49,7 @@ std::optional<Mount> mount_from(const std::string& line) {
   return Mount{left[3], left[4], right[0], right[2]};
 }
 
-// The group of this process in a hierarchy: by a controller of version 1, or that of version 2.
+// The group of this process in a hierarchy: a controller's hierarchy in version 1, or the only one in version 2.
 std::optional<std::string> own_group(const std::string& root, int version, const std::string& controller) {
   std::ifstream file(root + "/proc/self/cgroup");
   for (std::string line; std::getline(file, line);) {  // "4:memory:/path", "0::/path"
@@ -68,7 +68,7 @@ fs::path below(const Mount& mount, const std::string& group) {
   return inside ? fs::path(group.substr(base.size() + 1)) : fs::path();
 }
 
-// The process's own group and those around it, as far as they can be seen.
+// The process's own group and all enclosing groups that are visible.
 std::vector<ControlGroup> control_groups(const std::string& root, const std::string& controller) {
   std::vector<ControlGroup> groups;
   std::ifstream file(root + "/proc/self/mountinfo");
@@ -88,7 +88,7 @@ std::vector<ControlGroup> control_groups(const std::string& root, const std::str
   return groups;
 }
 
-// The number that a file holds, or nothing: of "max", of no file.
+// The number in a file; none for "max" or if there is no file.
 std::optional<int64_t> number_in(const fs::path& path) {
   std::ifstream file(path);
   int64_t number = 0;
@@ -96,7 +96,7 @@ std::optional<int64_t> number_in(const fs::path& path) {
   return number;
 }
 
-// The number behind a word, in lines of words and numbers: /proc/meminfo, memory.stat.
+// The number after a word, in lines of words and numbers: /proc/meminfo, memory.stat.
 int64_t number_of(const fs::path& path, const std::string& word) {
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);) {
@@ -111,7 +111,7 @@ int64_t number_of(const fs::path& path, const std::string& word) {
 double cores_of(const ControlGroup& group) {
   double quota = -1, period = 0;
   if (group.version == 2) {
-    std::ifstream(group.folder / "cpu.max") >> quota >> period;  // "max 100000" where there is none
+    std::ifstream(group.folder / "cpu.max") >> quota >> period;  // "max 100000" if there is no quota
   } else {
     quota = static_cast<double>(number_in(group.folder / "cpu.cfs_quota_us").value_or(-1));
     period = static_cast<double>(number_in(group.folder / "cpu.cfs_period_us").value_or(0));
@@ -123,7 +123,7 @@ int64_t bytes_left(const ControlGroup& group, int64_t swap) {
   const bool v2 = group.version == 2;
   const auto limit = number_in(group.folder / (v2 ? "memory.max" : "memory.limit_in_bytes"));
   const auto used = number_in(group.folder / (v2 ? "memory.current" : "memory.usage_in_bytes"));
-  constexpr int64_t kUnlimited = int64_t{1} << 60;  // version 1 says its largest number
+  constexpr int64_t kUnlimited = int64_t{1} << 60;  // version 1 reports a huge number for no limit
   if (!limit || !used || *limit > kUnlimited) return kNoLimit;
   const fs::path stat = group.folder / "memory.stat";
   const std::string cache = v2 ? "" : "total_";
@@ -133,7 +133,7 @@ int64_t bytes_left(const ControlGroup& group, int64_t swap) {
   return std::max<int64_t>(0, *limit - *used + std::min(given_up, *used) + std::max<int64_t>(0, swap));
 }
 
-// What a limit of the process leaves of what /proc/self/status says it has.
+// What a limit of the process leaves, given its current use in /proc/self/status.
 int64_t left_of(decltype(RLIMIT_AS) resource, const std::string& root, const std::string& has) {
   rlimit limit{};
   if (getrlimit(resource, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return kNoLimit;

@@ -8,7 +8,7 @@
 namespace owt {
 namespace {
 
-// Row h of a packed image; `to` holds zeros.
+// Writes row h of a packed image; `to` holds zeros.
 void lay_out_row(const ImageLayout& layout, const float* image, int h, float* to) {
   const int elements = layout.in_w * layout.in_c, run = layout.run();
   for (int block_row = 0; block_row < layout.block_h; ++block_row) {

@@ -1,6 +1,6 @@
-// Kernels that write images in an ImageLayout. Each thread writes rows of blocks: threads beside each other those of
-// one packed pixel, then of the pixels of a row, then rows. No thread divides: that took most of the time once. For
-// .cu files.
+// Kernels that write images in an ImageLayout. Each thread writes rows of blocks. Consecutive threads write the rows of
+// one packed pixel, then of the pixels of a row, then of the next rows. Threads do not divide, because divisions took
+// most of the time. For .cu files.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 
 namespace owt {
 
-// kCount values as elements. Two floats become bf16 by one instruction.
+// kCount values as elements. One instruction converts two floats to bf16.
 template <class T, int kCount, class Value>
 __device__ inline Pack<T, kCount> pack_of(const Value* values) {
   Pack<T, kCount> pack;
@@ -30,8 +30,9 @@ __device__ inline Pack<T, kCount> pack_of(const Value* values) {
   return pack;
 }
 
-// Blocks whose extents the compiler knows: kRows rows of kPixels pixels of kColours elements each; a packed pixel has
-// kChannels elements. They are stored by the widest accesses that fit, and the memory must be aligned to 16 bytes.
+// Blocks whose extents are known at compile time: kRows rows of kPixels pixels of kColours elements each. A packed
+// pixel has kChannels elements. They are stored by the widest accesses that fit; the memory must be aligned to 16
+// bytes.
 template <class T, int kRows, int kPixels, int kColours, int kChannels>
 class FixedBlocks {
  public:
@@ -42,8 +43,8 @@ class FixedBlocks {
   __device__ static constexpr int colours() { return kColours; }
   __device__ static constexpr int channels() { return kChannels; }
 
-  // Writes value(pixel, colour), a T or a float, of a row of a block; behind the last row of one zeros fill the packed
-  // pixel up.
+  // Writes value(pixel, colour), a T or a float, of one row of a block. After the last row of a block it fills the
+  // packed pixel with zeros.
   template <class Value>
   __device__ static void write(T* to, bool last, const Value& value) {
     decltype(value(0, 0)) run[kRun + kFill]{};
@@ -70,7 +71,7 @@ class FixedBlocks {
   }
 };
 
-// Any blocks, element by element.
+// Blocks of any extents, element by element.
 template <class T>
 class AnyBlocks {
  public:
@@ -102,8 +103,8 @@ struct RunGrid {
   dim3 grid, block;  // blockIdx.x: the image
 };
 
-// For so many images. A block of threads goes through up to eight rows, so that what it finds out about its image is
-// not found out too often, but fewer where the GPU would not be full.
+// The grid for `images` images. A block of threads handles up to eight rows, so that what it computes about its image
+// is shared, but fewer if the GPU would not be full.
 inline RunGrid run_grid(const ImageLayout& to, int64_t images) {
   const auto across = static_cast<unsigned>(std::min<int>(to.block_h, kBlockThreads));
   const unsigned wide = std::min(static_cast<unsigned>(to.width), kBlockThreads / across);
@@ -113,7 +114,7 @@ inline RunGrid run_grid(const ImageLayout& to, int64_t images) {
   return {dim3(static_cast<unsigned>(images), static_cast<unsigned>(parts)), dim3(across, wide, tall)};
 }
 
-// function(h, block_row, w) for the rows of blocks of packed pixels (h, w) that the calling thread writes.
+// Calls function(h, block_row, w) for the rows of blocks of packed pixels (h, w) that the calling thread writes.
 template <class Blocks, class Function>
 __device__ void for_each_run(const Blocks& blocks, int height, int width, const Function& function) {
   for (int h = static_cast<int>(blockIdx.y * blockDim.z + threadIdx.z); h < height;

@@ -1,10 +1,10 @@
-// How a batch of images lies in memory when the pixels of a block are the channels of one pixel (space to depth), which
-// is what a first convolution with few input channels wants on a GPU; see layers/space_to_depth.h.
+// The layout of a batch of images in which the pixels of a block are the channels of one pixel (space to depth). On a
+// GPU a first convolution with few input channels runs fastest in this layout; see layers/space_to_depth.h.
 //
-// The packed images are [N, height, width, channels]. Pixel (h, w) of them holds the block_h x block_w pixels of the
-// plain ones, [N, in_h, in_w, in_c], that begin at row h * block_h - top and column w * block_w - left, row by row,
-// with zeros outside the image; zeros fill up to `channels`. So each row of a block is `run()` elements side by side
-// in the plain images and in the packed ones.
+// The packed images are [N, height, width, channels], the plain images [N, in_h, in_w, in_c]. Packed pixel (h, w) holds
+// block_h x block_w plain pixels, row by row, starting at row h * block_h - top and column w * block_w - left. Pixels
+// outside the image are zeros; further zeros fill the pixel up to `channels`. Each row of a block is `run()` contiguous
+// elements in both the plain and the packed images.
 #pragma once
 
 #include <cstdint>
@@ -16,10 +16,10 @@ namespace owt {
 struct ImageLayout {
   int in_h = 0, in_w = 0, in_c = 0;
   int block_h = 1, block_w = 1;
-  int top = 0, left = 0;  // rows and columns of zeros that the packed images begin with
+  int top = 0, left = 0;  // rows and columns of zeros before the first row and column
   int height = 0, width = 0, channels = 0;
 
-  // Plain images of H x W x C, in which so many pixels of a row, a divisor of W, are seen as one.
+  // Plain images of H x W x C, in which `together` pixels of a row, a divisor of W, form one pixel.
   static ImageLayout plain(const Shape& image, int together = 1) {
     const auto number = [](int64_t value) { return static_cast<int>(value); };
     const int height = number(image[0]), width = number(image[1]), channels = number(image[2]);
@@ -34,7 +34,7 @@ struct ImageLayout {
 
   constexpr int run() const { return block_w * in_c; }
 
-  // The element of a plain image that is in channel c of pixel (h, w) of the packed one; -1: a zero.
+  // The element of a plain image that is in channel c of packed pixel (h, w); -1 for a zero.
   constexpr int64_t source(int h, int w, int c) const {
     const int pixel = c / in_c, row = h * block_h - top + pixel / block_w,
               column = w * block_w - left + pixel % block_w;
@@ -46,7 +46,7 @@ struct ImageLayout {
   bool operator==(const ImageLayout& other) const = default;
 };
 
-// Plain images on the CPU, f32, in this layout; by the calling rank's team of threads.
+// Plain f32 images on the CPU, converted to this layout by the calling rank's team of threads.
 Tensor laid_out(const Tensor& images, const ImageLayout& layout);
 
 }  // namespace owt

@@ -1,4 +1,4 @@
-// JSON of files that anyone may have made.
+// Parsing JSON from untrusted files.
 #pragma once
 
 #include <algorithm>
@@ -14,13 +14,13 @@ namespace owt {
 
 constexpr int kDeepestJson = 64;  // levels of lists and objects
 
-// The levels of the deepest value. Text that is no JSON has some number of them, too.
+// Nesting depth of the deepest value. For text that is not JSON the result is some number.
 int json_depth(std::string_view text);
 
-// The functions below take one of nlohmann's classes as Json, and throw Error that says what is wrong, without naming a
-// file.
+// The functions below take one of nlohmann's classes as Json. They throw Error that says what is wrong, without naming
+// a file.
 
-// Throws where the text is no JSON because of a number that no double can hold, such as 1e400, and only there.
+// Throws only if the text is not JSON because of a number that no double can hold, such as 1e400.
 template <class Json>
 void check_json_numbers_fit(const std::string& text) {
   if (json_depth(text) > kDeepestJson) return;
@@ -38,19 +38,19 @@ void check_json_numbers_fit(const std::string& text) {
   }
 }
 
-// The value that the text is; discarded where it is no JSON, or nested deeper than kDeepestJson. What is nested without
-// end would end the program: such values are copied, compared and printed by recursion. Nothing else of owt parses JSON
-// into values.
+// The value of the text; discarded if it is not JSON or nested deeper than kDeepestJson. Deeper nesting would overflow
+// the stack, because such values are copied, compared and printed by recursion. Nothing else in owt parses JSON into
+// values.
 template <class Json>
 Json json_or_discarded(std::string_view text) {
   if (json_depth(text) > kDeepestJson) return Json(Json::value_t::discarded);
   return Json::parse(text, nullptr, /*allow_exceptions=*/false);
 }
 
-// The object that the text is.
+// The object of the text.
 template <class Json>
 Json json_object(const std::string& text) {
-  // The library takes a byte 0 for the end, whatever is behind it.
+  // The library takes a byte 0 for the end and ignores what follows.
   if (text.find('\0') != std::string::npos) fail("it is no JSON: it has a byte of value 0");
   if (json_depth(text) > kDeepestJson) fail("its JSON is nested deeper than ", kDeepestJson, " levels");
   Json object = json_or_discarded<Json>(text);
@@ -66,8 +66,8 @@ template <class Json>
   fail("'", key, "' is ", value.is_number() ? value.dump() : value.type_name(), ", wanted ", wanted);
 }
 
-// What is under a key: std::string, bool, std::vector<double>, std::map<std::string, std::string>, ...; `wanted` says
-// so, "a text".
+// The value under a key: std::string, bool, std::vector<double>, std::map<std::string, std::string>, ... `wanted` names
+// the type in messages, "a text".
 template <class T, class Json>
 T json_get(const Json& object, const std::string& key, const std::string& wanted) {
   try {
@@ -90,7 +90,7 @@ const Json& json_objects(const Json& object, const std::string& key) {
   return object.at(key);
 }
 
-// The whole number under a key, from low to high. JSON reads one of more than 64 bits as a floating-point number.
+// The integer under a key, from low to high. JSON reads an integer of more than 64 bits as a floating-point number.
 template <class Json>
 int64_t json_whole(const Json& object, const std::string& key, int64_t low,
                    int64_t high = std::numeric_limits<int64_t>::max()) {
@@ -102,7 +102,7 @@ int64_t json_whole(const Json& object, const std::string& key, int64_t low,
   return value.template get<int64_t>();
 }
 
-// The number under a key, above 0 and up to high.
+// The number under a key, greater than 0 and at most high.
 template <class Json>
 double json_positive(const Json& object, const std::string& key, double high) {
   const Json value = object.value(key, Json());

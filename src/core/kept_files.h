@@ -1,4 +1,4 @@
-// Files that are replaced and kept.
+// Replacing a file and keeping its old content.
 #pragma once
 
 #include <string>
@@ -6,8 +6,8 @@
 
 namespace owt {
 
-// write_file_atomically() (files.h), but what stands there is kept as path.1, path.2 and so on, the first name that is
-// free. Returns that name; empty where nothing stood there, or the same content, and then nothing is written.
+// Writes as write_file_atomically() (files.h), and keeps the old file as path.1, path.2 and so on, the first free name.
+// Returns that name. Returns an empty name if there was no file, or if it had the same content and nothing was written.
 std::string write_keeping_old(const std::string& path, std::string_view content);
 
 }  // namespace owt

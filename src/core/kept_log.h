@@ -1,10 +1,10 @@
-// Log lines from before there is a log file (log.h).
+// Log lines written before there is a log file (log.h).
 #pragma once
 
 namespace owt {
 
-// From now on lines are kept for the file that log_to_file() opens, which begins with them. Called again, and by
-// log_to_file(""), what was kept is forgotten.
+// Keeps lines from then on for the file that log_to_file() opens; that file begins with them. A second call, and
+// log_to_file(""), discard the lines kept so far.
 void keep_log_for_file();
 
 }  // namespace owt

@@ -3,8 +3,8 @@
 
 namespace owt {
 
-// {lane kLanes[0] of a and b together, lane kLanes[1], ...}: b's are counted on from a's. Vectors of whole numbers, of
-// as many lanes as are picked.
+// {lane kLanes[0] of a and b together, lane kLanes[1], ...}; b's lanes are numbered after a's. For vectors of integers
+// with as many lanes as are picked.
 template <int... kLanes, class Vector>
 inline Vector pick(const Vector& a, const Vector& b) {
 #if defined(__clang__) || __GNUC__ >= 12

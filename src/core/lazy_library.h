@@ -1,5 +1,5 @@
-// CUDA's libraries, opened at the first call of one of their functions: the program starts in no time, and starts and
-// trains on the CPU where they are not installed. For .cu files.
+// CUDA's libraries, opened at the first call of one of their functions. The program starts fast, and it runs and trains
+// on the CPU if they are not installed. For .cu files.
 #pragma once
 
 #include <atomic>
@@ -11,11 +11,11 @@ namespace owt {
 
 class LazyLibrary {
  public:
-  // The file as the loader looks for it, what its makers call it, and what to install.
+  // The file name for the loader, the library's name in messages, and the package to install.
   constexpr LazyLibrary(const char* file, const char* name, const char* package)
       : file_(file), name_(name), package_(package) {}
 
-  // The address of a function. Throws Error, with the cure, where the library or the function is missing.
+  // The address of a function. Throws Error with the cure if the library or the function is missing.
   void* address_of(const char* function);
 
  private:
@@ -24,7 +24,7 @@ class LazyLibrary {
   void* handle_ = nullptr;  // stays open
 };
 
-// Is called like the function of the library that it stands for.
+// Can be called like the library function that it represents.
 template <class Function>
 class LazyFunction;
 
@@ -47,11 +47,11 @@ class LazyFunction<Result(Arguments...)> {
 
 }  // namespace owt
 
-// Inside namespace owt, after the header that declares ::function: unqualified calls of it go through `library`. The
-// simulated GPU, which defines these functions itself, has a version of its own.
+// Inside namespace owt, after the header that declares ::function: unqualified calls go through `library`. The
+// simulated GPU defines these functions itself and has its own version of this macro.
 #ifndef OWT_LAZY
 #define OWT_LAZY(library, function) inline ::owt::LazyFunction<decltype(::function)> function(library, #function);
 #endif
-// The file name of a version: libcudnn.so.9.
+// The file name with a version: libcudnn.so.9.
 #define OWT_LIBRARY_FILE(name, version) OWT_LIBRARY_FILE_(name, version)
 #define OWT_LIBRARY_FILE_(name, version) name ".so." #version

@@ -22,7 +22,7 @@ namespace owt {
 namespace {
 
 constexpr char kClearLine[] = "\r\x1b[K";
-std::atomic<bool> status_shown{false};  // perhaps: a line that is not there is cleared without harm
+std::atomic<bool> status_shown{false};  // possibly: clearing a line that is not there does no harm
 static_assert(std::atomic<bool>::is_always_lock_free, "read in a signal handler");
 
 struct Sinks {
@@ -30,17 +30,17 @@ struct Sinks {
   std::string status;
   std::shared_ptr<spdlog::logger> file;
   using TimedLine = std::pair<spdlog::log_clock::time_point, std::string>;
-  std::optional<std::vector<TimedLine>> kept;  // for a file that is still to be opened
+  std::optional<std::vector<TimedLine>> kept;  // for a file that is not open yet
 
   void to_file(const std::string& line) {
     if (file) file->info(line);
     if (kept) kept->emplace_back(spdlog::log_clock::now(), line);
   }
 
-  // In one piece, since other processes write to the same terminal.
+  // One write, since other processes write to the same terminal.
   void show(const std::string& line) const {
     const std::string text = concat(status_shown.load() ? kClearLine : "", line, status);
-    if (!status.empty()) status_shown = true;  // before it is: a signal may come between
+    if (!status.empty()) status_shown = true;  // set before the line is drawn: a signal may arrive in between
     std::fwrite(text.data(), 1, text.size(), stderr);
     std::fflush(stderr);
     if (status.empty()) status_shown = false;
@@ -101,7 +101,7 @@ void log_to_file(const std::string& path) {
     }
     logger->set_pattern("%Y-%m-%d %H:%M:%S %v");
     logger->flush_on(spdlog::level::info);
-    // A disk that fills up shows where data is lost, in checkpoints and metrics; a log line may go missing.
+    // A full disk is reported where it loses data, for checkpoints and metrics; a log line may be lost.
     logger->set_error_handler([](const std::string&) {});
   }
   const std::lock_guard lock(sinks().mutex);

@@ -1,5 +1,5 @@
 // Log lines for people, and text formatting. Rank 0 of a run logs; every line goes to stderr and to the run's log.txt.
-// On a terminal a status line may stand below them, which no line of any thread tears.
+// On a terminal a status line may follow the log lines; it stays intact whichever thread logs.
 #pragma once
 
 #include <spdlog/fmt/fmt.h>
@@ -12,7 +12,7 @@
 
 namespace owt {
 
-// fmt::format. An object, because a call of a function by this name with a std::string would find std::format as well.
+// fmt::format as an object: a call of a function of this name with a std::string would also find std::format.
 inline constexpr struct {
   template <class... Args>
   std::string operator()(fmt::format_string<Args...> text, Args&&... args) const {
@@ -29,17 +29,17 @@ void log_warn(fmt::format_string<Args...> text, Args&&... args) {
   log_warning(fmt::format(text, std::forward<Args>(args)...));
 }
 
-// From now on also to this file (appended). Throws Error where it cannot be written. An empty path closes it.
+// Appends log lines to this file as well from then on. Throws Error if it cannot be written. An empty path closes it.
 void log_to_file(const std::string& path);
-// The status line, on a terminal that redraws lines, as wide as it at most; log lines come above it. Empty: none.
+// Sets the status line of a terminal that redraws lines; it must fit the width. Log lines appear above it. Empty: none.
 void log_status(const std::string& line);
-// Takes the status line away before something else writes to the terminal, or the process ends. For any thread at any
-// time: a signal handler, too.
+// Removes the status line before something else writes to the terminal or the process ends. May be called by any thread
+// at any time, also in a signal handler.
 void drop_status();
-// The same, and writes this line, of at most 500 characters, in its place. All of it is one piece: between two pieces
-// another thread could draw the status line again.
+// Replaces the status line by this line of at most 500 characters. It is one write, because another thread could draw
+// the status line between two writes.
 void write_over_status(std::string_view line);
-// Lines below warnings are dropped on this host thread while quiet.
+// While quiet, lines below warnings are dropped on this host thread.
 void log_quiet(bool quiet);
 
 }  // namespace owt

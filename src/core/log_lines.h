@@ -1,4 +1,4 @@
-// Log lines that are texts already. Apart from log.h because nvcc cannot read the formatting library.
+// Log lines that are already formatted. Separate from log.h because nvcc cannot compile the formatting library.
 #pragma once
 
 #include <string>

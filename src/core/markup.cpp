@@ -35,7 +35,7 @@ bool begins_character(char byte) { return (static_cast<unsigned char>(byte) & 0x
 }  // namespace
 
 std::string shortened(const std::string& text, size_t characters) {
-  size_t end = 0, count = 0;  // of the text that stays, where it does not fit
+  size_t end = 0, count = 0;  // end: of the kept part, if the text does not fit
   for (size_t i = 0; i < text.size(); ++i) {
     if (begins_character(text[i]) && ++count == characters) end = i;
     if (count > characters) return text.substr(0, end) + "…";

@@ -21,13 +21,13 @@
 #include "src/core/log_lines.h"
 #include "src/core/plan_cache.h"
 
-// Every call of cuBLASLt goes through this: throws Error with the call, what was being done, and the cure.
+// Every call of cuBLASLt goes through this macro. It throws Error with the call, what was being done, and the cure.
 #define OWT_CUBLAS(call) check_cublas((call), #call)
 
 namespace owt {
 namespace {
 
-constexpr int64_t kWorkspaceBytes = 32 << 20;  // what NVIDIA advises for Hopper
+constexpr int64_t kWorkspaceBytes = 32 << 20;  // NVIDIA's recommendation for Hopper
 constexpr int kCandidates = 16;                // algorithms that are measured
 constexpr int kFillByte = 0x3c;                // 0.0115 in f32 and in bf16
 constexpr int kSamples = 3, kRunsPerSample = 4;
@@ -68,7 +68,7 @@ using Description = std::unique_ptr<cublasLtMatmulDescOpaque_t, Destroy>;
 using Layout = std::unique_ptr<cublasLtMatrixLayoutOpaque_t, Destroy>;
 using Preference = std::unique_ptr<cublasLtMatmulPreferenceOpaque_t, Destroy>;
 
-// What the products of one host thread on one GPU share.
+// State shared by the products of one host thread on one GPU.
 struct Context {
   Context() : workspace({kWorkspaceBytes}, DType::kU8, Device::kCuda) {
     cublasLtHandle_t created = nullptr;
@@ -83,7 +83,7 @@ struct Context {
 
   Handle handle;
   Tensor workspace;
-  std::string model;  // GPUs of one model run the same algorithms equally fast
+  std::string model;  // all GPUs of one model run the same algorithms equally fast
 };
 
 std::shared_ptr<Context> context_of_this_thread() {
@@ -100,14 +100,14 @@ cudaDataType_t cuda_type(DType dtype) {
   return dtype == DType::kF32 ? CUDA_R_32F : CUDA_R_16BF;
 }
 
-// The alignment, in bytes, that every row of a matrix has whose first row has Matmul::kAlignment.
+// The alignment in bytes of every row of a matrix whose first row has Matmul::kAlignment.
 int64_t alignment(int64_t row_elements, DType dtype) {
   int64_t bytes = Matmul::kAlignment;
   while (row_elements * size_of(dtype) % bytes != 0) bytes /= 2;
   return bytes;
 }
 
-// cuBLASLt counts in columns: a row-major matrix is its transpose there.
+// cuBLASLt uses column-major order: a row-major matrix is its own transpose there.
 Layout column_major(int64_t stored_rows, int64_t stored_columns, int64_t ld, DType dtype) {
   cublasLtMatrixLayout_t layout = nullptr;
   OWT_CUBLAS(cublasLtMatrixLayoutCreate(&layout, cuda_type(dtype), static_cast<uint64_t>(stored_columns),
@@ -125,8 +125,8 @@ void set(const Preference& preference, cublasLtMatmulPreferenceAttributes_t name
   OWT_CUBLAS(cublasLtMatmulPreferenceSetAttribute(preference.get(), name, &value, sizeof value));
 }
 
-// cuBLASLt is said to refuse its bias epilogue where a matrix has one row or column (PyTorch keeps away from that too);
-// such products are small, and the bias is added by a kernel of our own.
+// cuBLASLt is reported to refuse its bias epilogue if a matrix has one row or column (PyTorch avoids this case too).
+// Such products are small, and a kernel of this program adds the bias.
 bool fuses_bias(const MatmulForm& form) { return form.bias && form.m > 1 && form.n > 1 && form.k > 1; }
 
 template <class T>
@@ -137,12 +137,12 @@ __global__ void add_bias(int64_t m, int64_t n, int64_t ldc, const T* bias, T* c)
   element = from_float<T>(to_float(element) + to_float(bias[i % n]));
 }
 
-// A name of our own, which nvcc 13.0 needs to put it into a container.
+// A type of this program: nvcc 13.0 needs it to put an algorithm into a container.
 struct Algorithm {
   cublasLtMatmulAlgo_t chosen;
 
-  // Its bytes, which cuBLASLt allows to keep for the same version. Some of them are what lay in memory: the same
-  // algorithm has other ones when it is proposed again.
+  // The algorithm's bytes, which cuBLASLt allows to be stored for the same version. Some bytes are uninitialised
+  // memory: the same algorithm has different ones when it is proposed again.
   std::string text() const {
     std::string hex;
     for (const uint64_t word : chosen.data)
@@ -150,7 +150,7 @@ struct Algorithm {
     return hex;
   }
   static std::optional<Algorithm> from(const std::string& text) {
-    constexpr size_t kDigits = 16;  // of a word
+    constexpr size_t kDigits = 16;  // hexadecimal digits of a 64-bit word
     Algorithm algorithm{};
     if (text.size() != std::size(algorithm.chosen.data) * kDigits) return {};
     for (size_t i = 0; i < std::size(algorithm.chosen.data); ++i) {
@@ -172,7 +172,7 @@ void check_form(const MatmulForm& form) {
   OWT_CHECK(form.product == DType::kF32 || form.product == factors(form), "the product's type in ", form);
 }
 
-// The time of the fastest of a few runs, without what they cost the host.
+// The time of the fastest of a few runs, without the host's overhead.
 template <class Queue>
 double milliseconds(const Stream& stream, const Queue& queue_work) {
   queue_work();  // loads its code
@@ -228,7 +228,7 @@ Matmul::Bound::Bound(const MatmulForm& form)
   algorithm_ = choose();
 }
 
-// C' = B'' * A'' with the columns of cuBLASLt, whose first factor is therefore our B. Its bias has a number for each of
+// C' = B'' * A'' in column-major order; cuBLASLt's first factor is therefore our B. Its bias has one number for each of
 // its rows, which are our columns.
 void Matmul::Bound::describe() {
   const DType type = factors(form_);
@@ -244,11 +244,11 @@ void Matmul::Bound::describe() {
   set(description_, CUBLASLT_MATMUL_DESC_TRANSB, a_transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
   if (!fuses_bias(form_)) return;
   set(description_, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
-  // Never read: the heuristics take the alignment of the later addresses from this one.
+  // Never read: the heuristics derive the alignment of later addresses from this one.
   set(description_, CUBLASLT_MATMUL_DESC_BIAS_POINTER, reinterpret_cast<const void*>(kAlignment));
 }
 
-// One host thread at a time: ranks on one GPU must not disturb each other's measurements and must choose the same.
+// One host thread at a time: ranks on one GPU must not disturb each other's measurements and must make the same choice.
 Algorithm Matmul::Bound::choose() const {
   static std::mutex mutex;
   PlanCache& cache = PlanCache::process();
@@ -260,7 +260,7 @@ Algorithm Matmul::Bound::choose() const {
   return chosen;
 }
 
-// None where there is no text, or cuBLASLt does not take it back.
+// None if there is no text, or if cuBLASLt rejects it.
 std::optional<Algorithm> Matmul::Bound::remembered(const std::optional<std::string>& text) const {
   const std::optional<Algorithm> algorithm = text ? Algorithm::from(*text) : std::nullopt;
   if (!algorithm) return {};
@@ -276,7 +276,7 @@ std::vector<Algorithm> Matmul::Bound::candidates() const {
   OWT_CUBLAS(cublasLtMatmulPreferenceCreate(&created));
   const Preference preference(created);
   set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<uint64_t>(kWorkspaceBytes));
-  // Sums over parts of k that are added in f32 by a step of their own: always in the same order.
+  // Partial sums over k are added in f32 by a separate step, always in the same order.
   set(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
       static_cast<uint32_t>(CUBLASLT_REDUCTION_SCHEME_NONE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
   set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, static_cast<uint32_t>(alignments_.b));
@@ -300,7 +300,7 @@ Algorithm Matmul::Bound::fastest(const std::vector<Algorithm>& algorithms) const
   if (algorithms.size() == 1) return algorithms.front();
   const Stream stream(Device::kCuda);
   const auto matrix = [&](int64_t rows, int64_t ld, DType dtype) {
-    Tensor numbers({rows, ld}, dtype, Device::kCuda);  // not zeros, on which a GPU is faster than on data
+    Tensor numbers({rows, ld}, dtype, Device::kCuda);  // not zeros: a GPU is faster on zeros than on data
     OWT_CUDA(cudaMemsetAsync(numbers.raw(), kFillByte, static_cast<size_t>(numbers.bytes()), cuda_stream(stream)));
     return numbers;
   };
@@ -309,7 +309,8 @@ Algorithm Matmul::Bound::fastest(const std::vector<Algorithm>& algorithms) const
   const Tensor b = matrix(form_.b == Transpose::kYes ? form_.n : form_.k, form_.ldb, type);
   const Tensor bias = matrix(1, form_.n, form_.product);
   Tensor c = matrix(form_.m, form_.ldc, form_.product);
-  Tensor workspace({kWorkspaceBytes}, DType::kU8, Device::kCuda);  // the thread's own may be in use by queued work
+  Tensor workspace({kWorkspaceBytes}, DType::kU8, Device::kCuda);  // the thread's own workspace may be in use by queued
+                                                                   // work
   const auto milliseconds_or_never = [&](const Algorithm& algorithm) {
     try {
       return milliseconds(stream,

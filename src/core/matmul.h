@@ -1,7 +1,7 @@
 // Matrix products on a GPU (cuBLASLt), row major.
 //   C (m x n) = A' (m x k) * B' (k x n) [+ beta * C] [+ bias, one number for each column of C]
-// where A' is A or its transpose, and so B'. Sums are f32 and taken in an order that is always the same for one choice
-// of algorithm; a NaN in a factor is seen in every element of C that it belongs to.
+// where A' is A or its transpose, and B' is B or its transpose. Sums are f32; for one choice of algorithm the order of
+// summation is always the same. A NaN in a factor reaches every element of C that depends on it.
 #pragma once
 
 #include <cstdint>
@@ -26,18 +26,19 @@ struct MatmulForm {
 
 std::ostream& operator<<(std::ostream& out, const MatmulForm& form);
 
-// A product that is ready to run on the GPU of the host thread that made it, by this thread. The first one of its form
-// measures cuBLASLt's algorithms on memory of its own; all others on GPUs of this model take its choice (plan_cache.h).
-// Products of one host thread share a workspace: queue them on one stream.
+// A product that is ready to run on the GPU of the host thread that made it, by this thread. The first product of a
+// form measures cuBLASLt's algorithms on memory of its own. All later ones on GPUs of this model use its choice
+// (plan_cache.h). Products of one host thread share a workspace: queue them on one stream.
 class Matmul {
  public:
-  // Throws Error where cuBLASLt has no algorithm for the form. Not while a stream of this thread is being recorded.
+  // Throws Error if cuBLASLt has no algorithm for the form. Must not be called while a stream of this thread is
+  // recorded.
   explicit Matmul(const MatmulForm& form);
   Matmul(Matmul&&) noexcept;
   ~Matmul();
 
-  // Addresses are of the GPU and multiples of kAlignment, or of what the rows of the matrix are multiples of, if that
-  // is less. beta = 0 never reads C. bias: n numbers, null where the form has none.
+  // Addresses are on the GPU. They are multiples of kAlignment, or of the alignment of the matrix rows if that is
+  // smaller. beta = 0 never reads C. bias: n numbers; null if the form has none.
   void operator()(const void* a, const void* b, const void* bias, float beta, void* c, const Stream& stream) const;
 
   static constexpr int64_t kAlignment = 16;  // bytes

@@ -31,7 +31,7 @@ std::shared_ptr<std::byte> allocate(Cpu, int64_t bytes) {
     throw OutOfMemory(
         concat("out of memory: ", bytes >> 20, " MiB asked for; use a smaller batch or a smaller network"), bytes, 0,
         0);
-  // Weights and activations are walked from end to end; huge pages are worth about 5 % there.
+  // Weights and activations are read and written sequentially; huge pages gain about 5 % there.
   if (large) madvise(memory, size, MADV_HUGEPAGE);
   count(bytes);
   return {static_cast<std::byte*>(memory), [bytes](std::byte* p) {

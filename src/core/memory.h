@@ -1,4 +1,4 @@
-// Memory of a device, and copies between memories. For everyday use see tensor.h.
+// Device memory, and copies between memories. Most code uses tensor.h.
 #pragma once
 
 #include <cstddef>
@@ -11,24 +11,24 @@
 
 namespace owt {
 
-// There is not enough memory. The message says what was asked for and what is free.
+// Not enough memory. The message states the requested and the free bytes.
 class OutOfMemory : public Error {
  public:
   OutOfMemory(const std::string& message, int64_t asked, int64_t free, int64_t total)
       : Error(message), asked_bytes(asked), free_bytes(free), total_bytes(total) {}
 
-  int64_t asked_bytes, free_bytes, total_bytes;  // free and total: 0 where unknown
+  int64_t asked_bytes, free_bytes, total_bytes;  // free and total are 0 if unknown
 };
 
-// Not initialised, aligned to 64 bytes at least. Throws OutOfMemory. On a GPU: the calling host thread's.
+// Uninitialised, aligned to at least 64 bytes. Throws OutOfMemory. On a GPU: the calling host thread's GPU.
 std::shared_ptr<std::byte> allocate(Cpu, int64_t bytes);
 std::shared_ptr<std::byte> allocate(Cuda, int64_t bytes);
-// Host memory that the device can read and write while the host does something else.
+// Host memory that the device can read and write while the host works.
 std::shared_ptr<std::byte> allocate_shared_with(Cpu, int64_t bytes);
 std::shared_ptr<std::byte> allocate_shared_with(Cuda, int64_t bytes);
 
-// Bytes of host memory that allocate() has given out in this process: those in use, and the most that ever were since
-// the count was restarted. For tests of what has to do with little.
+// Bytes of host memory from allocate() in this process: the current amount, and the maximum since the last restart. For
+// tests of memory use.
 struct HostMemory {
   int64_t in_use, most;
 };
@@ -41,7 +41,7 @@ void copy_bytes(Cuda, const void* from, void* to, int64_t bytes, const Stream& s
 void zero_bytes(Cpu, void* to, int64_t bytes, const Stream& stream);
 void zero_bytes(Cuda, void* to, int64_t bytes, const Stream& stream);
 
-// A stream of the calling host thread for work outside a step; blocks nobody but those who wait for it.
+// A stream of the calling host thread for work outside a step. It blocks only threads that wait for it.
 const Stream& setup_stream(Device device);
 
 }  // namespace owt

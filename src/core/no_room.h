@@ -1,4 +1,4 @@
-// Writes that fail for lack of room, which may be there later.
+// Writes that fail because the disk is full. They may succeed later.
 #pragma once
 
 #include <exception>
@@ -8,18 +8,18 @@
 
 namespace owt {
 
-// What files.h throws where the disk, a quota or the limit of file sizes has no room for a write.
+// Thrown by files.h if the disk, a quota or the limit on file sizes has no room for a write.
 class NoRoom : public Error {
  public:
   using Error::Error;
 };
 
-// Whether an error of the system says that.
+// Whether an error code of the system means that there is no room.
 bool says_no_room(int error);
-// Throws NoRoom or Error. error: of the system; hint: what to do about it, "; ...".
+// Throws NoRoom or Error. error: a code of the system; hint: what to do about it, "; ...".
 [[noreturn]] void fail_to_write(const std::string& path, int error, const std::string& hint = "");
 
-// Work in parts: after a part that had no room the others are skipped, without an exception before rethrow().
+// Work in parts: after a part that had no room the others are skipped. The exception is thrown only by rethrow().
 class FirstNoRoom {
  public:
   template <class Work>

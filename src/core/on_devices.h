@@ -1,4 +1,4 @@
-// Functions that kernels call as well as the host.
+// Functions that both kernels and the host call.
 #pragma once
 
 #ifdef __CUDACC__

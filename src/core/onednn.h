@@ -1,7 +1,5 @@
-// oneDNN, versions 2.2 to 3.x, behind the few calls that differ between them. Nothing else includes its headers or asks
-// for its version.
-//   2.x: a primitive is described by its Primitive::desc, and that by a Primitive::primitive_desc.
-//   3.x: by the primitive_desc alone.
+// A wrapper of the few calls that differ between oneDNN versions 2.2 to 3.x. No other file includes oneDNN's headers or
+// checks its version.
 #pragma once
 
 #include <dnnl.hpp>
@@ -11,8 +9,10 @@
 
 namespace owt::onednn {
 
-// The Primitive::primitive_desc of what `operation` says: kind, algorithm, layouts, strides ... in oneDNN's order.
-// Throws dnnl::error where there is no kernel for it.
+// The Primitive::primitive_desc of `operation`: kind, algorithm, layouts, strides ... in oneDNN's order. Throws
+// dnnl::error if there is no kernel for it.
+//   2.x: a primitive is described by its Primitive::desc, and that by a Primitive::primitive_desc.
+//   3.x: by the primitive_desc alone.
 template <class Primitive, class... Operation>
 auto describe(const dnnl::engine& engine, const dnnl::primitive_attr& attributes, const Operation&... operation) {
 #if DNNL_VERSION_MAJOR >= 3
@@ -22,7 +22,7 @@ auto describe(const dnnl::engine& engine, const dnnl::primitive_attr& attributes
 #endif
 }
 
-// The same of a backward pass, to which the forward pass's description gives a hint.
+// The description of a backward pass; the forward pass's description is a hint for it.
 template <class Primitive, class Hint, class... Operation>
 auto describe_backward(const dnnl::engine& engine, const dnnl::primitive_attr& attributes, const Hint& forward,
                        const Operation&... operation) {
@@ -45,7 +45,7 @@ inline dnnl::memory::data_type type_of(const dnnl::memory::desc& tensor) {
 #endif
 }
 
-// A tensor of these dimensions, of elements of this type, in the layout that the primitive likes best.
+// A tensor of these dimensions and this element type, in the layout that the primitive prefers.
 inline dnnl::memory::desc any_layout(const dnnl::memory::desc& tensor, dnnl::memory::data_type type) {
 #if DNNL_VERSION_MAJOR >= 3
   return {tensor.get_dims(), type, dnnl::memory::format_tag::any};
@@ -54,7 +54,7 @@ inline dnnl::memory::desc any_layout(const dnnl::memory::desc& tensor, dnnl::mem
 #endif
 }
 
-// The version of the library at hand, "2.6.3".
+// The version of the installed library, "2.6.3".
 inline std::string version() {
   const dnnl_version_t* v = dnnl_version();
   return std::to_string(v->major) + "." + std::to_string(v->minor) + "." + std::to_string(v->patch);

@@ -58,7 +58,7 @@ std::string own_words(const std::exception& e) {
 
 std::string fit_for_message(const std::string& text) {
   if (text.size() <= kLongestMessage) return text;
-  // Not within a character of UTF-8.
+  // Does not cut within a character of UTF-8.
   const auto inside = [&](size_t at) { return (static_cast<unsigned char>(text[at]) & 0xc0) == 0x80; };
   size_t front = kLongestMessage - kEndOfMessage, end = text.size() - kEndOfMessage;
   while (front > 0 && inside(front)) --front;

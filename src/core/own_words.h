@@ -1,4 +1,4 @@
-// What is said of errors and values in words of this program, whichever library found them.
+// This program's wording of errors and values, whichever library reported them.
 #pragma once
 
 #include <exception>
@@ -9,18 +9,18 @@
 
 namespace owt {
 
-// What an exception says: Error's text; "out of memory"; the system's reason with the file. Others say what they do
-// with "unexpected error" in front.
+// The message of an exception: Error's text; "out of memory"; the system's reason with the file. For other exceptions:
+// their text after "unexpected error".
 std::string own_words(const std::exception& e);
 
-// The front and the end of a text that is too long for a message, which begins with what is wrong and ends with the
+// The beginning and the end of a text that is too long for a message: messages begin with the problem and end with the
 // cure.
 std::string fit_for_message(const std::string& text);
 
-// "at least 2", "more than 0", "1 to 16777216"; empty: any.
+// "at least 2", "more than 0", "1 to 16777216"; empty for any number.
 std::string range_text(const Range& range);
 
-// The recipe's key for which other programs have this word: "lr" is "optimizer.learning_rate"; empty: none known.
+// The recipe's key for a word of other programs: "lr" is "optimizer.learning_rate". Empty if none is known.
 std::string key_for(std::string_view word);
 
 }  // namespace owt

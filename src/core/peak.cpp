@@ -23,12 +23,12 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kEnough(60);
 constexpr int kLeastTimes = 3;
 
-// Without instructions for bf16 products are f32's.
+// Without bf16 instructions, bf16 products run in f32.
 DType factors_of(Precision precision) {
   return precision == Precision::kBf16 && cpu_has_bf16() ? DType::kBF16 : DType::kF32;
 }
 
-// The shortest of several times, since the first ones wait for memory, clock and code.
+// The shortest of several runs, since the first ones wait for memory, clock and code.
 template <class Work>
 double seconds_of(const Work& work) {
   const auto end = Clock::now() + kEnough;
@@ -64,8 +64,8 @@ double product_flops_per_s(DType factors) {
   return 2.0 * static_cast<double>(m * n * k) / seconds;
 }
 
-// The last-level caches that so many threads may have between them. A processor has several of them where some of its
-// cores share each, and sysconf() says how large they are together.
+// The last-level caches that `threads` threads may have together. A processor has several of them if groups of its
+// cores share one each; sysconf() returns their total size.
 int64_t last_level_cache_bytes(int threads) {
   int64_t kib = 0;
   std::ifstream("/sys/devices/system/cpu/cpu0/cache/index3/size") >> kib;
@@ -73,7 +73,7 @@ int64_t last_level_cache_bytes(int threads) {
   return kib > 0 ? std::min(all, threads * (kib << 10)) : all;
 }
 
-// What the teams sweep together is twice these caches, as far as the system knows them and memory is not wasted.
+// The teams together sweep twice the size of these caches, limited to 64 to 256 MiB.
 int64_t swept_floats(int teams) {
   return std::clamp<int64_t>(2 * last_level_cache_bytes(teams * team_size()), int64_t{64} << 20, int64_t{256} << 20) /
          4 / teams;
@@ -124,7 +124,7 @@ Peak measure_peak(Precision precision, int teams, const std::function<void()>& m
   peak.bytes_per_s = memory_bytes_per_s(teams);
   const std::string text = text_of(peak);
   cache.store(peak_key(precision, teams), text);
-  return *peak_in(text);  // with as many digits as those that find it in the cache
+  return *peak_in(text);  // rounded as for processes that find it in the cache
 }
 
 }  // namespace owt

@@ -1,4 +1,4 @@
-// What the calling thread's team of threads does per second at best, which the times of layers can be held against.
+// Peak throughput of the calling thread's team of threads, for comparison with the times of layers.
 #pragma once
 
 #include <functional>
@@ -11,24 +11,25 @@
 namespace owt {
 
 struct Peak {
-  double flops_per_s = 0;  // a multiply-add is 2; 0: unknown, and so is the other
-  double bytes_per_s = 0;  // of memory, read and written
+  double flops_per_s = 0;  // a multiply-add is 2; 0: both are unknown
+  double bytes_per_s = 0;  // memory traffic, read and written
 
   bool known() const { return flops_per_s > 0; }
-  // Seconds that so much work takes at least. Source: Williams et al. 2009, "Roofline: An Insightful Visual Performance
-  // Model for Multicore Architectures".
+  // Roofline limit: the least seconds for this work. Source: Williams et al. 2009, "Roofline: An Insightful Visual
+  // Performance Model for Multicore Architectures".
   double seconds(double flops, double bytes) const;
-  bool computes(double flops, double bytes) const;  // whether products, not memory, take that long
+  bool computes(double flops, double bytes) const;  // whether arithmetic, not memory, sets the limit
 };
 
-// Measured in about 0.2 s, while so many teams of this machine do the same: a product of matrices of this precision
-// that fit into the second-level caches (oneDNN), and a sweep over more memory than caches hold. `meet` waits for the
-// other teams before each of the two. The cache keeps the peak by processor, threads, teams and precision.
+// Measures the peak in about 0.2 s, while `teams` teams of this machine do the same. It times a matrix product of this
+// precision that fits into the second-level caches (oneDNN), and a sweep over more memory than the caches hold. `meet`
+// waits for the other teams before each of the two. The cache stores the peak by processor, threads, teams and
+// precision.
 Peak measure_peak(
     Precision precision, int teams, const std::function<void()>& meet = [] {}, PlanCache& cache = PlanCache::process());
-// What the cache has, which is taken as it is.
+// The peak in the cache, without a measurement; none if there is none.
 std::optional<Peak> known_peak(Precision precision, int teams, PlanCache& cache = PlanCache::process());
-// What the cache calls it.
+// The key of the peak in the cache.
 std::string peak_key(Precision precision, int teams);
 
 }  // namespace owt

@@ -1,4 +1,4 @@
-// The random numbers of src/core/philox.h in kernels: for the same words and index the same bits.
+// The random numbers of src/core/philox.h in kernels: the same words and index give the same bits.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -18,7 +18,7 @@ class DevicePhilox {
 
   explicit DevicePhilox(const Philox& random) : words_(random.words()) {}
 
-  // For a step that only the device knows.
+  // A copy for a step that only the device knows.
   __device__ DevicePhilox at_step(uint64_t step) const {
     DevicePhilox other = *this;
     other.words_.step = static_cast<uint32_t>(step);
@@ -35,7 +35,7 @@ class DevicePhilox {
 
   __device__ uint32_t bits(uint64_t element) const { return block(element / 4).at[element % 4]; }
   __device__ float uniform(uint64_t element) const { return to_uniform(bits(element)); }
-  // In double precision like the host's, whose logarithm and angle functions may differ in the last bit.
+  // Computed in double precision as on the host, whose logarithm and angle functions may differ in the last bit.
   __device__ float normal(uint64_t element) const {
     const Block four = block(element / 4);
     const uint64_t pair = element % 4 / 2 * 2;

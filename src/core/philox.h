@@ -1,7 +1,7 @@
-// Random numbers as a function of what they are for: Philox4x32-10 (Salmon et al. 2011) in counter mode.
+// Random numbers as a function of their purpose: Philox4x32-10 (Salmon et al. 2011) in counter mode.
 //
 // A number depends on the seed, the stream (its purpose), a name (layer, parameter), a step or epoch, and the global
-// index of the element or sample, and on nothing else: not on ranks, threads or the order of calls.
+// index of the element or sample. It does not depend on ranks, threads or the order of calls.
 #pragma once
 
 #include <array>
@@ -32,17 +32,17 @@ class Philox {
   uint32_t bits(uint64_t element) const { return block(element / 4)[element % 4]; }
   // Uniform in [0, 1).
   float uniform(uint64_t element) const { return to_uniform(bits(element)); }
-  std::array<float, 4> uniforms(uint64_t index) const {  // the block's
+  std::array<float, 4> uniforms(uint64_t index) const {  // uniform() of the block's four numbers
     const auto four = block(index);
     return {to_uniform(four[0]), to_uniform(four[1]), to_uniform(four[2]), to_uniform(four[3])};
   }
   // Standard normal (Box-Muller); elements 2i and 2i+1 are a pair.
   float normal(uint64_t element) const { return normals(element / 4)[element % 4]; }
-  std::array<float, 4> normals(uint64_t index) const;  // the block's
+  std::array<float, 4> normals(uint64_t index) const;  // normal() of the block's four numbers
 
   static float to_uniform(uint32_t bits) { return static_cast<float>(bits >> 8) * 0x1p-24f; }
 
-  // All that the numbers depend on besides the index, for kernels (philox.cuh).
+  // All inputs of the numbers except the index, for kernels (philox.cuh).
   struct Words {
     uint32_t key[2], step, purpose;
   };

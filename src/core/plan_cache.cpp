@@ -100,7 +100,7 @@ std::optional<std::string> PlanCache::read(const std::string& key) const {
 }
 
 void PlanCache::write(const std::string& key, const std::string& text) {
-  std::error_code ignored;  // the write below says why
+  std::error_code ignored;  // the write below reports the reason
   std::filesystem::create_directories(folder_, ignored);
   try {
     write_file_atomically(path_of(key), packed(key, text));

@@ -1,5 +1,5 @@
-// With OWT_POISON=1 in the environment, memory is filled with NaN as soon as its contract says that nobody reads any
-// more what is in it, so that whoever does finds it out. That takes time; it is for tests.
+// With OWT_POISON=1 in the environment, memory is filled with NaN as soon as its contract allows no more reads. A read
+// that violates the contract then shows up in the results. The mode is slow; it is for tests.
 #pragma once
 
 #include <cstdint>
@@ -12,11 +12,11 @@ namespace owt {
 
 bool poisons();
 
-// Queued on the stream: sets all bits, which is NaN in every floating-point type and -1 in integers. Nothing where the
-// mode is off, or where there is no memory.
+// Queued on the stream: sets all bits, which is NaN in every floating-point type and -1 in integers. Does nothing if
+// the mode is off or the tensor is undefined.
 void poison(const Tensor& memory, const Stream& stream);
 
-// To try the mode in a test.
+// Switches the mode in a test.
 class WithPoison {
  public:
   explicit WithPoison(bool on);

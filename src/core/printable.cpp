@@ -6,14 +6,14 @@
 namespace owt {
 namespace {
 
-// The bytes of the character that the text begins with; 0 where it controls a terminal or is no UTF-8.
+// Bytes of the text's first character; 0 if it is a control character or not UTF-8.
 size_t visible_bytes(std::string_view text) {
   const auto byte = [&](size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u; };
   const unsigned first = byte(0);
   if (first < 0x80) return first >= ' ' && first != 0x7f ? 1 : 0;
   if (first < 0xc2 || first > 0xf4) return 0;
-  // The second byte rules out control characters (U+0080 to U+009F), what fewer bytes say, halves of UTF-16's pairs,
-  // and what is beyond U+10FFFF.
+  // The range of the second byte excludes control characters (U+0080 to U+009F), overlong encodings, UTF-16 surrogates,
+  // and code points beyond U+10FFFF.
   const unsigned least = first == 0xc2 || first == 0xe0 ? 0xa0 : first == 0xf0 ? 0x90 : 0x80;
   const unsigned most = first == 0xed ? 0x9f : first == 0xf4 ? 0x8f : 0xbf;
   if (byte(1) < least || byte(1) > most) return 0;

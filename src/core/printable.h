@@ -1,5 +1,5 @@
-// Texts of strangers, for people: names of classes, tensors, files, members and keys come from files that anyone may
-// have made, and a terminal does what control characters say.
+// Untrusted text for terminals: names of classes, tensors, files, members and keys come from files of any origin, and a
+// terminal executes control characters.
 #pragma once
 
 #include <string>
@@ -7,8 +7,8 @@
 
 namespace owt {
 
-// The text on one line, with \x1b and so on in place of control characters (those of Unicode, line ends and tabs among
-// them) and of bytes that are no UTF-8. Errors and log lines go through this; whoever prints names otherwise calls it.
+// The text on one line. Control characters (also Unicode's, line ends and tabs) and bytes that are not UTF-8 become
+// \x1b and so on. Errors and log lines pass through this function; code that prints names in other ways must call it.
 std::string printable(std::string_view text);
 
 }  // namespace owt

@@ -1,4 +1,4 @@
-// What the main() of every program of owt does before anything else.
+// The first call in the main() of every owt program.
 #pragma once
 
 #include <fcntl.h>
@@ -8,10 +8,9 @@
 
 namespace owt {
 
-// Opens /dev/null for each standard stream that the process was started without: the next file that is opened would
-// take its number, and get the lines that are meant for the terminal. Ignores SIGXFSZ, so that a file which reaches the
-// limit of sizes (ulimit -f) is an error of the write, as a full disk is. Programs that this one becomes (exec) inherit
-// both.
+// Opens /dev/null for each standard stream that the process was started without. Otherwise the next file that is opened
+// would take its number and receive the lines for the terminal. Ignores SIGXFSZ, so that a file at the size limit
+// (ulimit -f) is a write error, like a full disk. Programs that this process becomes (exec) inherit both.
 inline void start_process() {
   for (int stream = 0; stream <= 2; ++stream)
     if (::fcntl(stream, F_GETFD) == -1 && ::open("/dev/null", O_RDWR) != stream) std::_Exit(1);  // nowhere to say why

@@ -1,11 +1,11 @@
-// What the machine is, for people and for keys of caches.
+// The processor's name, for people and for keys of caches.
 #pragma once
 
 #include <string>
 
 namespace owt {
 
-// The processor as /proc/cpuinfo calls it; empty where it does not.
+// The processor's name in /proc/cpuinfo; empty if it has none.
 std::string processor_name();
 
 }  // namespace owt

@@ -35,14 +35,14 @@ size_t Profiler::row(std::string_view name, Phase phase) {
   for (size_t i = 0; i < rows_.size(); ++i)
     if (rows_[i].phase == phase && rows_[i].name == name) return i;
   Row fresh{std::string(name), phase, {}, {}, {}, {}};
-  // Steps recorded before this row first appeared count as zero.
+  // A row counts as zero in steps recorded before it first appeared.
   const size_t steps = step_ms_.size() + (in_step_ ? 1 : 0);
   fresh.ms.resize(steps), fresh.transfer_ms.resize(steps), fresh.own_ms.resize(steps), fresh.bytes.resize(steps);
   rows_.push_back(std::move(fresh));
   return rows_.size() - 1;
 }
 
-// Scopes in the order they were opened; scope i lies between marks 2 i and 2 i + 1.
+// Scopes in the order in which they were opened; scope i is between marks 2 i and 2 i + 1.
 struct Profiler::Recording {
   std::unique_ptr<Marks> marks;
   std::vector<size_t> rows;
@@ -89,7 +89,8 @@ void Profiler::resolve(const Recording& recording) {
   for (size_t i = 0; i < recording.rows.size(); ++i) {
     rows_[recording.rows[i]].ms.back() += recording.marks->ms(2 * i, 2 * i + 1);
     if (keep_spans_) {
-      // A recording has its own marks, which cannot be compared with the step's: its spans follow its first mark.
+      // A recording has its own marks, which cannot be compared with the step's marks: its spans start at its first
+      // mark.
       const double begin = recording.marks->ms(0, 2 * i);
       add_span(recording.rows[i], begin, begin + recording.marks->ms(2 * i, 2 * i + 1));
     }
@@ -152,7 +153,7 @@ Profiler::Scope::Scope(Profiler* profiler, std::string_view name, Phase phase)
 Profiler::Scope::~Scope() noexcept(false) {
   if (!profiler_) return;
   if (std::uncaught_exceptions() != exceptions_) {
-    profiler_->current_ = kNoRow;  // the step has failed; its times do not matter
+    profiler_->current_ = kNoRow;  // the step has failed; its times are not used
     return;
   }
   profiler_->close();

@@ -14,7 +14,7 @@ class CudaMarks : public Marks {
     while (events_.size() <= mark) events_.push_back(make_cuda_event());
     cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
     OWT_CUDA(cudaStreamIsCapturing(cuda_stream(stream_), &status));
-    // External: the event marks the time of every replay, and is not one of the graph's own dependencies.
+    // External: the event marks the time of every replay and is not a dependency inside the graph.
     const unsigned flags = status == cudaStreamCaptureStatusNone ? cudaEventRecordDefault : cudaEventRecordExternal;
     OWT_CUDA(cudaEventRecordWithFlags(events_[mark].get(), cuda_stream(stream_), flags));
   }

@@ -1,9 +1,9 @@
-// Where the time of a step goes. One Profiler per rank; used by that rank's host thread only.
+// Measures where the time of a step goes. There is one Profiler per rank; only that rank's host thread uses it.
 //
 // A scope inside another interrupts it, so that the rows of the table add up to the step. A disabled profiler costs one
-// branch per scope. A row's figure for a step is the sum over its scopes in that step (rounds run a layer several
-// times). On a GPU a scope is timed there, between marks in the rank's stream, and the host waits at the end of a
-// profiled step.
+// branch per scope. A row's value for a step is the sum over its scopes in that step (rounds run a layer several
+// times). On a GPU a scope is timed on the device, between marks in the rank's stream, and the host waits at the end of
+// a profiled step.
 #pragma once
 
 #include <chrono>
@@ -18,18 +18,18 @@
 
 namespace owt {
 
-// Points in the queue of a device, by number. On a GPU, ranges for its profiling tools besides.
+// Numbered points in the queue of a device. On a GPU, ranges for its profiling tools as well.
 class Marks {
  public:
   virtual ~Marks() = default;
-  virtual void set(size_t mark) = 0;                    // where the queue is now; may be recorded into a graph
+  virtual void set(size_t mark) = 0;                    // the current end of the queue; may be recorded into a graph
   virtual void wait(size_t mark) = 0;                   // blocks the host until the queue has passed it
   virtual double ms(size_t from, size_t to) const = 0;  // both passed
   virtual void begin_range(const std::string& name) = 0;
   virtual void end_range() = 0;
 };
 
-std::unique_ptr<Marks> make_marks(Cpu, const Stream& stream);  // null: the host's clock will do
+std::unique_ptr<Marks> make_marks(Cpu, const Stream& stream);  // null: the host's clock is sufficient
 std::unique_ptr<Marks> make_marks(Cuda, const Stream& stream);
 
 enum class Phase { kForward, kBackward, kUpdate, kLoss, kTransfer, kData };
@@ -40,15 +40,15 @@ class Profiler {
   using Clock = std::chrono::steady_clock;
   using Now = Clock::time_point (*)();
 
-  // now: the host's clock, or one that stages times.
+  // now: the host's clock, or a clock of tests.
   explicit Profiler(Now now = &Clock::now) : now_(now), start_(now()) {}
 
   struct Row {
     std::string name;  // layer, transfer, ...
     Phase phase;
-    // Per recorded step. Of a transfer `ms` is the time exposed between the computations; `transfer_ms` that of the
-    // collectives themselves and `bytes` what this rank sent in them. Of messages `own_ms` is what the rank itself was
-    // busy with them in their calls, as where it copies them.
+    // Values per recorded step. For a transfer, `ms` is the time that computation does not hide, `transfer_ms` the time
+    // of the collectives themselves, and `bytes` what this rank sent in them. For messages, `own_ms` is the time this
+    // rank itself spent in their calls, for example to copy them.
     std::vector<double> ms, transfer_ms, own_ms;
     std::vector<int64_t> bytes;
   };
@@ -63,15 +63,15 @@ class Profiler {
   bool in_step() const { return in_step_; }  // a profiled one
   void keep_spans(bool keep) { keep_spans_ = keep; }
 
-  // From now on scopes are timed in this stream. Not within a step.
+  // Times scopes in this stream from then on. Must not be called within a step.
   void use_stream(const Stream& stream);
 
   void begin_step();
   void end_step();
 
-  // The scopes of work that was recorded into a graph, for its replays.
+  // The scopes of work that was recorded into a graph, used for its replays.
   struct Recording;
-  // Between begin_step and end_step: scopes from here on belong to the recording that end_recording returns.
+  // Between begin_step and end_step: scopes after this call belong to the recording that end_recording returns.
   void begin_recording();
   std::shared_ptr<const Recording> end_recording();
   void replayed(std::shared_ptr<const Recording> recording);  // this step contains the recorded scopes
@@ -86,21 +86,21 @@ class Profiler {
 
    private:
     Profiler* profiler_;
-    size_t interrupted_;  // row of the scope around it, or kNoRow
-    int exceptions_;      // under way when it was opened
+    size_t interrupted_;  // row of the enclosing scope, or kNoRow
+    int exceptions_;      // exceptions in flight when it was opened
     Working working_;
   };
 
   // The communicator reports a collective to the scope it runs in (outside any scope: not shown in the table).
   void add_transfer(double ms, int64_t bytes, double own_ms = 0);
-  // The same of one that may still be under way: its time is that between the two events.
+  // Reports a collective that may not be finished: its time is the time between the two events.
   void add_transfer(const Event& begin, const Event& end, int64_t bytes);
 
   const std::vector<Row>& rows() const { return rows_; }
   const std::vector<double>& step_ms() const { return step_ms_; }
   const std::vector<Span>& spans() const { return spans_; }
   Clock::time_point start() const { return start_; }  // the zero of the spans
-  void clear();                                       // forgets what was recorded, e.g. the first steps
+  void clear();                                       // discards the recorded steps, e.g. the first ones
 
  private:
   struct LateTransfer {
@@ -122,14 +122,14 @@ class Profiler {
   std::vector<Span> spans_;
   size_t current_ = kNoRow;
 
-  // What a GPU needs for it.
+  // State for a GPU.
   Stream stream_;
   std::shared_ptr<Marks> step_marks_;                       // begin and end of the step; null on the CPU
-  std::shared_ptr<Recording> eager_, recording_;            // made anew in every step; being recorded
+  std::shared_ptr<Recording> eager_, recording_;            // made anew in every step; the one being recorded
   std::vector<std::shared_ptr<const Recording>> replayed_;  // in this step
   std::vector<LateTransfer> late_;
 };
 
-double median(std::vector<double> values);  // an empty list's is 0
+double median(std::vector<double> values);  // 0 for an empty list
 
 }  // namespace owt

@@ -1,7 +1,7 @@
 // Kernels over rows of items, one thread per item: short rows share a block, long rows take several.
 //
-// A thread finds its row and item without a division, which costs more than all else that a thread of a pooling or a
-// normalisation does.
+// A thread finds its row and item without a division. A division would cost more than the rest of a thread's work in
+// pooling or normalisation.
 #pragma once
 
 #include <algorithm>

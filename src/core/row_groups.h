@@ -1,6 +1,7 @@
-// Rows of a step in groups of consecutive ones: what a layer works on together (batch_norm's `rows`), and what is dealt
-// whole to ranks and rounds. A function of the number of rows alone, so that everybody finds the same groups; and since
-// what anybody has begins at a group and ends at one or with the step, the groups of that are those of the step.
+// Groups of consecutive rows of a step. A layer processes a group together (batch_norm's `rows`), and groups are dealt
+// whole to ranks and rounds. The groups depend on the number of rows only, so all ranks find the same ones. Each part
+// begins at the first row of a group and ends with a group or with the step. The groups of a part are therefore groups
+// of the step.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +15,7 @@ namespace owt {
 
 constexpr int64_t kMostGroupRows = 1 << 24;
 
-// What consists of whole groups of both sizes.
+// The least number of rows that consists of whole groups of both sizes.
 inline int64_t common_group(int64_t a, int64_t b) {
   const int64_t common = std::lcm(a, b);
   if (common > kMostGroupRows)
@@ -23,8 +24,8 @@ inline int64_t common_group(int64_t a, int64_t b) {
   return common;
 }
 
-// Groups of `size` rows. Those that are left over are a group of their own if they are half of one or more, and else
-// belong to the group before them, if there is one: statistics over a few rows are worth little.
+// Groups of `size` rows. Rows that are left over form a group if they are at least half of one. Otherwise they belong
+// to the group before them, if there is one, because statistics over a few rows are of little use.
 struct RowGroups {
   int64_t rows, size;
 
@@ -36,8 +37,9 @@ struct RowGroups {
   // The rows of consecutive groups.
   Slice of(const Slice& groups) const { return {first_of(groups.begin), first_of(groups.end)}; }
   Slice of(int64_t group) const { return of(Slice{group, group + 1}); }
-  int64_t most() const { return rows == 0 ? 0 : std::max(of(0).size(), of(count() - 1).size()); }  // of a group
-  // What part `index` of `parts` has where the groups are dealt by split().
+  // Rows of the largest group.
+  int64_t most() const { return rows == 0 ? 0 : std::max(of(0).size(), of(count() - 1).size()); }
+  // The rows of part `index` of `parts` if the groups are dealt by split().
   Slice part(int parts, int index) const { return of(split(count(), parts, index)); }
 
  private:

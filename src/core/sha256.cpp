@@ -7,7 +7,7 @@
 namespace owt {
 namespace {
 
-// The first 32 bits of the fractional part of a root of a prime: both of the standard's tables are made of these.
+// The first 32 bits of the fractional part of a root of a prime; both tables of the standard consist of these.
 uint32_t fraction(long double root) { return static_cast<uint32_t>((root - std::floor(root)) * 4294967296.0L); }
 
 struct Sha256Tables {

@@ -1,4 +1,4 @@
-// SHA-256 (FIPS 180-4), for what standards want named by it. Small texts: nothing here is fast.
+// SHA-256 (FIPS 180-4), where a standard requires it. For small texts: it is not fast.
 #pragma once
 
 #include <array>

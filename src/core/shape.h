@@ -21,9 +21,9 @@ class Shape {
   int64_t elements() const { return rows() * row_elements(); }
   int64_t row_elements() const;  // product of all extents but the first
 
-  Shape with_rows(int64_t rows) const;  // the same with another dimension 0
-  Shape batch_of(int64_t rows) const;   // one dimension more: rows x this
-  Shape row() const;                    // one dimension less: without dimension 0
+  Shape with_rows(int64_t rows) const;  // dimension 0 is replaced
+  Shape batch_of(int64_t rows) const;   // one more dimension: rows x this
+  Shape row() const;                    // without dimension 0
   std::string str() const;              // "128x32x32x3"
   bool operator==(const Shape& other) const = default;
 
@@ -43,8 +43,8 @@ struct Slice {
   bool operator==(const Slice& other) const = default;
 };
 
-// Part `index` of `total` items dealt to `parts` as evenly as possible; the first parts get one more. Parts may be
-// empty.
+// Part `index` of `total` items, dealt to `parts` as evenly as possible; the first parts get one more item. Parts may
+// be empty.
 Slice split(int64_t total, int parts, int index);
 
 }  // namespace owt

@@ -30,8 +30,8 @@ typedef uint8_t VectorU8 __attribute__((vector_size(kLanes)));
 
 inline Vector all_lanes(float value) { return value - Vector{}; }  // -0 stays -0
 
-// Whole numbers made wider or narrower. Without the instructions' names g++ 12 takes the lanes apart; and it warns of
-// what those without a mask leave undefined.
+// Conversions of integer lanes to wider or narrower types. Without intrinsics g++ 12 splits the vector into lanes. It
+// also warns about the undefined lanes of intrinsics without a mask.
 #if defined(__AVX512F__)
 inline constexpr __mmask16 kEvery = 0xffff;
 #endif
@@ -51,7 +51,7 @@ inline VectorU32 widened(VectorU8 lanes) {
   return widened(__builtin_convertvector(lanes, VectorU16));
 #endif
 }
-inline VectorU8 narrowed(VectorU32 lanes) {  // those below 256
+inline VectorU8 narrowed(VectorU32 lanes) {  // lanes must be below 256
 #if defined(__AVX512F__)
   return reinterpret_cast<VectorU8>(_mm512_maskz_cvtepi32_epi8(kEvery, reinterpret_cast<__m512i>(lanes)));
 #else
@@ -59,7 +59,7 @@ inline VectorU8 narrowed(VectorU32 lanes) {  // those below 256
 #endif
 }
 
-// a > b ? a : b, which g++ 12 takes apart where it needs a > b for something else as well.
+// a > b ? a : b. g++ 12 splits it into lanes if a > b is also used elsewhere.
 inline Vector larger(Vector a, Vector b) {
 #if defined(__AVX512F__)
   return _mm512_maskz_max_ps(kEvery, a, b);

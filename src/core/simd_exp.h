@@ -1,5 +1,5 @@
-// The exponential of vectors (simd.h), and the exponential less 1, which keeps its digits near 0, each to within 2e-7
-// of it. Arguments beyond what f32 holds give its least and its largest normal numbers; NaN stays NaN.
+// exp(x) and exp(x) - 1 of vectors (simd.h), each to within 2e-7. The latter keeps its digits near 0. Arguments beyond
+// the range of f32 give its smallest and its largest normal numbers; NaN stays NaN.
 // Source: Cephes' expf (Moshier): exp(x) = 2^n exp(r), with n a whole number and r no larger than log(2) / 2.
 #pragma once
 
@@ -16,7 +16,7 @@ inline ExponentialParts exponential_parts(Vector x) {
   constexpr float kLeast = -87.33f, kMost = 88.37f;  // n is an exponent of f32
   x = x < kLeast ? all_lanes(kLeast) : x;
   x = x > kMost ? all_lanes(kMost) : x;
-  constexpr float kWhole = 0x1.8p23f;  // added to a number it leaves the nearest whole one in the low bits
+  constexpr float kWhole = 0x1.8p23f;  // adding it leaves the nearest integer in the low bits
   const Vector shifted = x * 1.44269504088896341f + kWhole, n = shifted - kWhole;
   const Vector r = x - n * 0.693359375f + n * 2.12194440e-4f;
   Vector sum = r * 1.9875691500e-4f + 1.3981999507e-3f;
@@ -27,7 +27,7 @@ inline ExponentialParts exponential_parts(Vector x) {
   return {sum * r * r + r, reinterpret_cast<Vector>((reinterpret_cast<VectorU32>(shifted) + 127) << 23)};
 }
 
-// Products, so that NaN is left.
+// Both use products only, so that NaN is kept.
 inline Vector exponential(Vector x) {
   const ExponentialParts parts = exponential_parts(x);
   return (parts.less_one + 1.0f) * parts.scale;

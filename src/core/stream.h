@@ -7,23 +7,23 @@
 
 namespace owt {
 
-// A point in a queue of work. A default event is already done.
+// A point in a queue of work. A default event is done.
 class Event {
  public:
-  // Work that may still be under way.
+  // Work that may not be finished.
   class Pending {
    public:
     virtual ~Pending() = default;
     virtual void wait() = 0;  // blocks the host; throws what the work threw
     virtual bool done() const = 0;
-    // Lets a device's queue wait in the host's place; `queue` is Stream::native(). False: it cannot.
+    // Makes a device's queue wait instead of the host; `queue` is Stream::native(). Returns false if it cannot.
     virtual bool hold(void* queue) {
       static_cast<void>(queue);
       return false;
     }
-    // Milliseconds that the work itself took, once done; 0 where they are not measured.
+    // Milliseconds that the work took, once done; 0 if not measured.
     virtual double ms() const { return 0; }
-    // Milliseconds from an earlier event of the same device to this one, both done; 0 where they are not measured.
+    // Milliseconds from an earlier event of the same device to this one, both done; 0 if not measured.
     virtual double ms_since(const Pending& earlier) const {
       static_cast<void>(earlier);
       return 0;
@@ -48,13 +48,13 @@ class Event {
   std::shared_ptr<Pending> pending_;
 };
 
-// Whose work a GPU begins first where it has room for some of it only.
+// Which work a GPU starts first if it has room for only some of it.
 enum class Priority { kNormal, kLow };
 
-// A queue of work on one device. On the CPU work runs at once, in the thread that asks for it. Copies share the queue.
+// A queue of work on one device. On the CPU work runs at once, in the calling thread. Copies share the queue.
 class Stream {
  public:
-  // What a device other than the CPU does for it.
+  // The implementation for devices other than the CPU.
   class Queue {
    public:
     virtual ~Queue() = default;
@@ -64,7 +64,7 @@ class Stream {
     virtual void* native() = 0;
   };
 
-  // On a GPU: the calling host thread's.
+  // On a GPU: the GPU of the calling host thread.
   explicit Stream(Device device = Device::kCpu, Priority priority = Priority::kNormal);
 
   Device device() const { return device_; }

@@ -1,8 +1,8 @@
 // Tensor: a shape, an element type and memory on a device.
 //
-// Copies of a Tensor and the views rows() and reshaped() share memory. A `const Tensor&` is read only.
-// Memory is contiguous, aligned to 64 bytes, and not initialised. The elements of a tensor on a GPU are for the GPU
-// only: data() and raw() are addresses there.
+// Copies of a Tensor and the views rows() and reshaped() share memory. A `const Tensor&` is read-only. Memory is
+// contiguous, aligned to 64 bytes, and not initialised. Only the GPU may access the elements of a tensor on a GPU:
+// data() and raw() are addresses there.
 #pragma once
 
 #include <cstddef>
@@ -46,7 +46,7 @@ class Tensor {
  public:
   Tensor() = default;
   explicit Tensor(const Shape& shape, DType dtype = DType::kF32, Device device = Device::kCpu);
-  // On the CPU, in memory that `device` can copy from and to while the host goes on.
+  // On the CPU, in memory that `device` can copy from and to asynchronously.
   static Tensor shared_with(Device device, const Shape& shape, DType dtype);
 
   const Shape& shape() const { return shape_; }
@@ -77,13 +77,13 @@ class Tensor {
   Tensor viewed_as(DType dtype) const;    // view of the same bytes as elements of another type, in one dimension
   Tensor clone() const;
 
-  // Queued on a stream of this tensor's device, or of the other's where that is the GPU.
+  // Queued on a stream of this tensor's device, or of the other tensor's device if that is the GPU.
   void zero(const Stream& stream);
-  void copy_from(const Tensor& other, const Stream& stream);  // as many bytes; devices may differ
-  // The same at once: the host waits. On a GPU not for use within a step, nor while queued work uses the memory.
+  void copy_from(const Tensor& other, const Stream& stream);  // same number of bytes; devices may differ
+  // The same, and the host waits. On a GPU not for use within a step, nor while queued work uses the memory.
   void zero();
   void copy_from(const Tensor& other);
-  Tensor to(Device device) const;  // a copy there; this tensor itself where it is there already
+  Tensor to(Device device) const;  // a copy on that device; this tensor itself if it is already there
 
  private:
   void check_type(DType wanted) const;

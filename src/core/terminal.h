@@ -1,17 +1,17 @@
-// The terminal that stderr may be, where people look at what goes on.
+// The terminal that stderr may be connected to.
 #pragma once
 
 #include <string>
 
 namespace owt {
 
-// stderr is a terminal that redraws lines: TERM is set, and not "dumb".
+// Whether stderr is a terminal that redraws lines: TERM is set and not "dumb".
 bool terminal_redraws();
-// Asked anew every time, since windows change; 80 where the system does not say.
+// Asks the system at every call, since windows change; 80 if the system does not know.
 int terminal_columns();
 
 enum class Tint { kRed = 31, kYellow = 33 };
-// In that colour where stderr is such a terminal, and NO_COLOR is not set (no-color.org); else as it is.
+// The text in that colour if stderr is a terminal that redraws lines and NO_COLOR is not set (no-color.org).
 std::string tinted(Tint tint, const std::string& text);
 
 }  // namespace owt

@@ -7,7 +7,7 @@
 
 namespace owt {
 
-// Each as its length and its bytes, which may be any. unpacked() throws Error for what packed() has not made.
+// Each text as its length and its bytes; any bytes are allowed. unpacked() throws Error for input not made by packed().
 std::string packed(const std::vector<std::string>& texts);
 std::vector<std::string> unpacked(const std::string& all);
 

@@ -22,7 +22,7 @@ int hardware_cores() {
 
 int threads_of_environment() {
   const char* const said = std::getenv("OMP_NUM_THREADS");
-  return said ? std::clamp(std::atoi(said), 0, 4096) : 0;  // libgomp itself tells of what is no number
+  return said ? std::clamp(std::atoi(said), 0, 4096) : 0;  // libgomp itself warns if it is not a number
 }
 
 int default_threads() {
@@ -39,7 +39,7 @@ void warn_of_crowd(int threads, const std::string& who) {
 
 void set_team_size(int threads) {
   OWT_CHECK(threads >= 1);
-  // oneDNN would wait for the threads that a team cut short by OMP_THREAD_LIMIT never gets.
+  // oneDNN would wait for threads that a team limited by OMP_THREAD_LIMIT never gets.
   omp_set_num_threads(std::min(threads, omp_get_thread_limit()));
 }
 

@@ -12,23 +12,23 @@
 
 namespace owt {
 
-// Cores that this process may run on: those of its affinity, and no more than control groups give it the time of.
+// Cores that this process may use, limited by its affinity and by the quotas of control groups.
 int hardware_cores();
-// Threads for the work of one process where the user names no number: $OMP_NUM_THREADS, of a list the first, else 0.
+// Threads of one process if the user sets no number: $OMP_NUM_THREADS, the first number if it is a list, or 0.
 int threads_of_environment();
-// Those, or one for each core.
+// threads_of_environment(), or one thread per core if that is 0.
 int default_threads();
-// A warning where threads are more than cores; `who`: "100 compute threads".
+// Warns if there are more threads than cores; `who`: "100 compute threads".
 void warn_of_crowd(int threads, const std::string& who);
 inline int team_size() { return omp_get_max_threads(); }
-void set_team_size(int threads);  // for the calling host thread, >= 1; OMP_THREAD_LIMIT at most
-// Throws Error where the threads of so many teams, of which each has a host thread already, cannot be started. libgomp
-// would end the process in its own words.
+void set_team_size(int threads);  // for the calling host thread; >= 1; limited by OMP_THREAD_LIMIT
+// Throws Error if the threads of `teams` teams cannot be started; each team's host thread exists already. libgomp would
+// end the process with its own message.
 void check_teams(int teams, int threads);
-void start_team();  // starts the threads of the calling host thread's team, which otherwise its first work does
+void start_team();  // starts the team of the calling host thread, which otherwise starts with its first work
 
-// function(begin, end) over [0, items) in equal contiguous parts, one per thread; fewer parts when one would be smaller
-// than `grain` items. The parts depend on the team size only. The function must not throw.
+// Calls function(begin, end) over [0, items) in equal contiguous parts, one per thread, and fewer if a part would be
+// smaller than `grain` items. The parts depend on the team size only. The function must not throw.
 template <class Function>
 void parallel_for(int64_t items, int64_t grain, const Function& function) {
   const int parts = static_cast<int>(std::clamp<int64_t>(items / std::max<int64_t>(grain, 1), 1, team_size()));
@@ -36,7 +36,7 @@ void parallel_for(int64_t items, int64_t grain, const Function& function) {
     if (items > 0) function(int64_t{0}, items);
     return;
   }
-  // Always the whole team: libgomp ends threads when a team shrinks, and starts them anew when it grows.
+  // Always the whole team: libgomp ends threads when a team shrinks, and starts new ones when it grows.
 #pragma omp parallel
   {
     for (int p = omp_get_thread_num(); p < parts; p += omp_get_num_threads()) {

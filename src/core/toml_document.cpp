@@ -11,7 +11,7 @@
 namespace owt {
 namespace {
 
-// The position behind the string that begins at `at`; toml++ tells of one that does not end.
+// The position after the string that begins at `at`. toml++ reports a string that does not end.
 size_t behind_string(std::string_view text, size_t at) {
   const char quote = text[at];
   const bool of_lines = text.substr(at, 3) == std::string(3, quote);
@@ -23,15 +23,15 @@ size_t behind_string(std::string_view text, size_t at) {
       return i;
     } else if (text.substr(i, end.size()) == end) {
       i += end.size();
-      while (of_lines && i < text.size() && text[i] == quote) ++i;  // quotes of its own before the last three
+      while (of_lines && i < text.size() && text[i] == quote) ++i;  // quotes of the string before the last three
       return i;
     }
   }
   return text.size();
 }
 
-// A dotted key makes a table of each of its words, and tables are printed and freed by recursion. toml++ limits values
-// within values only, before version 3.4.
+// A dotted key makes one table per word, and tables are printed and freed by recursion. Before version 3.4 toml++
+// limits nesting of values only.
 constexpr int kMostDots = 16;
 
 void check_dotted_keys(std::string_view text, const std::string& name) {
@@ -68,14 +68,14 @@ toml::table* numbered(toml::array& tables, const std::string& number, const std:
   return table;
 }
 
-// The tables that lead to a dotted key are made where they are missing; returns the innermost and the last word.
+// Creates missing tables on the way to a dotted key; returns the innermost table and the last word.
 std::pair<toml::table*, std::string> descend(toml::table& document, const std::string& dotted_key,
                                              const std::string& source) {
   if (std::count(dotted_key.begin(), dotted_key.end(), '.') > kMostDots)
     fail(source, ": a key of more than ", kMostDots + 1, " words; no table is so deep");
   toml::table* table = &document;
   std::string rest = dotted_key;
-  toml::array* tables = nullptr;  // that the next word is a number in
+  toml::array* tables = nullptr;  // the array that the next word indexes
   for (size_t dot; (dot = rest.find('.')) != std::string::npos; rest = rest.substr(dot + 1)) {
     const std::string key = rest.substr(0, dot);
     if (tables) {
@@ -107,7 +107,7 @@ void check_utf8(std::string text, const std::string& source) {
   }
 }
 
-// Numbers as people write them, ".1" and "5.", as TOML does; empty for other texts.
+// Texts such as ".1" and "5." in TOML's form, which has digits on both sides of the point; empty for other texts.
 std::string as_number(std::string text, const std::string& source) {
   if (text.empty() || text.find_first_not_of("+-.0123456789eE") != std::string::npos) return "";
   char* end = nullptr;
@@ -122,7 +122,7 @@ std::string as_number(std::string text, const std::string& source) {
   return text;
 }
 
-// Whether it reads as an integer of TOML, of however many digits: decimal, 0x, 0o or 0b.
+// Whether the text is an integer of TOML with any number of digits: decimal, 0x, 0o or 0b.
 bool reads_as_integer(std::string_view text) {
   if (text.starts_with('+') || text.starts_with('-')) text.remove_prefix(1);
   const bool based = text.starts_with("0x") || text.starts_with("0o") || text.starts_with("0b");

@@ -1,4 +1,4 @@
-// A TOML document: the text of a file, and what was set or put into it since.
+// A TOML document: the text of a file and the edits made to it.
 #pragma once
 
 #include <toml++/toml.h>
@@ -9,10 +9,10 @@
 
 namespace owt {
 
-// What a document is made from. toml++ forgets line numbers when it copies a node, so a changed document is made anew.
+// The source of a document. toml++ forgets line numbers when it copies a node, so a changed document is parsed again.
 struct Recipe {
   struct Edit {
-    // set(). In an array of tables a word of the key is the number of one: model.layer.0.out.
+    // set(). In an array of tables, a word of the key is the number of a table: model.layer.0.out.
     std::string dotted_key, value;
     std::shared_ptr<const Recipe> table;  // put()
   };
@@ -20,7 +20,7 @@ struct Recipe {
   std::vector<Edit> edits;
 };
 
-// Throws Error with the line of the text, or with the edit.
+// Throws Error with the line of the text, or with the failing edit.
 toml::table document_from(const Recipe& recipe);
 
 }  // namespace owt

@@ -9,7 +9,7 @@ namespace {
 
 using TomlValues = std::vector<std::pair<std::string, std::string>>;
 
-// A list that tables alone make up is one of layers, say.
+// A list that consists of tables only, for example of layers.
 bool holds_tables(const toml::node& node) {
   const toml::array* array = node.as_array();
   return array && !array->empty() && array->is_homogeneous(toml::node_type::table);

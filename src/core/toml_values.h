@@ -1,4 +1,4 @@
-// The values of a TOML document one by one, to list and to compare.
+// The values of a TOML document one by one, for lists and comparisons.
 #pragma once
 
 #include <string>
@@ -7,8 +7,8 @@
 
 namespace owt {
 
-// Every value as text by its dotted key, keys in order; tables of an array go by their 'name', or their number. Throws
-// Error for what is no TOML, naming `name` and the line.
+// Every value as text by its dotted key, keys in order. Tables of an array are named by their 'name', or their number.
+// Throws Error naming `name` and the line if the text is not TOML.
 std::vector<std::pair<std::string, std::string>> toml_values(const std::string& text, const std::string& name);
 
 }  // namespace owt

@@ -1,11 +1,12 @@
-// Uniform whole numbers from random bits, on the host and on devices.
+// Uniform integers from random bits, on the host and on devices.
 #pragma once
 
 #include <cstdint>
 
 namespace owt {
 
-// One of 0 to bound - 1: the high half of the product. No number is preferred by more than bound / 2^32, or 2^64.
+// An integer from 0 to bound - 1: the high half of the product. No integer is favoured by more than bound / 2^32, or
+// 2^64.
 template <class Int>
 constexpr Int below(Int bound, uint32_t bits) {
   return static_cast<Int>(bits * static_cast<uint64_t>(bound) >> 32);

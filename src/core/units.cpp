@@ -30,7 +30,7 @@ std::string lower(std::string text) {
   return text;
 }
 
-// 1 for none of k, m, g, t.
+// 1 if the letter is none of k, m, g, t.
 double prefix(char letter, double base) {
   const std::string letters = "kmgt";
   const size_t power = letters.find(letter);

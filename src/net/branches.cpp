@@ -12,7 +12,7 @@
 namespace owt {
 namespace {
 
-// A row of a batch of images is seen as one row for each of its pixels, so that channels are its columns.
+// A view of a batch of images with one row per pixel, so that channels are columns.
 Tensor pixels_of(const Tensor& batch) {
   const Shape& shape = batch.shape();
   const int64_t columns = shape[shape.rank() - 1];
@@ -43,8 +43,8 @@ class BranchesOp : public PreparedOp {
     }
   }
 
-  // Each branch gets a copy of its columns of dy, which it may overwrite; the first one leaves its gradient of x in dx,
-  // and those of the others are added.
+  // Each branch gets a copy of its columns of dy, which it may overwrite. The first branch writes its gradient of x to
+  // dx, and the gradients of the other branches are added.
   void backward_data(const Pass& pass, const Tensor& x, const Tensor&, const Tensor& dy, Tensor* dx) override {
     const int64_t behind_branches = branch_bytes(Phase::kBackward);
     for (size_t b = 0; b < tapes_.size(); ++b) {
@@ -62,7 +62,7 @@ class BranchesOp : public PreparedOp {
     for (const auto& tape : tapes_) tape->prepare_backward(wants_dx);
   }
 
-  // What one branch at a time needs; in backward behind it the gradients of its output and of its input.
+  // Scratch memory of one branch at a time; in backward, then the gradients of its output and of its input.
   int64_t scratch_bytes(Phase phase) const override {
     const int64_t gradients = largest_out() + aligned_bytes(in_.elements() * size_of(type_));
     return branch_bytes(phase) + (phase == Phase::kBackward ? gradients : 0);
@@ -76,7 +76,7 @@ class BranchesOp : public PreparedOp {
 
  private:
   struct Out {
-    Shape shape;           // of a branch's output
+    Shape shape;           // output of one branch
     int64_t first, width;  // its columns in y
   };
 

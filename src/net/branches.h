@@ -1,9 +1,9 @@
-// Branches of layers whose outputs lie side by side: of images as channels, else as features.
+// Branches of layers whose outputs are concatenated: images along their channels, other inputs along their features.
 //   y = [branch_1(x), branch_2(x), ...]
-// Keys: branches (array of tables, two at least): layers (array of layer tables; missing or empty: x itself), name
-// (missing: none). A layer `conv` of the branch `left` of `mixed` is called mixed.left.conv, of a branch without a name
+// Keys: branches (array of tables, at least two): layers (array of layer tables; missing or empty: x itself), name
+// (missing: none). Layer `conv` of branch `left` of `mixed` is called mixed.left.conv; in a branch without a name it is
 // mixed.conv (src/net/composite.h).
-// Errors: images of different sizes, images beside features, two layers of one name.
+// Errors: images of different sizes, images together with features, two layers of one name.
 // Source: Szegedy et al. 2015 (arXiv:1409.4842), figure 2.
 #pragma once
 

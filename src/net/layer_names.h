@@ -1,5 +1,5 @@
-// Layers by their names, as options and recipes mean them: a name, or a pattern of the shell ("fc*"), of a layer or of
-// a composite one that it is a part of.
+// Layers by name in options and recipes: a name, or a shell pattern ("fc*"), of a layer or of a composite layer that
+// contains it.
 #pragma once
 
 #include <set>
@@ -17,8 +17,7 @@ bool names_layer(const std::string& pattern, const std::string& layer);
 bool names_layer(std::span<const std::string> patterns, const std::string& layer);  // any of them
 
 std::vector<std::string> layers_with_weights(const std::vector<Param*>& params);  // in order
-// Those of the layers that the patterns are for. Throws Error, which begins with `option`, for a pattern that is for
-// none of them.
+// The layers that match a pattern. Throws Error, which begins with `option`, for a pattern that matches none of them.
 std::set<std::string> layers_named(const std::string& option, std::span<const std::string> patterns,
                                    const std::vector<std::string>& layers);
 

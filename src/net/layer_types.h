@@ -1,4 +1,4 @@
-// The list of layer types of model files: those of layers/registry.h, and composite layers.
+// The layer types of model files: the types of layers/registry.h, and composite layers.
 #pragma once
 
 #include <span>

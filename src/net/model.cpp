@@ -14,21 +14,21 @@ namespace {
 struct Names {
   std::set<std::string> layers, params;
 
-  // The first name of a layer or a parameter that was there before; empty: none. Of a composite those inside it, too:
-  // weights lie in files by these names.
+  // Returns the first name of a layer or a parameter that was already added; empty if there is none. For a composite
+  // layer it includes the inner layers, because files store weights by these names.
   std::string add(Layer& layer, const Shape& in) {
     if (!layers.insert(layer.name()).second) return layer.name();
     const auto inner = layer.inner(in);
     for (const Layer::Inner& each : inner)
       if (const std::string twice = add(*each.layer, each.in); !twice.empty()) return twice;
-    if (!inner.empty()) return {};  // its parameters are theirs
+    if (!inner.empty()) return {};  // its parameters belong to the inner layers
     for (const Param* param : layer.params())
       if (!params.insert(param->name).second) return param->name;
     return {};
   }
 };
 
-// Filters that whiten patches of images are of no use behind other layers.
+// Filters that whiten patches of images have no use after other layers.
 void check_whitening(const Model& model, size_t index, Layer& layer) {
   for (const Param* param : layer.params())
     if (param->init.type == Initializer::Type::kWhitening &&

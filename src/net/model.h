@@ -1,4 +1,4 @@
-// A model file: what is computed, with nothing about where.
+// A model file: what is computed, independent of devices and ranks.
 #pragma once
 
 #include <memory>
@@ -15,20 +15,21 @@ struct Model {
   std::string name;
   Shape input;  // one image: H x W x C (the file says C, H, W)
   int classes = 0;
-  int64_t row_group = 1;       // that the layers work on together (core/row_groups.h)
+  int64_t row_group = 1;       // rows that the layers process together (core/row_groups.h)
   std::vector<Config> layers;  // the [[layer]] tables in order
-  // Names or patterns (layer_names.h) of layers that keep their weights in training. Not in the file: a recipe says it.
+  // Names or patterns (layer_names.h) of layers whose weights stay fixed in training. Set by the recipe, not by the
+  // file.
   std::vector<std::string> frozen{};
 };
 
-// Reads name, input, classes and the layers, and builds the whole network once (no weights are allocated), so that
-// everything wrong with it shows here. The loss is softmax cross-entropy over the last layer's outputs.
+// Reads name, input, classes and the layers, and builds the whole network once (without weights), so that all errors in
+// it are reported here. The loss is softmax cross-entropy over the last layer's outputs.
 Model read_model(Config& config);
 
-// The layer of the table `index`, whole or a part of it (LayerSpec), with frozen parameters where the model has them.
+// Layer `index`, or the given part of it (LayerSpec). Its parameters are frozen if the model says so.
 std::unique_ptr<Layer> make_layer(const Model& model, size_t index, const Shape& in, std::optional<Slice> part = {},
                                   std::optional<Slice> inputs = {});
-// All layers of the model, each with all of its outputs.
+// All layers of the model, each with all its outputs.
 std::vector<std::unique_ptr<Layer>> whole_layers(const Model& model);
 
 }  // namespace owt

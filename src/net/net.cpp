@@ -11,7 +11,7 @@
 namespace owt {
 
 int64_t aligned_bytes(int64_t bytes) {
-  constexpr int64_t kAlignment = 64;  // kernels want 16
+  constexpr int64_t kAlignment = 64;  // kernels need 16
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
 }
 
@@ -33,9 +33,9 @@ std::vector<Param*> Net::params() const {
 
 namespace {
 
-// The memory of at least so many bytes in which the ops of all tapes of the calling host thread work, one after the
-// other. When a later tape needs more, the earlier ones keep what they have: recorded work (src/core/graph.h) has its
-// address. It is freed with the last tape that has it.
+// Scratch memory of at least `bytes` bytes, in which the ops of all tapes of the calling host thread run one after the
+// other. When a later tape needs more, earlier ones keep their memory, because recorded work (src/core/graph.h)
+// contains its address. It is freed with the last tape that uses it.
 std::shared_ptr<const Tensor> scratch_of_thread(Device device, int64_t bytes) {
   thread_local std::map<Device, std::weak_ptr<const Tensor>> latest;
   std::shared_ptr<const Tensor> memory = latest[device].lock();
@@ -99,7 +99,7 @@ void Tape::allocate(const Tape* lender) {
   ops_scratch_ = scratch_of_thread(device_, own_ops_scratch_bytes());
 }
 
-// Backward of a run reads its input and its output, and the last output is the caller's.
+// Backward of a run reads its input and its output. The last output belongs to the caller.
 std::vector<bool> Tape::kept_runs() const {
   std::vector<bool> kept(runs_.size());
   for (size_t r = runs_.size(); r-- > 0 && scratch_ != Scratch::kOwnForForward;) {
@@ -201,15 +201,15 @@ void Tape::poison_scratch(const Pass& pass, const Run& run, Phase phase) const {
     poison(with_scratch(pass).scratch.part(0, {bytes}), *pass.stream);
 }
 
-// The output before it is forgotten where it is not kept.
+// Also poisons the previous output if it is not kept.
 void Tape::poison_behind_forward(const Pass& pass, const Run& run, const Tensor& x) const {
   poison_scratch(pass, run, Phase::kForward);
   if (run.begin > 0 && !run.in_place && !keeps(pass, runs_[run_of_layer_[static_cast<size_t>(run.begin - 1)]]))
     poison(x, *pass.stream);
 }
 
-// Its gradient, where that is not the caller's, and its output, which those before it do not read. Those in place have
-// the memory of the run before them, and the last output is valid until the next forward.
+// Poisons the run's gradient, unless it belongs to the caller, and the run's output, which earlier runs do not read.
+// In-place runs use the memory of the run before them. The last output is valid until the next forward.
 void Tape::poison_behind_backward(const Pass& pass, const Run& run) const {
   poison_scratch(pass, run, Phase::kBackward);
   if (run.in_place || run.end == net_.size()) return;
@@ -247,7 +247,8 @@ void Tape::begin_backward(const Tensor& x, const Tensor& dy, Tensor* dx) {
   next_gradient_ = 0;
 }
 
-// The gradient goes from one buffer to the other; an in-place layer leaves it where it is, unless that is the caller's.
+// The gradients alternate between two buffers. An in-place layer overwrites its gradient, unless that belongs to the
+// caller.
 Tensor Tape::place_below(const Run& run) {
   if (run.begin == 0 || !wants_dx(run)) return dx_;
   if (run.in_place && run.end < net_.size()) return gradient_;
@@ -292,7 +293,7 @@ std::vector<Watched> Tape::watched(int64_t first_layer) const {
   std::vector<Watched> all;
   for (const Run& run : runs_) {
     const Tensor& y = y_[static_cast<size_t>(run.end - 1)];
-    if (rows_ > 0 && y.defined() && (!run.in_place || run.begin == 0))  // else its values are those of the layer before
+    if (rows_ > 0 && y.defined() && (!run.in_place || run.begin == 0))  // otherwise its values are the previous layer's
       all.push_back({y, static_cast<int32_t>(first_layer + run.begin)});
   }
   return all;

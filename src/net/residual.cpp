@@ -35,7 +35,7 @@ class ResidualOp : public PreparedOp {
                         lender ? &*lender->shortcut_ : nullptr);
   }
 
-  // The body comes last, since it may leave its output in scratch memory.
+  // The body runs last, since it may leave its output in scratch memory.
   void forward(const Pass& pass, const Tensor& x, Tensor& y) override {
     b_ = shortcut_ ? shortcut_->forward(pass, x) : x;
     a_ = body_.forward(pass, x);
@@ -60,8 +60,8 @@ class ResidualOp : public PreparedOp {
     if (shortcut_) shortcut_->prepare_backward(wants_dx);
   }
 
-  // What one branch needs and, when that has run, the other with the gradient of its input behind it; behind both the
-  // gradient that they get.
+  // Scratch memory of one branch at a time; in backward the shortcut's is followed by the gradient of its input. In
+  // backward, then the gradient that both branches get.
   int64_t scratch_bytes(Phase phase) const override {
     return branch_bytes(phase) + (phase == Phase::kBackward ? aligned_bytes(bytes_of(out_)) : 0);
   }
@@ -77,7 +77,7 @@ class ResidualOp : public PreparedOp {
     return std::max(body_.scratch_bytes(phase), shortcut);
   }
 
-  // dy is the caller's, and a branch may overwrite what it is given.
+  // dy belongs to the caller, and a branch may overwrite its gradient.
   Tensor gradient_of_sum(const Pass& pass, const Tensor& dy) const {
     const bool overwritten = body_.overwrites_dy() || (shortcut_ && shortcut_->overwrites_dy());
     if (!relu_ && !overwritten) return dy;
@@ -95,7 +95,7 @@ class ResidualOp : public PreparedOp {
   bool relu_;
   Tape body_;
   std::optional<Tape> shortcut_;
-  Tensor a_, b_;  // what was added last
+  Tensor a_, b_;  // the last addends
 };
 
 class Residual : public Composite {
@@ -138,7 +138,7 @@ class Residual : public Composite {
   bool relu_;
 };
 
-// function(i) for every element, shared among the threads.
+// Calls function(i) for every element, shared among the threads.
 template <class Function>
 void for_each_element(int64_t elements, const Function& function) {
   parallel_for(elements, kGrain, [&](int64_t begin, int64_t end) {
@@ -170,7 +170,7 @@ void where_sum_is_positive(Cpu, const Tensor& a, const Tensor& b, const Tensor& 
     const T *first = a.data<T>(), *second = b.data<T>(), *from = dy.data<T>();
     T* to = dx.data<T>();
     for_each_element(dx.elements(), [=](int64_t i) {
-      const float gradient = from[i];  // loaded in any case, so that the choice needs no branch
+      const float gradient = from[i];  // always loaded, so that the choice needs no branch
       keep(first[i] + second[i] > 0 ? gradient : 0.0f, to[i]);
     });
   });

@@ -7,7 +7,7 @@
 namespace owt {
 namespace {
 
-// Elements are dealt to threads in packs; the threads behind the last pack take one each of the elements behind it.
+// Elements are dealt to threads in packs. Threads after the last pack take one each of the remaining elements.
 __device__ int64_t this_thread() { return static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; }
 template <int N>
 int64_t threads_for(int64_t elements) {
@@ -62,7 +62,7 @@ __global__ void gate(int64_t elements, const T* a, const T* b, const T* dy, T* d
   }
 }
 
-// function(Width<N>), N being the elements of a pack, or 1 where an address does not hold packs.
+// Calls function(Width<N>): N elements per pack, or 1 if an address is not aligned to packs.
 template <int N>
 struct Width {
   static constexpr int value = N;
