@@ -3,8 +3,8 @@
 //
 //   significant:T  entries not above T times the root of the tensor's mean square stay here, and are added to the next
 //                  gradient
-//   kkt:T          drops entries whose weight is 0 and which are not above T times the penalty's share of the push; with
-//                  T <= 1 such an entry alone could not move the weight
+//   kkt:T          drops entries whose weight is 0 and which are not above T times the penalty's share of the push;
+//                  with T <= 1 such an entry alone could not move the weight
 //   top:P          sends the fraction P of a tensor's entries that are largest, at least one; the others are added to
 //                  the next gradient (error feedback)
 //   skip:Q         sends each entry with probability Q, divided by Q, which keeps the expectation

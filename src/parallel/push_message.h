@@ -2,10 +2,10 @@
 // entries, a separate message precedes it: the number of entries sent, as i64, which determines the length of the rest:
 //
 //   f32 least, f32 most   of every tensor of the bucket, for fixed-point values
-//   which entries         empty if all are sent; else a bit for each entry of the range, or the place of each sent entry
-//                         as u32, whichever is less
-//   the values            f32, or 1 or 2 bytes each. If filters do not choose entries, as many as the range has; padding
-//                         between tensors comes last
+//   which entries         empty if all are sent; else a bit for each entry of the range, or the place of each sent
+//                         entry as u32, whichever is less
+//   the values            f32, or 1 or 2 bytes each. If filters do not choose entries, as many as the range has;
+//                         padding between tensors comes last
 //
 // The length is FilterSettings::message_bytes(). Numbers are in the byte order of the processor.
 #pragma once
