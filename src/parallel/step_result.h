@@ -15,9 +15,8 @@ constexpr int64_t kStepResultBytes = kStepSums * 8;
 struct StepResult {
   LossSums sums;      // over all rows of the step
   bool stop = false;  // a rank was asked to stop
-  double gradient_norm =
-      // if updates wait for norms (PlanRequest::norm_sums): over all ranks if all of them know it
-      0;
+  // If updates wait for norms (PlanRequest::norm_sums): over all ranks if all of them know it.
+  double gradient_norm = 0;
 };
 
 // The result from the sums over all ranks, in which every row of the step is counted by one rank only.
