@@ -60,7 +60,7 @@ class Consistency {
   // they are added up: by worker, or with pushes > 0 in the order of arrival. Empty: the gradient waits for others, or
   // was dropped.
   std::vector<Push> take(const Push& push);
-  // whether take() would drop it
+  // Whether take() would drop it.
   bool is_late(const Push& push) const { return rules_.by_task() && push.task < complete_; }
   // Call this when no more gradients will arrive. With pushes > 0, the gradients still waiting make up a last update.
   std::vector<Push> take_rest() { return std::exchange(as_they_came_, {}); }
@@ -69,7 +69,7 @@ class Consistency {
   // list.
   void forget(int worker);
   std::vector<Push> take_complete();
-  // the weights have been updated with these gradients, which take() has returned
+  // The weights have been updated with these gradients, which take() has returned.
   void updated(const std::vector<Push>& with);
 
   int64_t updates() const { return updates_; }

@@ -69,7 +69,7 @@ class GradientNorms {
 
   // f64 on the device where updates run, valid after settle().
   const double* factors() const { return memory_.factors.data<double>(); }  // of gradients, then of rates
-  // index into factors()
+  // Index into factors().
   int rate_factor(const Param& param) const { return static_cast<int>(1 + number_of_.at(&param)); }
 
  private:

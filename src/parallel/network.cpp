@@ -130,7 +130,7 @@ double Network::seconds(Collective collective, double bytes, const Span& span) c
   if (span.ranks() <= 1 || bytes <= 0) return 0;
   if (is_message(collective) && span.ranks() > 2) return star_seconds(bytes, span);
   const bool timed = measured.contains(Collective::kSend);
-  // a broadcast to one rank
+  // A broadcast to one rank.
   if (is_message(collective) && !timed && !measured.empty()) collective = Collective::kBroadcast;
   if (collective == Collective::kReceive) collective = Collective::kSend;
   const auto table = measured.find(collective);

@@ -207,7 +207,7 @@ class OpLaunches {
     forward(0, "over_channels", LaunchKind::kNorm, {.out_bytes = x(0)});
     forward(0, "over_channels", LaunchKind::kNorm, {.out_bytes = x(0) + y(0)});
     backward(0, "over_channels", LaunchKind::kNorm, {.out_bytes = x(0) + y(0)});
-    // sums over several groups
+    // Sums over several groups.
     if (layers_[0]->row_group() > 1) backward(0, "add_norm_gradients", LaunchKind::kNorm, {});
     if (wants_dx_) backward(0, "over_channels", LaunchKind::kNorm, {.out_bytes = 2 * x(0) + y(0)});
   }

@@ -104,7 +104,7 @@ TaskWeights weights_of(PipelineSchedule schedule, int stages, int place, int mic
 int kept_before_update(PipelineSchedule schedule, int stages, int place, int micro_batches, int batch) {
   const int most = stages - 1 - place;
   if (schedule != PipelineSchedule::kPipeDream || most == 0) return kNewestWeights;
-  // the next micro-batch that needs this version, besides the current one
+  // The next micro-batch that needs this version, besides the current one.
   const int next_reader = batch == 0 ? 1 : batch + most;
   return next_reader < micro_batches ? copy_of_version(batch, most) : kNewestWeights;
 }

@@ -242,7 +242,7 @@ struct Plan {
   // (dp, one rank, no dense layer).
   int64_t boundary = 0;
   std::vector<Bucket> buckets;  // of the front, summed over front_group(), in the order of completion
-  // of the back part's shards, summed over their replicas; sized for the largest shard
+  // The shards of the back part, summed over their replicas; sized for the largest shard.
   std::vector<Bucket> back_buckets;
   std::vector<Transfer> transfers;  // of a full step, in the model group with the most rows
   StepTransfers of_step;
@@ -272,7 +272,7 @@ struct Plan {
   // Micro-batches of a step. If each is a mini-batch with an update of its own, smaller steps have fewer micro-batches
   // of the same size.
   int micro_batches_in(int64_t step_rows) const;
-  // places of a model group whose ranks do different things
+  // Places of a model group whose ranks do different things.
   int places() const { return in_stages() ? model_ranks : 1; }
   int place_of(int rank) const { return rank % model_ranks; }
   // The layers of the back part that the rank at this place has, whole or as shards.
@@ -360,7 +360,7 @@ struct Plan {
   bool begins_stage(int64_t layer) const;
   Shape input_of(int64_t layer, size_t place) const;
   std::vector<int64_t> round_rows(const StepRows& step) const;  // rows of every round, over all replicas
-  // bytes of one gradient element in transport
+  // Bytes of one gradient element in transport.
   int64_t gradient_size() const { return request.half_wire && ranks() > 1 ? 2 : 4; }
   // Whether transport changes the values of gradients. Running averages must stay exact, so they have their own
   // buckets.
@@ -370,7 +370,7 @@ struct Plan {
   int64_t trained_tensors(const Bucket& bucket) const;
   int64_t averaged_elements(const Bucket& bucket) const;  // its values, and the optimizer state if there is any
   int64_t bytes_in(StepKind kind) const;                  // bytes sent by each rank, or the mean over all ranks
-  // as the rank's communicator counts
+  // What the communicator of the rank counts.
   int64_t bytes_in(StepKind kind, int rank) const { return traffic(kind, rank).out; }
   // The traffic of this rank in a step of that kind. Its model group may have fewer rows than another. A broadcast and
   // a reduce count as their mean, as in bytes_sent().

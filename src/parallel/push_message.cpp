@@ -13,7 +13,7 @@ namespace {
 using Value = FilterSettings::Value;
 
 constexpr float kLeastNormalOfFp16 = 0x1p-14f;
-// difference of the exponent biases of fp32 and fp16; the mantissa of fp16 has 13 bits less
+// Difference of the exponent biases of fp32 and fp16; the mantissa of fp16 has 13 bits less.
 constexpr uint32_t kExponentsApart = 127 - 15;
 
 uint16_t fp16_bits(float x) {  // x must be an fp16 value

@@ -19,7 +19,7 @@ class RankModel {
   Net& front() { return *front_; }
   int64_t stages() const { return static_cast<int64_t>(stages_.size()); }
   Net& stage(int64_t s) { return *stages_[static_cast<size_t>(s)]; }
-  // first layer of the stage, in the plan
+  // First layer of the stage, in the plan.
   int64_t first_layer(int64_t s) const { return first_[static_cast<size_t>(s)]; }
 
   Layer& layer(int64_t i) const;  // i: index in the plan

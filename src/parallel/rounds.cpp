@@ -218,7 +218,7 @@ std::vector<StepRows::RoundSize> StepRows::round_sizes(int rank) const {
     return all;
   }
   for (int slice = 0; slice < slices(); ++slice) {
-    // rows of a rank -> number of ranks that have them; at most two keys if shares are equal
+    // Rows of a rank -> number of ranks that have them; at most two keys if shares are equal
     std::map<int64_t, int64_t> members;
     for (int r = 0; r < model_ranks_; ++r) ++members[in_slice(first_of_group(rank) + r, slice).size()];
     for (int round = 0; round < model_ranks_; ++round) {

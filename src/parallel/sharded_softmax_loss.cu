@@ -12,7 +12,7 @@ namespace {
 // A key that is larger for a larger float and, for equal floats, for a later thread; no two threads have the same.
 __device__ unsigned long long rank_of(float value) {
   const unsigned bits = __float_as_uint(value);
-  // for negative floats a larger value has smaller bits
+  // For negative floats a larger value has smaller bits.
   const unsigned rising = bits >> 31 ? ~bits : bits | 0x80000000u;
   return static_cast<unsigned long long>(rising) << 32 | threadIdx.x;
 }

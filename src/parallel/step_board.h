@@ -27,7 +27,7 @@ class StepBoard {
   void note_lost(int rank);               // no more messages of the rank will arrive
   void note_met(int rank);                // the rank has reached meet(); for rank 0: it has also sent the lost ranks
   void note_without(int gone);            // rank 0 has sent that this rank is lost, which it does before its note_met
-  // makes waiting functions throw Aborted; only the first failure is kept
+  // Makes waiting functions throw Aborted; only the first failure is kept.
   void fail_with(const std::exception_ptr& failure);
   void rethrow_failure() const;  // if there is one
 

@@ -328,7 +328,7 @@ void StepOrder::start(TransferId transfer, int round, int bucket, bool beside) {
 
 void StepOrder::wait(TransferId transfer, int round, int bucket, bool beside) {
   if (!travels(transfer)) return;
-  // already waited for before the norms
+  // Already waited for before the norms.
   if (plan_.has_norms() && !waited_.insert({transfer, round, bucket}).second) return;
   add({.kind = Action::Kind::kWait, .round = round, .transfer = transfer, .bucket = bucket, .beside = beside});
 }

@@ -33,7 +33,7 @@ class StepOrder {
   // Waits for the sums of all buckets, then updates.
   void update_front();
   void average_front();  // averages the weights that each rank has updated on its own, and the optimizer state
-  // updates the averages over time with all weights, which are again equal on all ranks that hold them
+  // Updates the averages over time with all weights, which are again equal on all ranks that hold them.
   void average_weights();
   int buckets() const { return static_cast<int>(plan_.buckets.size()); }
   // For all buckets with an index below `below` whose shards have not been updated: waits for the sum, updates this

@@ -198,7 +198,7 @@ class Prices : public ActionTimes {
   const Network& network_;
   const ComputeModel& model_;
   std::vector<Loads> loads_;  // index: micro-batch
-  // seconds of one call, by transfer and bucket; transfers without buckets have one entry
+  // Seconds of one call, by transfer and bucket; transfers without buckets have one entry.
   std::vector<std::vector<double>> buckets_;
 };
 

@@ -23,7 +23,7 @@ bool VirtualClock::step() {
 
 // Raises all rates together until a link is full; the rates of the transfers through it are then fixed.
 void SharedLinks::share_out() {
-  // share of each link that transfers with rising rates use
+  // Share of each link that transfers with rising rates use.
   std::vector<double> free = bandwidths_, wanted(bandwidths_.size());
   std::vector<Transfer*> rising;
   for (Transfer& each : under_way_) {

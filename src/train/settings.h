@@ -25,7 +25,7 @@ struct DataSettings {
   int accumulate = 1;            // gradient accumulation: micro-batches of a step (PlanRequest::slices)
   std::string classes = "name";  // how labels are matched with outputs: name | number | data (data_identity.h)
   bool shuffle = true;
-  // training images that are held out (data/held_out.h) and evaluated in training, as a share or a number; 0: none
+  // Training images that are held out (data/held_out.h) and evaluated in training, as a share or a number; 0: none.
   double validation = 0;
   Shape image{32, 32, 3};  // H x W x C of the data set's images
   AugmentSettings augment;
@@ -36,7 +36,7 @@ struct DataSettings {
   int64_t train_images = 0, test_images = 0;  // synthetic data only
   uint64_t seed = 1;                          // for synthetic images
 
-  // the split that is evaluated during training
+  // The split that is evaluated during training.
   Split evaluated() const { return validation > 0 ? Split::kValidation : Split::kTest; }
 };
 

@@ -273,7 +273,7 @@ class Step {
   std::optional<WeightCopies> copies_;                   // weight stashes of a pipeline stage
   std::optional<WeightEma> ema_;                         // of all weights on this rank
   std::optional<GradientNorms> norms_;                   // norms that updates wait for
-  // sums over all rows of a step, in the front part and the back part
+  // Sums over all rows of a step, in the front part and the back part.
   std::optional<RankSums> front_sums_, dense_sums_;
   int64_t own_rows_ = 0, all_rows_ = 0;     // rows of local steps since the last average: of this rank, of all ranks
   Stream beside_;                           // for actions that others need not wait for
