@@ -29,8 +29,8 @@
 // proximal: Li et al. 2014, "Communication Efficient Distributed Machine Learning with the Parameter Server", with a
 // single bound for all second derivatives, since networks have no formula for each; the trust region r is from their
 // program (T = 1 there).
-// rmsprop_warmup: Akiba, Suzuki and Fukuda 2017 (section 3.1). The paper divides eta_RMSprop by eta_SGD; here the divisor
-// is the rate of the step, so RMSprop has the rate rmsprop_rate whatever the schedule and the number of workers.
+// rmsprop_warmup: Akiba, Suzuki and Fukuda 2017 (section 3.1). The paper divides eta_RMSprop by eta_SGD; here the
+// divisor is the rate of the step, so RMSprop has the rate rmsprop_rate for every schedule and number of workers.
 //
 // Running averages (ParamRole::kAverage): value += lr_mult * (gradient_scale * grad - value). Without a gradient they
 // do not change.
