@@ -63,8 +63,8 @@ ProtoMessage event_at(double time, int64_t step) {
 
 ProtoMessage scalar(const std::string& tag, double value) { return ProtoMessage().bytes(1, tag).f32(2, value); }
 
-// A tensor of one string for the plug-in "text", which reads Markdown: lines that begin with four blanks are left as
-// are.
+// A tensor of one string for the plug-in "text". It reads Markdown, which does not change lines that begin with four
+// blanks.
 ProtoMessage text_value(const std::string& tag, const std::string& text) {
   constexpr int kString = 7, kTensors = 2;  // DataType, DataClass
   std::string indented = "    ";
