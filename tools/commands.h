@@ -73,11 +73,11 @@ int shared_threads(const Options& options);
 void declare_trained(Options& options);
 // The run folder that CONFIG names or is in; empty: none.
 std::string run_folder_of(const Options& options);
-// The run folder with the facts (data_facts.h): the weights' run, else that of CONFIG.
+// The run folder with the facts (data_facts.h): the weights' run, else the run of CONFIG.
 std::string run_of_facts(const Options& options, const std::string& weights);
 // The file that --weights names: a file, or the file of a checkpoint or of a run's best one (trained_weights_of()).
 std::string weights_option(const Options& options);
-// The file of --weights; without the option, that of the run's best checkpoint.
+// The file of --weights; without the option, the file of the run's best checkpoint.
 std::string trained_weights(const Options& options);
 // Throws UsageError if these two options name the same file, which would be written twice.
 void check_two_files(const Options& options, const std::string& a, const std::string& b);

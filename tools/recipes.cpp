@@ -94,7 +94,7 @@ std::vector<NamedRecipe> recipes_of_model(const std::string& file) {
       if (recipe.is_string("model") &&
           fs::equivalent(fs::path(each.file).parent_path() / recipe.string("model"), file, none))
         recipes.push_back(each);
-    } catch (const Error&) {  // the error is reported to whoever names that file
+    } catch (const Error&) {  // find_recipe() reports the error when that file is used
     }
   }
   return recipes;

@@ -1,4 +1,4 @@
-// The recipe of owt train: that of CONFIG, of the run that it resumes, or of both.
+// The recipe of owt train. It comes from CONFIG, from the run that it resumes, or from both.
 //
 //   owt train RECIPE --out RUN --resume auto   RECIPE; the division of work among workers, [parallel], [pipeline] and
 //                                              [ps], stays as in RUN unless RECIPE or the command line sets it

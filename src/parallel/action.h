@@ -13,7 +13,7 @@ constexpr int kOwnRows = -1;  // the round of work on the rank's own rows
 
 struct Action {
   // A layer's backward pass is two actions: kBackwardData computes the gradient of its input, which other ranks wait
-  // for, and kBackwardWeights the gradients of its weights. kCopyWeights stashes the current weights, or those that
+  // for, and kBackwardWeights the gradients of its weights. kCopyWeights stashes the current weights, or weights that
   // SpecTrain predicts. kTakeWeights makes a stash, or the current weights, active for what follows. Updates and copies
   // always use the current weights. kAverageWeights adds the current weights to their averages over time
   // (PlanRequest::ema_every), in one of ema_every steps. kNorms comes between the gradients of a step and its updates

@@ -13,7 +13,7 @@ namespace {
 double ms(double seconds) { return 1e3 * seconds; }
 double mb(int64_t bytes) { return static_cast<double>(bytes) / 1e6; }
 
-// The fastest of those that pass; null if none passes.
+// The fastest prediction that passes; null if none passes.
 const Prediction* least(const std::vector<Prediction>& all, const std::function<bool(const Prediction&)>& passes) {
   const Prediction* best = nullptr;
   for (const Prediction& p : all)

@@ -16,10 +16,10 @@ class ComputeModel {
   virtual ~ComputeModel() = default;
   virtual double forward(size_t layer, double rows, double part) const = 0;
   virtual double backward(size_t layer, double rows, double part) const = 0;  // for a dense layer, dx takes half of it
-  virtual double update(size_t layer, double part) const = 0;                 // of this fraction of the parameters
-  virtual double loss(double rows) const = 0;                                 // with its gradient
-  virtual double rest() const = 0;       // time of a step outside of layers, loss and updates
-  virtual std::string text() const = 0;  // the source of the times, for people
+  virtual double update(size_t layer, double part) const = 0;  // time for this fraction of the parameters
+  virtual double loss(double rows) const = 0;                  // with its gradient
+  virtual double rest() const = 0;                             // time of a step outside of layers, loss and updates
+  virtual std::string text() const = 0;                        // the source of the times, for people
 };
 
 // Measured times.

@@ -4,10 +4,10 @@
 // Every worker has tasks 0, 1, 2, ...: to compute the gradient of its part of batch t and push it. A task is finished
 // when its gradient has updated the weights. With pushes > 0 an update may have to wait for another task of the same
 // worker; a task is then finished when its gradient has arrived.
-//   delay     task t starts when the tasks before t - delay are finished, those of all workers but the `backup`
+//   delay     task t starts when the tasks before t - delay are finished by all workers but the `backup`
 //             slowest. 0: sequential; kNoBound: eventual. A worker leads the slowest by at most `delay` tasks (SSP).
-//   pushes    0: an update consists of the gradients of one task number, as soon as those of all workers but `backup`
-//             have arrived. Gradients that arrive later are dropped, and a late worker continues with the newest task.
+//   pushes    0: an update consists of the gradients of one task number, when all workers but `backup` have pushed
+//             theirs. Gradients that arrive later are dropped; a late worker continues with the newest task.
 //             n > 0: any n gradients, in the order of arrival (n = 1: asynchronous; more: softsync).
 // With delay = 0, pushes = 0 and backup = 0 training is synchronous SGD.
 //
@@ -64,7 +64,7 @@ class Consistency {
   bool is_late(const Push& push) const { return rules_.by_task() && push.task < complete_; }
   // Call this when no more gradients will arrive. With pushes > 0, the gradients still waiting make up a last update.
   std::vector<Push> take_rest() { return std::exchange(as_they_came_, {}); }
-  // A worker is lost: nobody waits for it any longer, and no gradient of it will arrive. Gradients that have arrived
+  // A worker is lost: no worker waits for it any longer, and no gradient of it will arrive. Gradients that have arrived
   // count. take_complete() returns the updates that waited only for that worker, one after the other, and then an empty
   // list.
   void forget(int worker);

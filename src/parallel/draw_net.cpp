@@ -257,7 +257,7 @@ class NetDrawing {
     return static_cast<size_t>(std::max(1.0, room / (font * letter)));
   }
 
-  // Blue and orange for two ranks, which everybody can tell apart; equally spaced hues for more.
+  // Blue and orange for two ranks, which all readers can distinguish; equally spaced hues for more.
   std::string color(int rank) const { return format("hsl({},65%,66%)", (210 + 360 * rank / drawn_) % 360); }
   double cell_width() const { return kBarWidth / drawn_; }
 

@@ -11,7 +11,7 @@ namespace owt {
 struct DrawnStep {
   Plan plan;
   Prediction prediction;
-  std::vector<TimedAction> times;  // of rank 0, or of every stage, as price_step() returns them
+  std::vector<TimedAction> times;  // actions of rank 0, or of every stage, from price_step()
 };
 
 // An SVG document of the steps, one below the other on one time scale; each stage of a pipeline has a panel. It is

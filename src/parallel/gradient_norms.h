@@ -50,7 +50,7 @@ struct NormMemory {
   Tensor sums;
   Tensor partials;     // sums of the chunks
   Tensor first_chunk;  // i64: the first chunk of every sum, and the end of the last
-  Tensor decay;        // of every parameter; negative: LARS does not apply
+  Tensor decay;        // one per parameter; negative: LARS does not apply
   Tensor factors;      // the factor of all gradients, then the rate factor of every parameter
 };
 
@@ -68,7 +68,8 @@ class GradientNorms {
   void settle(double gradient_scale, Tensor& norm, const Stream& stream);
 
   // f64 on the device where updates run, valid after settle().
-  const double* factors() const { return memory_.factors.data<double>(); }  // of gradients, then of rates
+  // The factor of gradients, then factors of rates.
+  const double* factors() const { return memory_.factors.data<double>(); }
   // Index into factors().
   int rate_factor(const Param& param) const { return static_cast<int>(1 + number_of_.at(&param)); }
 

@@ -17,9 +17,9 @@ class Groups {
   Communicator& model() const { return *model_; }        // the ranks that share one copy of the split layers
   Communicator& replicas() const { return *replicas_; }  // the ranks that hold the same parts
   Communicator& of(Group group) const;
-  // As of(), for activations and gradients, which may travel as bf16 (PlanRequest::half_wire).
+  // The communicator of a group for activations and gradients, which may travel as bf16 (PlanRequest::half_wire).
   Communicator& wire(Group group) const;
-  Device device() const { return device_; }  // of the communicators' tensors
+  Device device() const { return device_; }  // device of the communicators' tensors
 
  private:
   Communicator& world_;

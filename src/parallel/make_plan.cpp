@@ -12,7 +12,7 @@
 namespace owt {
 namespace {
 
-// The elements of a layer in such a bucket; for a split layer, those of the largest part.
+// The elements of a layer in such a bucket; for a split layer, the elements of its largest part.
 int64_t elements_in(const Bucket& bucket, const LayerPlan& at) {
   int64_t elements = 0;
   for (size_t p = 0; p < at.params.size(); ++p)
@@ -91,7 +91,7 @@ void check_slices(const Plan& plan) {
          most, " or less");
 }
 
-// For a composite layer: its own work and that of its branches. The gradient of the input and the gradient of the
+// For a composite layer: its own work and the work of its branches. The gradient of the input and the gradient of the
 // weights each cost as much as forward, if they are used. Layers without weights count both.
 double backward_flops(const LayerPlan& at) {
   double inside_forward = 0, inside_backward = 0;
@@ -223,7 +223,7 @@ bool can_split_dense(const Model& model) {
 bool can_be_staged(const Model& model, const PlanRequest& request) {
   const int stages = request.model_ranks > 0 ? request.model_ranks : request.ranks;
   const auto named = std::ssize(request.pipeline.stages);
-  const RowGroups groups{request.step_rows * stages / request.ranks, model.row_group};  // of one pipeline
+  const RowGroups groups{request.step_rows * stages / request.ranks, model.row_group};  // rows of one pipeline
   const auto layers = whole_layers(model);
   const std::vector<bool> in_place = work_in_place(layers);
   return std::count(in_place.begin(), in_place.end(), false) >= stages && (named == 0 || named + 1 == stages) &&

@@ -33,7 +33,7 @@ Network measured_network(const std::vector<CollectiveTime>& times, int ranks, in
   network.measured_hosts = hosts;
   network.overlaps = false;
   for (const CollectiveTime& time : times) {
-    // On a busy machine a few bytes may appear to take longer than many; their time is then limited to that of more
+    // On a busy machine a few bytes may appear to take longer than many; their time is then limited to the time of more
     // bytes.
     double seconds = std::max(time.seconds, 1e-9);
     for (const CollectiveTime& other : times)

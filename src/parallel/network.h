@@ -12,7 +12,7 @@
 //       m (l-1) (a + C/b) + (m-1) (A + C / (B/c)) + (S - C) / min(b if l > 1, B/c if m > 1)
 //     send, receive: a + S/b, or A + S / (B/c)
 //   kDirect (as kPairwise, but a broadcast or reduce uses messages between the root and each other rank)
-//     broadcast, reduce: a star of messages; see below
+//     broadcast, reduce: messages to or from each other rank; see below
 //   kHierarchical (a ring or tree in each host and between hosts, pipelined; NCCL)
 //     L = a (if l > 1) + 2 A log2(m)
 //     all_reduce:                     L + max(2 (l-1)/l S / b,  2 (m-1)/m S / (B/c))
@@ -21,11 +21,11 @@
 //     broadcast, reduce:              L + max(S / b if l > 1,  S / (B/c) if m > 1)
 //     send, receive:                  a + S / b, or A + S / (B/c)
 //
-// A star has messages between one rank and each other rank of the group. That rank's links carry them one after the
-// other: l-1 in its host and, at the same time, g-l between hosts.
+// kSend and kReceive in a larger group: messages between one rank and each other rank of the group. The one rank's
+// links carry them one after the other: l-1 in its host and, at the same time, g-l between hosts.
 //
-// If a rank has one port (`one_port`: a GPU behind a PCI Express switch), messages to other hosts also pass its local
-// link. kPairwise and kDirect then count these bytes and messages for `local` too.
+// If a rank has one port (`one_port`: a GPU on a PCI Express switch), messages to other hosts also pass its local link.
+// kPairwise and kDirect then count these bytes and messages for `local` too.
 //
 // On one host of single links both are alpha + bytes_sent()/beta, except for a chain's first chunk. Source: Hockney
 // 1994, "The communication challenge for MPP: Intel Paragon and Meiko CS-2" (time = latency + bytes / bandwidth);
@@ -90,7 +90,7 @@ struct Network {
   // has a group of two ranks. With more ranks it is a star, with a tensor of this size for each other rank. If only
   // collectives were measured, a message takes as long as a broadcast to one rank. Messages were measured around a
   // ring, where messages also travel in the other direction; in a star none do. A star is therefore taken to last as
-  // long as an all-gather of such tensors, in which each rank receives as many bytes as the star's centre receives or
+  // long as an all-gather of such tensors, in which each rank receives as many bytes as the central rank receives or
   // sends.
   double seconds(Collective collective, double bytes, const Span& span) const;
 

@@ -160,7 +160,7 @@ class OpLaunches {
     if (layers_[0]->learns()) backward(0, "local_product", LaunchKind::kDense, gradient);
   }
 
-  // behind: the pool is part of a convolution's op, which always needs the gradient.
+  // With `behind` the pool is part of a convolution's op, which always needs the gradient.
   void max_pool(size_t layer, bool behind) {
     const Shape &from = behind ? outs_[1] : in_, &to = outs_.back();
     const std::vector<int64_t> kernel = layers_[layer]->describe(from).integers("kernel");
@@ -293,7 +293,7 @@ class OpLaunches {
   bool wants_dx_;
   DType dtype_;
   double size_;
-  std::vector<Shape> outs_;  // of one row: the input, then each layer's output
+  std::vector<Shape> outs_;  // shapes of one row: the input, then each layer's output
   Launches launches_;
 };
 

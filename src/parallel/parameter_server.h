@@ -4,10 +4,10 @@
 // (weight_range.h). There is no coordinator: every range follows the pushes that arrive at it. All ranges get the same
 // pushes, but not in the same order.
 //
-//   worker    tell() -> push of bucket 0, 1, ... -> the weights of bucket 0, 1, ...     once a step
-//   server    a thread for each other worker receives what the worker tells and pushes, in this order. It updates, and
+//   worker    `tell()` -> push of bucket 0, 1, ... -> the weights of bucket 0, 1, ...     once a step
+//   server    a thread for each other worker receives the worker's result and pushes, in this order. It updates, and
 //             sends the answers that become possible. A thread waits only for messages of its worker. Answers to a
-//             worker leave in the order of the buckets: all pushes of a bucket come before those of a later one.
+//             worker leave in the order of the buckets: all pushes of a bucket precede pushes of later ones.
 //
 // With a delay ranks are at different steps. The losses of a step and the wish to stop are sent with the push. They are
 // counted as many steps later as the delay allows, or after kMostApart steps if the delay has no bound. By then all
@@ -97,7 +97,7 @@ class ParameterServer : public UpdateInShares {
   // have served yet, and must have as many servers, the same processes.
   void take(ParameterServer& before, const Stream& stream);
 
-  int64_t updates() const { return updates_; }  // of the weights, at the last settle()
+  int64_t updates() const { return updates_; }  // number of updates at the last settle()
   // WeightRange::staleness(), summed over ranges. Call between settle() and the next step.
   std::map<int64_t, int64_t> staleness() const;
   int64_t sent_by_server() const { return sent_by_server_.load(); }  // bytes

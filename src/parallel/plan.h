@@ -70,8 +70,8 @@ struct LayerTransfers {
 // The transfers that belong to no single layer.
 struct StepTransfers {
   TransferId labels = kNoTransfer, logits = kNoTransfer, loss_statistics = kNoTransfer;
-  TransferId gradients = kNoTransfer, gradient_copies = kNoTransfer, weights = kNoTransfer;  // of the front part
-  TransferId averages = kNoTransfer;                                                         // of the front part
+  TransferId gradients = kNoTransfer, gradient_copies = kNoTransfer, weights = kNoTransfer;  // for the front part
+  TransferId averages = kNoTransfer;                                                         // for the front part
   TransferId dense_gradients = kNoTransfer, norms = kNoTransfer, result = kNoTransfer;
 };
 
@@ -80,7 +80,7 @@ constexpr int kEveryPlace = -1;
 struct LayerPlan {
   std::string name, type;
   Columns columns;                 // how it can be split
-  Shape in, out;                   // of one row, before any split
+  Shape in, out;                   // shapes of one row, before any split
   Layout layout = Layout::kBatch;  // layout of the output
   std::vector<Slice> parts;        // kFeature: the output columns (channels of images) of each rank of a model group
   // Layers split by input features (DenseSplit): the input columns of each rank of a model group. The outputs are then
@@ -132,7 +132,7 @@ int64_t kept_elements(std::span<const LayerPlan> layers);
 // kSend stands for messages from the group's first rank to each other rank, one tensor each; kReceive stands for
 // messages in the other direction.
 struct Transfer {
-  std::string name;  // as in reports: "fc7 input"
+  std::string name;  // for reports: "fc7 input"
   Collective collective;
   Group group;
   Layout from, to;
@@ -192,7 +192,7 @@ struct PlanRequest {
   DenseUpdate dense_update = DenseUpdate::kStep;
   int64_t step_rows = 1;
   int64_t bucket_bytes = 8 << 20;  // a bucket is sent as soon as it holds this much
-  Compute on{};                    // of every rank; activations travel in its element type
+  Compute on{};                    // equal on all ranks; activations travel in its element type
   bool half_wire = false;          // bf16 transport: f32 activations and gradients travel as bf16 (comm/half_wire.h)
   LossSettings loss{};             // settings of the loss's gradient
   // The number of consecutive ranks that share one copy of the split layers, a divisor of ranks; 0: all ranks. The
@@ -241,10 +241,10 @@ struct Plan {
   // which on all weights can be split. Earlier layers work on the rank's own rows. layers.size() if nothing is split
   // (dp, one rank, no dense layer).
   int64_t boundary = 0;
-  std::vector<Bucket> buckets;  // of the front, summed over front_group(), in the order of completion
+  std::vector<Bucket> buckets;  // gradients of the front, summed over front_group(), in the order of completion
   // The shards of the back part, summed over their replicas; sized for the largest shard.
   std::vector<Bucket> back_buckets;
-  std::vector<Transfer> transfers;  // of a full step, in the model group with the most rows
+  std::vector<Transfer> transfers;  // transfers of a full step, in the model group with the most rows
   StepTransfers of_step;
   bool sharded_loss = false;  // the loss sees this rank's columns of the logits, which are not gathered
   int model_ranks = 1;        // ranks that share one copy of the split layers; 1 if nothing is split
@@ -298,7 +298,7 @@ struct Plan {
   // The strategy whose rounds are used: dp if nothing is split but rows are, else the strategy asked for.
   Strategy rounds_strategy() const;
   Layout front_layout() const;  // layout of the activations in the front part
-  // Who updates the replicated weights. A single rank updates all of them.
+  // The ranks that update the replicated weights. A single rank updates all of them.
   Updates updates() const { return ranks() > 1 ? facts_of(request.strategy).updates : Updates::kAll; }
   // Whether updates are sharded: each rank updates a shard, which may be empty (sharded_update.h).
   bool shares_update() const { return updates() != Updates::kAll; }

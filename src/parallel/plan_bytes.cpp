@@ -34,7 +34,7 @@ Star star_of(const Plan& plan) {
   return plan.has_servers_apart() ? Star{plan.computing_ranks(), plan.updating_ranks()} : Star{plan.ranks() - 1, 1};
 }
 
-// The traffic of a rank; centre: whether the rank is at the centre of the star.
+// The traffic of a rank; centre: whether the rank is the central server.
 Traffic traffic_of(const std::vector<Transfer>& transfers, StepKind kind, const Star& star, bool centre, int place) {
   Traffic all;
   for (const Transfer& transfer : transfers) {
@@ -80,7 +80,7 @@ int64_t LayerPlan::velocity_bytes_on_rank() const {
 }
 
 // Model groups with the same rows on each rank send the same number of bytes. So do all groups if nothing is split. The
-// plan's own transfers are those of the busiest group.
+// plan lists the transfers of the busiest group.
 int64_t Plan::bytes_in(StepKind kind) const {
   const StepRows step = rows(request.step_rows);
   const auto rows_from = [&](int first) {
@@ -108,8 +108,8 @@ Traffic Plan::traffic(StepKind kind, int rank) const {
   return traffic_of(transfers_of(*this, rank), kind, star, star.is_centre(*this, rank), place_of(rank));
 }
 
-// All ranks of a group are alike except the first rank and pipeline stages. The plan's transfers are those of the
-// busiest group.
+// All ranks of a group are alike except the first rank and pipeline stages. The plan lists the transfers of the busiest
+// group.
 int64_t Plan::busiest_link(StepKind kind) const {
   int64_t most = 0;
   for (const bool centre : {true, false})

@@ -22,8 +22,8 @@ class RankLoss {
   void sum_up(const Pass& pass, const Tensor& logits, const Tensor& labels, bool gradient);
   void start_statistics(const Stream& stream) { gathered_ = comm_.all_gather(stats_, all_stats_, stream.record()); }
   void wait_for_statistics(const Stream& stream) { stream.wait(gathered_); }
-  // As SoftmaxLoss::run. logits: the last layer's output on this rank; a sharded loss uses those of sum_up() instead.
-  // The gradient is then in dlogits(), in the shape of the logits, which may be images.
+  // Runs the loss like SoftmaxLoss::run. logits: the last layer's output on this rank; a sharded loss uses the logits
+  // given to sum_up() instead. The gradient is then in dlogits(), in the shape of the logits, which may be images.
   void run(const Pass& pass, const Tensor& logits, const Tensor& labels, bool gradient, Tensor& sums,
            const LossFollowUp& then = {});
   const Tensor& dlogits() const { return dlogits_; }

@@ -85,7 +85,7 @@ __global__ void finish_rows(const T* logits, const int32_t* labels, bool mixed, 
   const int thread = static_cast<int>(threadIdx.x), threads = static_cast<int>(blockDim.x);
   const bool known = label.known(target.classes);
   const int64_t stride = static_cast<int64_t>(gridDim.x) * numbers;
-  const float* stats = all_stats + static_cast<int64_t>(blockIdx.x) * numbers;  // of rank 0
+  const float* stats = all_stats + static_cast<int64_t>(blockIdx.x) * numbers;  // begins with rank 0
 
   float largest = -kInfinity;
   int owner = -1, second_owner = -1;

@@ -6,9 +6,9 @@
 // With LossType::kLogistic the first half already gives the gradient, which depends on this rank's logits alone. Only
 // the loss of the whole row and its counts need the other ranks.
 //
-// Losses, counts and gradients equal those of SoftmaxLoss on whole rows, up to rounding (of f32 in one exponential),
-// with the same label smoothing, ties, infinities and NaN. A NaN logit on one rank makes the row's loss NaN and, with
-// softmax, its gradient on all ranks.
+// Losses, counts and gradients equal the results of SoftmaxLoss on whole rows, up to rounding (of f32 in one
+// exponential), with the same label smoothing, ties, infinities and NaN. A NaN logit on one rank makes the row's loss
+// NaN and, with softmax, its gradient on all ranks.
 #pragma once
 
 #include <memory>

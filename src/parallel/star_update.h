@@ -36,7 +36,7 @@ class StarUpdate : public UpdateInShares {
     Event mine;                             // this rank's gradients are complete
   };
   struct Slot {
-    Tensor values;  // of each rank in order, beginning with rank 1
+    Tensor values;  // gradients of each rank in order, beginning with rank 1
     Event free;     // the values have been added, so the slot can be reused
   };
 

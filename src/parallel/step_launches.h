@@ -20,7 +20,7 @@ const char* name_of(LaunchKind kind);
 
 struct StepLaunch {
   int64_t layer = -1;  // index in the plan; -1: no layer
-  std::string name{};  // of the layer or an inner layer; "loss", "weights", "step"
+  std::string name{};  // name of the layer or an inner layer; "loss", "weights", "step"
   Phase phase = Phase::kForward;
   std::string kernel{};  // the name of the node in a recorded step: a kernel, or the call that queues it
   LaunchKind kind = LaunchKind::kElements;
@@ -60,7 +60,7 @@ struct StepEstimate {
   std::string assumptions;   // for people; two lines
 
   double seconds() const;         // the sum of all launches
-  double beside_seconds() const;  // of these, launches that run beside others
+  double beside_seconds() const;  // time of launches that run beside others
   double images_per_second() const { return static_cast<double>(rows) / seconds(); }
   std::string table() const;
 };

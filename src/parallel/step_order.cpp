@@ -161,7 +161,7 @@ std::vector<StageTask> StepOrder::stage_tasks() const {
   return tasks;
 }
 
-// Activations arrive at the stage's first layer; gradients are those of the next stage's input.
+// Activations arrive at the stage's first layer; gradients belong to the next stage's input.
 TransferId StepOrder::brought_for(const StageTask& task) const {
   if (task.forward) return layer(begin_).transfers.input;
   return plan_.has_loss(place_) ? kNoTransfer : layer(end_).transfers.input_gradient;

@@ -32,7 +32,7 @@ struct Load {
 struct Loads {
   Load front;
   std::vector<Load> rounds;
-  double most_slowness = 1;  // of any rank
+  double most_slowness = 1;  // the largest of any rank
 
   Loads(const Plan& plan, const StepRows& rows) {
     const PlanRequest& request = plan.request;
@@ -173,7 +173,7 @@ class Prices : public ActionTimes {
     return network_.seconds(transfer.collective, star ? bytes * messages_of_star() : bytes, span);
   }
 
-  // The number of messages of a server that is not a worker, relative to those of the only centre of a star.
+  // The number of messages of a server that is not a worker, relative to the messages of a single central server.
   double messages_of_star() const {
     if (!plan_.has_servers_apart()) return 1;
     return static_cast<double>(plan_.computing_ranks()) / plan_.updating_ranks() / (plan_.ranks() - 1);
@@ -245,7 +245,7 @@ Prediction price_step(const Plan& plan, const Network& network, const ComputeMod
     if (of.part == 0) continue;
     step.kind = of.kind;
     const StepWalk walked = walk(plan, step, prices);
-    // A step ends when the last rank is done. Its parts are those of the rank that works longest.
+    // A step ends when the last rank is done. Its parts are taken from the rank that works longest.
     const auto& longest = *std::max_element(walked.ranks.begin(), walked.ranks.end(),
                                             [](const auto& a, const auto& b) { return a.busy_s() < b.busy_s(); });
     prediction.compute_s += of.part * longest.computed_s;

@@ -23,7 +23,7 @@ struct Prediction {
   int model_ranks = 1;       // ranks that share one copy of the split layers
   int64_t bytes = 0;         // sent by each rank per step, or the mean
   int64_t busiest_link = 0;  // bytes in one direction of the busiest rank's link
-  int64_t memory_bytes = 0;  // of a rank; see memory_need.h
+  int64_t memory_bytes = 0;  // memory of a rank; see memory_need.h
   // Seconds. The duration of a step is the sum of the first three.
   double compute_s = 0;  // forward, loss, backward
   double exposed_s = 0;  // waiting for collectives

@@ -54,7 +54,7 @@ struct StepWalk {
   std::vector<TimedAction> times;  // without actions that take no time
   std::vector<OnPath> path;        // without gaps, as far as ranks wait for each other
 
-  double end_s() const;  // of the last rank
+  double end_s() const;  // end of the last rank
 };
 
 struct WalkedStep {

@@ -34,7 +34,7 @@ enum class Rounds {
   kMicroBatches  // equal parts of the rows that all ranks of a group have; the plan has their number
 };
 
-// Who updates the weights that all ranks have.
+// The ranks that update weights of which all ranks have a copy.
 enum class Updates {
   kAll,     // every rank updates all weights
   kShares,  // each rank updates a shard, all of equal size

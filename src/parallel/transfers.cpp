@@ -89,8 +89,8 @@ class TransferList {
     return columns_bytes(output.parts, rows * output.pixels_out());
   }
 
-  // The sums of a layer's ops over all rows of the step (rank_sums.h). If columns are split, each rank sums those of
-  // its own columns. All places do so at the same time, so it is one call, and the first place has the most.
+  // The sums of a layer's ops over all rows of the step (rank_sums.h). If columns are split, each rank sums its own
+  // columns. All places do so at the same time, so it is one call, and the first place has the most.
   void add_sums(int64_t i) {
     LayerPlan& at = plan_.layer(i);
     const Group group = plan_.rows_group(i);
@@ -226,7 +226,7 @@ class TransferList {
   Plan& plan_;
   StepRows rows_;
   int first_;
-  int64_t most_rows_ = 0;  // of a rank of the group, in the micro-batch
+  int64_t most_rows_ = 0;  // rows of a rank of the group, in the micro-batch
 };
 
 // Whether the statistics that ranks need of each other's logits are smaller than the logits.

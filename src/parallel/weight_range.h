@@ -44,8 +44,8 @@ class WeightRange {
   using Answer = std::function<void(int worker, const Tensor& weights)>;
 
   // mine: the range in the weights that this rank's worker `own` computes with, f32 on the CPU. own is kNoWorker if the
-  // rank has no worker and only others push. Synchronous updates are made in place in `mine`, since nobody computes at
-  // that time. The pushing thread calls update and answer, one thread at a time.
+  // rank has no worker and only others push. Synchronous updates are made in place in `mine`, since no worker computes
+  // at that time. The pushing thread calls update and answer, one thread at a time.
   WeightRange(int workers, int own, const ConsistencyRules& rules, const Tensor& mine, Update update, Answer answer);
 
   // The number of tensors as long as the range that it holds besides `mine`, with as many waiting pushes as possible.
@@ -58,11 +58,10 @@ class WeightRange {
   Tensor memory();
   // The gradient of the worker's current task. Any thread may call it, but only one at a time per worker.
   void push(int worker, const Tensor& gradient, const PushedFor& pushed);
-  // The same for the rank's own worker. Synchronously the gradient is borrowed until await() returns; else it is
-  // copied.
+  // The gradient of the rank's own worker. In synchronous mode it is borrowed until await() returns, otherwise copied.
   void push_own(const Tensor& gradient, const PushedFor& pushed);
-  // A worker is lost: nobody waits for it any longer, and it gets no answers. Any thread may call it after the worker's
-  // last push.
+  // A worker is lost: no worker waits for it any longer, and it gets no answers. Any thread may call it after the
+  // worker's last push.
   void forget(int worker);
   // The rank's own worker waits until it may start its next task; then `mine` has the weights. Throws Aborted after
   // give_up().
@@ -79,7 +78,7 @@ class WeightRange {
   int64_t updates() const;
   // The number of gradients that updated the weights, by staleness: the number of updates since the gradient's weights
   // were read.
-  const std::map<int64_t, int64_t>& staleness() const { return staleness_; }  // while nobody pushes
+  const std::map<int64_t, int64_t>& staleness() const { return staleness_; }  // only while no worker pushes
 
  private:
   struct Worker {

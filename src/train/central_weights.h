@@ -23,7 +23,7 @@ class CentralWeights {
 
   // Updates with the sum of the gradients, which is computed in order in the memory of the first one with rows.
   // Gradients without rows are ignored. share: the fraction of a step's batch. The rate is multiplied by it, and the
-  // gradient is the mean over the rows, so that the weight decay of all shares together is that of one step.
+  // gradient is the mean over the rows, so that all shares together decay the weights once per step.
   void update(std::span<WorkerGradient> gradients, const Step::Rates& rates, double share);
   int64_t updates() const { return updates_; }
   // A worker's weights after plain gradient descent on its own, with the rate multiplied by `times`.

@@ -5,7 +5,7 @@
 //   classes.txt       line i names the class of output i: KEY, or KEY, a tab and words; only if names are known
 //
 // These facts belong to the weights. Evaluation, fine-tuning and resumed training use the facts of the weights' run,
-// not those of the data at hand (data_identity.h).
+// not facts of the data at hand (data_identity.h).
 #pragma once
 
 #include <optional>

@@ -31,7 +31,7 @@ struct DataClasses {
   std::string where;  // "the data in shards"
 };
 
-// How the labels of a data set become those of a network.
+// The conversion of a data set's labels to a network's outputs.
 struct LabelMap {
   std::vector<int> outputs;                 // the output of each class of the data
   std::vector<std::string> output_lines;    // names of the outputs, as lines of a classes.txt; empty: unknown
@@ -52,8 +52,8 @@ std::shared_ptr<const Dataset> with_outputs_as_labels(std::shared_ptr<const Data
 // reads. Throws Error if the model's last layer is unclear.
 Settings with_classes_of_data(Settings settings, const std::string& folder, StartWeights& start);
 
-// The facts for training from these weights: those of the weights' run, without class names if its last layer is drawn
-// anew, and without statistics that this recipe cannot use. Collective.
+// The facts for training from these weights: the facts of the weights' run, without class names if its last layer is
+// drawn anew, and without statistics that this recipe cannot use. Collective.
 RunFacts known_of_start(const Settings& settings, const StartWeights& start);
 // The facts of the run that is resumed. Collective.
 RunFacts known_of_resumed(const Settings& settings, const std::string& checkpoint);

@@ -10,7 +10,7 @@ namespace owt {
 
 // Evaluates a single view, the centre. Collective; the same result on every rank.
 Evaluation evaluate(Step& step, BatchSource& batches);
-LossSums evaluated_sums(Step& step, BatchSource& batches);  // the sums behind an Evaluation
+LossSums evaluated_sums(Step& step, BatchSource& batches);  // the sums of an Evaluation
 Evaluation evaluation_of(const LossSums& sums);
 
 // `owt eval`: the accuracy of job.weights on the session's ranks. Rank 0 returns the result and writes the files. If

@@ -142,7 +142,7 @@ void GradientPool::work() {
   }
 }
 
-// The future throws every error, including those of making an engine.
+// The future throws every error, including errors of making an engine.
 template <class Result>
 std::future<Result> GradientPool::begin(std::function<Result(Engine&)> work) {
   using Task = std::packaged_task<Result(std::unique_ptr<Engine>&)>;

@@ -56,7 +56,7 @@ Tensor brought(const Tensor& images, const Compute& on) {
   return rounded.to(on.device);
 }
 
-// Warns only of tensors of no layer; those of layers that were left out are expected.
+// Warns only of tensors of no layer; tensors of layers that were left out are expected.
 void warn_of_unknown(const std::vector<std::string>& unused, const Model& model, const std::string& weights) {
   std::set<std::string> known;
   for (const auto& layer : whole_layers(model))

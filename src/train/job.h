@@ -20,7 +20,7 @@ struct Job {
   Settings settings;
   Plan plan;
   std::shared_ptr<const Dataset> train, test, validation;  // train excludes validation images; validation may be null
-  DatasetStatistics statistics;          // of training images; empty if the augmentation does not need them
+  DatasetStatistics statistics;          // statistics of training images; empty if the augmentation does not need them
   uint64_t train_checksum = 0;           // checksum of the training images; training only
   std::vector<std::string> class_lines;  // names of the outputs, as in a classes.txt; empty: unknown
   std::shared_ptr<const Augmenter> augmenter;
@@ -48,7 +48,7 @@ std::string data_folder(const DataSettings& data, const std::string& given);
 // augmentation needs, unless they are known from the run of the weights. Matches labels with outputs, and logs if they
 // change. Throws Error for missing or damaged files, and for classes that differ from the run's (data_identity.h).
 void open_data(Job& job, const std::string& folder, const RunFacts& known = {});
-// The same for an evaluation, which needs only the data of that split.
+// Opens the data for an evaluation, which needs only that split.
 void open_data(Job& job, const std::string& folder, Split split, const RunFacts& known);
 
 // Collective over the processes of a launch: merges the damaged records that each has found. Throws Error on all if

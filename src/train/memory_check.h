@@ -1,9 +1,9 @@
 // Checks whether hosts or GPUs have the memory that a command needs, before any rank allocates it. Without this check
 // the kernel would end a process without a message, or a GPU would end a run that has started.
 //
-// The sum includes weights, gradients, optimizer state, the activations of a step, and waiting batches: the loader's on
-// hosts, those in GPU memory on GPUs (data/batch_memory.h). It excludes existing memory of the process, workspaces of
-// libraries and short-lived buffers, so that nothing is refused that would have run.
+// The sum includes weights, gradients, optimizer state, the activations of a step, and waiting batches: on hosts the
+// loader's batches, on GPUs batches in GPU memory (data/batch_memory.h). It excludes existing memory of the process,
+// workspaces of libraries and short-lived buffers, so that nothing is refused that would have run.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +29,7 @@ using RankNeed = std::function<int64_t(const Plan& plan, int rank)>;
 // Throws Error if the ranks of a host or a GPU together need more than its free memory, with the largest step that
 // would fit. Collective over the processes of a launch.
 void check_memory(const Plan& plan, const MemoryUse& use);
-// The same for runs that time each worker with a whole network and its part of the rows.
+// Checks runs that time each worker with a whole network and its part of the rows.
 void check_memory_of_whole_networks(const Settings& settings);
 // The same if this process does all the work; need() is called for rank 0. Not collective.
 void check_memory(const Plan& plan, const RankNeed& need);

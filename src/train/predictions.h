@@ -90,7 +90,7 @@ class Predictions {
   const double* line(int64_t image) const { return table_.data<double>() + image * fields(); }
   int predicted(int64_t image) const { return static_cast<int>(line(image)[kTopClasses]); }
   void note(int64_t image, const MeanProbabilities& mean);
-  std::vector<std::string> class_names() const;         // as many as classes_
+  std::vector<std::string> class_names() const;         // one per class (classes_)
   std::vector<std::string> quoted_class_names() const;  // for CSV
 
   const Dataset& images_;

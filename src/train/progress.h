@@ -71,7 +71,7 @@ class Progress {
 
   // Images per second, an exponential moving average over about ten seconds; 0 before it is known.
   double images_per_second() const;
-  std::vector<ProgressField> fields() const;  // as displayed
+  std::vector<ProgressField> fields() const;  // the displayed fields
 
  private:
   double seconds_left() const;

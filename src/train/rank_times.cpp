@@ -77,8 +77,8 @@ RankTimes part_of_mean(const Profiler& profiler, int64_t period, const std::vect
 
 // Selected steps, from the durations and busy times of all ranks' steps, one rank after the other.
 struct MiddleSteps {
-  std::vector<size_t> all;   // the same for all ranks
-  std::vector<size_t> mine;  // those in which this rank is busiest
+  std::vector<size_t> all;   // selected steps, equal on all ranks
+  std::vector<size_t> mine;  // the selected steps in which this rank is busiest
 
   MiddleSteps(const std::vector<double>& step_ms, const std::vector<double>& busy, size_t steps, size_t rank) {
     std::vector<double> longest(steps);
@@ -106,7 +106,7 @@ std::string text_of_waits(const Profiler& profiler, int64_t period) {
 
 using TransferWaits = std::map<std::string, std::vector<double>>;  // [transfer][step]
 
-// The smallest wait of any rank: that of the last rank to arrive, for which the others wait.
+// The smallest wait of any rank: the wait of the last rank to arrive, for which the others wait.
 TransferWaits least_waits(const std::vector<std::string>& of_ranks, size_t steps) {
   TransferWaits least;
   for (const std::string& text : of_ranks) {

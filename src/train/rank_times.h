@@ -82,7 +82,7 @@ struct StepTimes {
   RankTimes longest{};
 
   bool empty() const { return medians.empty(); }
-  double transfer_ms(const std::string& name) const;  // as transfer_ms_of(), over `middle` and `longest`
+  double transfer_ms(const std::string& name) const;  // transfer_ms_of() over `middle` and `longest`
 };
 // Collective. loader: per step.
 StepTimes gather_times(Communicator& comm, const Profiler& profiler, int64_t period, Device device,

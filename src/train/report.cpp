@@ -98,7 +98,7 @@ TimingRow facts_left_out(const TimingRow& of) {
   return row;
 }
 
-// All rows of a rank: those of layers with its times, and its other measurements.
+// All rows of a rank: the rows of layers with its times, and its other measurements.
 std::vector<TimingRow> rows_of(const RankTimes& rank, std::vector<TimingRow> layers) {
   std::vector<TimingRow> others, transfers;
   for (const RowTimes& measured : rank.rows) {

@@ -3,7 +3,7 @@
 namespace owt {
 namespace {
 
-// The outgoing and the incoming link of every worker; then, if servers are separate, those of all servers together.
+// The outgoing and the incoming link of every worker; then, if servers are separate, the links of all servers together.
 std::vector<double> bandwidths(const VirtualCluster& cluster, int workers) {
   std::vector<double> links(2 * static_cast<size_t>(workers), cluster.link.bytes_per_s);
   if (cluster.servers != kOnWorkers) links.insert(links.end(), 2, cluster.link.bytes_per_s * cluster.servers);

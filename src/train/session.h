@@ -17,8 +17,8 @@ class Session {
   // choices of its run, so that results equal that run's evaluation to the last bit.
   Session(const Settings& settings, int threads, const std::string& weights = {});
 
-  // As run_ranks() (src/comm/threads.h), on the recipe's device; each rank gets its part of the threads. Warns if this
-  // host has more ranks than cores.
+  // Calls run_ranks() (src/comm/threads.h) on the recipe's device; each rank gets its part of the threads. Warns if
+  // this host has more ranks than cores.
   void run(int ranks, const std::function<void(Communicator&)>& body) const;
 
  private:

@@ -12,7 +12,7 @@ namespace owt {
 // been called, the line ends with that step.
 void catch_stop_signals(const char* answer = nullptr);
 bool stop_requested();
-void request_stop(bool stop);  // as the signal would; false withdraws the request
+void request_stop(bool stop);  // has the effect of a signal; false withdraws the request
 
 // The answer of a run that writes checkpoints. It ends with the step of the last one.
 inline constexpr char kCheckpointFollows[] =

@@ -8,8 +8,8 @@
 namespace owt {
 namespace {
 
-// If this action makes the current weights active again: the stash that was active and is not used any more before it
-// is made again or the step ends; else kNewestWeights.
+// If this action makes the current weights active again: the stash that was active and is no longer used before it is
+// made again or the step ends; else kNewestWeights.
 int ended_copy(const std::vector<Action>& actions, size_t at) {
   const auto takes = [&](size_t i) { return actions[i].kind == Action::Kind::kTakeWeights; };
   if (!takes(at) || actions[at].copy != kNewestWeights) return kNewestWeights;

@@ -137,7 +137,7 @@ class Step {
   struct Slot {
     Tensor host;  // a Block that the device can copy from and to
     Event done;
-    Tensor images;  // of the batch, to recompute activations that forward has dropped
+    Tensor images;  // the batch's images, to recompute activations that forward has dropped
     Pass pass;
     StepKind kind;
     bool averages;  // the moving averages of the weights are updated in this step
@@ -159,9 +159,9 @@ class Step {
     std::shared_ptr<Tape> front{};  // shared by micro-batches with the same number of rows
     std::shared_ptr<Seam> seam{};   // shared by micro-batches with the same rows on all ranks; null if nothing is split
     std::shared_ptr<StepLabels> labels{};  // shared likewise; null if labels do not travel
-    RowIndexes front_rows{};               // of this rank
-    std::vector<RowIndexes> dense_rows{};  // of every round
-    std::vector<int64_t> round_rows{};     // of every round, over all replicas
+    RowIndexes front_rows{};               // row indexes of this rank
+    std::vector<RowIndexes> dense_rows{};  // row indexes of every round
+    std::vector<int64_t> round_rows{};     // rows of every round, over all replicas
     Tensor aligned_images{};               // copies that kernels can read, if the batch's images are not aligned
   };
   struct Bound {  // everything that depends on the number of rows of a step
@@ -170,7 +170,7 @@ class Step {
     std::vector<Action> evaluation;
     std::vector<SliceOfStep> slices;
     std::optional<StageLinks> links;  // pipelines only
-    int64_t own_rows;                 // of this rank
+    int64_t own_rows;                 // rows of this rank
     bool learns = false;              // prepared for backward
   };
   // The state of the step that is being queued.
@@ -181,10 +181,10 @@ class Step {
     SliceOfStep* slice;  // the current micro-batch
     bool learns;
     Pass front_pass, dense_pass;
-    Tensor images;                       // of the rank's rows of the micro-batch
-    Tensor dense_batch, dense_gradient;  // of the round: the dense layers' input, and the memory for its gradient
-    Tensor labels;                       // of the round, or of the rank's own rows of the micro-batch
-    Tensor gradient;                     // of the front part's output
+    Tensor images;                       // images of the rank's rows of the micro-batch
+    Tensor dense_batch, dense_gradient;  // the round's dense input, and the memory for its gradient
+    Tensor labels;                       // labels of the round, or of the rank's own rows of the micro-batch
+    Tensor gradient;                     // gradient of the front part's output
     bool beside;                         // some action runs on the second stream
   };
   // Functions that start and wait for a transfer of the plan.
@@ -251,7 +251,7 @@ class Step {
   void count_updates(const Bound& bound);
   [[noreturn]] void report_out_of_memory(const OutOfMemory& e, int64_t step_rows) const;
   bool forgets(const Pass& pass) const { return pass.mode == Mode::kEval && stream_.device() == Device::kCpu; }
-  int32_t bad_layer(Slot& slot);  // of the oldest step, whose loss is not finite
+  int32_t bad_layer(Slot& slot);  // for the oldest step, whose loss is not finite
   [[noreturn]] void report_bad_loss(const StepResult& result, const Pass& pass, int32_t bad_layer);
   static Tensor part_of(const Tensor& block, size_t offset, DType dtype, int64_t elements);
   Tensor block_part(size_t offset, DType dtype, int64_t elements) const {
@@ -266,12 +266,12 @@ class Step {
   Options options_;
   Stream stream_;
   Groups groups_;
-  int place_;                                            // of this rank in its model group
+  int place_;                                            // the rank's place in its model group
   std::unique_ptr<WeightSync> front_sync_, dense_sync_;  // for the front part and the back part
   ParameterServer* server_ = nullptr;                    // points to front_sync_ if ranks serve weights
-  std::optional<WeightAverage> average_;                 // of the front part, under local SGD
+  std::optional<WeightAverage> average_;                 // averages the front part, under local SGD
   std::optional<WeightCopies> copies_;                   // weight stashes of a pipeline stage
-  std::optional<WeightEma> ema_;                         // of all weights on this rank
+  std::optional<WeightEma> ema_;                         // averages of all weights on this rank
   std::optional<GradientNorms> norms_;                   // norms that updates wait for
   // Sums over all rows of a step, in the front part and the back part.
   std::optional<RankSums> front_sums_, dense_sums_;

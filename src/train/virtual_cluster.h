@@ -50,7 +50,7 @@ struct VirtualCluster {
   double rate_by_delay = 0;  // the rate is divided by 1 + rate_by_delay * delay
   FilterSettings filters{};
   int servers = 1;          // kOnWorkers: every worker serves a share of the weights through its own link
-  Link link{50e-6, 125e6};  // of each worker and each server, in each direction
+  Link link{50e-6, 125e6};  // the link of each worker and each server, in each direction
   // Processor seconds of a worker per byte that it sends or receives, also as a server. Slow workers take longer.
   double message_work = 0;
   std::vector<Straggler> stragglers{};

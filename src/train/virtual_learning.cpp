@@ -73,7 +73,7 @@ bool VirtualLearning::learns_locally(int64_t task) const {
          ratio(task, per_epoch_) >= job_.settings.parallel.average_from;
 }
 
-// As in Trainer: weights are averaged before anything reads them.
+// Weights are averaged before anything reads them, as in Trainer.
 bool VirtualLearning::averages_after(int64_t task) const {
   return (task + 1) % job_.settings.parallel.average_every == 0 || evaluates_after(task + 1) || saves_after(task + 1);
 }

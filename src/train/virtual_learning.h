@@ -69,7 +69,7 @@ class VirtualLearning {
   Schedule schedule_;
   RunState state_;
   int64_t total_steps_, saved_step_ = -1, unsaved_step_ = -1, unnoted_step_ = -1;
-  double rate_ = NAN;  // of the last update
+  double rate_ = NAN;  // rate of the last update
   // Sums since the last finished step; images since the last record.
   LossSums sums_;
   int64_t images_ = 0;

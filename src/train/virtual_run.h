@@ -14,8 +14,8 @@
 // With blocks (delayed block proximal gradient) a task is the gradient of one block of layers, the same block for all
 // workers. Only that gradient is pushed, and a pull transfers only weights that have changed.
 //
-// Strategies without servers run by the same clock. Their losses are those of dp. Every step takes the time that the
-// planner predicts, with the computation time of the slowest worker. Under local SGD each worker has weights of its
+// Strategies without servers run by the same clock. Their losses equal the losses of dp. Every step takes the time that
+// the planner predicts, with the computation time of the slowest worker. Under local SGD each worker has weights of its
 // own, which are averaged from time to time.
 //
 // Evaluations, the addition of gradients, and the processor time of messages take no virtual time, except what
@@ -42,7 +42,7 @@ namespace owt {
 struct VirtualOutcome {
   bool finished = true;  // false: stopped by a signal
   Evaluation evaluation{};
-  double seconds = 0;  // of the virtual clock
+  double seconds = 0;  // time of the virtual clock
   SimulationRecord record{};
 };
 
@@ -70,7 +70,7 @@ class VirtualRun {
     WeightSnapshot weights;
     int64_t has = 0;  // the number of updates in the weights that it has pulled
     Push push;
-    std::future<WorkerGradient> gradient;  // of its last task, unless it is in `kept`
+    std::future<WorkerGradient> gradient;  // the gradient of its last task, unless it is in `kept`
     std::optional<WorkerGradient> kept;    // set if the gradient is needed before it is pushed
     std::optional<PushFilter> filter;
     bool waits = true;  // for the turn of its next task
@@ -115,14 +115,14 @@ class VirtualRun {
   ServerLinks links_;
   Stream host_;
   const std::vector<VirtualParam> params_;
-  const int64_t bytes_;  // of all weights, and of all gradients
+  const int64_t bytes_;  // bytes of all weights, and of all gradients
   const double update_seconds_;
   double servers_free_at_ = 0;
   std::vector<int64_t> blocks_;                                // layers that learn
   std::vector<int64_t> changed_at_;                            // by parameter: the value of changes_ at its last update
   int64_t changes_ = 0;                                        // number of updates by gradients with rows
   std::map<std::pair<int, int64_t>, WorkerGradient> arrived_;  // key: worker and task
-  int64_t counted_ = 0;  // number of pushes; with updates by task, including pushes that nobody waits for
+  int64_t counted_ = 0;  // number of pushes; with updates by task, including pushes that no update waits for
   std::map<int64_t, int64_t> staleness_;  // staleness -> number of gradients
   std::optional<GradientPool> pool_;      // last member, since its threads must end before the objects that they use
 };

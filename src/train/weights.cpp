@@ -87,7 +87,7 @@ uint64_t save_tensors(const std::string& path, const Plan& plan, RankModel& mode
 
 uint64_t save_tensors(const std::string& path, const Plan& plan, RankModel& model,
                       const std::vector<NamedTensors>& tensors, const Groups& groups, Kept kept) {
-  const bool shares = kept == Kept::kShare;  // of tensors that every model group has whole
+  const bool shares = kept == Kept::kShare;  // shares of tensors that every model group has whole
   if (!shares && groups.replicas().rank() != 0) return 0;
   Communicator& comm = shares ? groups.replicas() : groups.model();
   std::optional<SafetensorsWriter> writer;

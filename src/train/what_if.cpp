@@ -185,7 +185,7 @@ class MeasuredTimes : public ActionTimes {
     }
   }
 
-  // As parts(), plus the sums over all ranks that a layer's ops wait for.
+  // The parts() of an action, and the sums over all ranks that a layer's ops wait for.
   std::vector<std::pair<RowName, double>> all_parts(int rank, const Action& action) const {
     std::vector<std::pair<RowName, double>> all = parts(rank, action);
     if (action.kind != Action::Kind::kForward && action.kind != Action::Kind::kBackwardData) return all;

@@ -16,7 +16,7 @@ struct AverageOptions {
 };
 
 struct AverageOutcome {
-  std::vector<int64_t> steps;  // of the checkpoints, in increasing order
+  std::vector<int64_t> steps;  // steps of the checkpoints, in increasing order
   int64_t values = 0;          // number of values in each
 };
 

@@ -272,14 +272,14 @@ class RankCheck {
   Worker worker_;
   Philox random_;
   Batch batch_;
-  std::vector<Param*> params_;  // those that learn
+  std::vector<Param*> params_;  // learning parameters
   std::vector<Tensor> start_;   // their initial values
   std::chrono::steady_clock::time_point reported_ = std::chrono::steady_clock::now();
   double loss_ = 0;
   std::vector<Tensor> gradients_;  // the parts on this rank; undefined if it has none
 };
 
-// Finds a layer whose statistics are those of a worker's rows, so that the result depends on the number of workers.
+// Finds a layer that computes statistics over a worker's rows, so that the result depends on the number of workers.
 const LayerPlan* sees_workers(const std::vector<LayerPlan>& layers) {
   for (const LayerPlan& at : layers) {
     if (const LayerPlan* inner = sees_workers(at.inner)) return inner;

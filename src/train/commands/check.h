@@ -1,9 +1,9 @@
-// `owt check`: whether a step's gradients agree with its loss, and with those of a single worker.
+// `owt check`: whether a step's gradients agree with its loss, and with the gradients of a single worker.
 //
 // In each parameter a few elements are moved slightly in both directions. The difference quotient of the loss of the
 // whole step, on all workers, is compared with the element's update. Each parameter's whole gradient is also compared
-// with that of a single worker, which has no transfers. Images are synthetic, and weights are drawn so that activations
-// have size one. Sums are f32 whatever the recipe's precision, since bf16 would round the effect away.
+// with the gradient of a single worker, which has no transfers. Images are synthetic, and weights are drawn so that
+// activations have size one. Sums are f32 whatever the recipe's precision, since bf16 would round the effect away.
 #pragma once
 
 #include <cstdint>

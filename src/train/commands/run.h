@@ -16,7 +16,7 @@ namespace owt {
 
 struct TrainOptions {
   std::string data;  // folder; empty: see data_folder()
-  std::string out;   // run folder; empty: that of the resumed checkpoint, else runs/<recipe>
+  std::string out;   // run folder; empty: the resumed checkpoint's, else runs/<recipe>
   // empty, "auto" (the run folder's latest checkpoint, or none), a run folder or a checkpoint folder
   std::string resume;
   bool can_resume = true;   // whether the command has --resume
@@ -30,7 +30,7 @@ struct TrainOptions {
 struct TrainOutcome {
   bool finished = false;  // false: stopped by a signal, with a checkpoint
   std::string run_folder;
-  Evaluation evaluation;  // of the final weights, if finished; on rank 0
+  Evaluation evaluation;  // result of the final weights, if finished; on rank 0
 };
 
 // Trains; rank 0 writes the run folder, which does not change before weights, data and plan are ready. Throws Error.

@@ -18,7 +18,7 @@ class RunFolder {
   // damaged, and if it contains a run without a checkpoint that has another model or data format.
   explicit RunFolder(const Job& job);
 
-  // Logs the differences between the recipe and that of the resumed run.
+  // Logs the differences between the recipe and the resumed run's recipe.
   void log_changes(const Job& job) const;
   // Creates the folder and log.txt. If steps are left, writes config.toml and the facts of the data; earlier versions
   // of these files are kept beside them. No other process writes to the folder during the lifetime of this object.

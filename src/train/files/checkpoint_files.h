@@ -42,8 +42,8 @@ class CheckpointWriter {
   // reason.
   void give_up(int64_t step, const std::string& why, bool goes_on);
   // Writes state.json and makes the checkpoint of begin() the latest one. Then removes checkpoints that are no longer
-  // kept, and those of an abandoned branch between the previous latest one and this one. Returns the folder. All files
-  // of state.checksums must exist.
+  // kept, and checkpoints of an abandoned branch between the previous latest one and this one. Returns the folder. All
+  // files of state.checksums must exist.
   std::string commit(const RunState& state);
   // Stores an evaluation made after the checkpoint of this step was complete, atomically. If there is no room, logs a
   // warning and returns the reason; empty: stored.

@@ -27,7 +27,7 @@ struct RunState {
   int64_t evaluated_step = -1;  // step of the latest evaluation; -1: none yet
   int64_t ema_step = -1;        // step of the last update of the averages (weight_ema.h); -1: none are kept
   uint64_t seed = 0;
-  double best_top1 = 0;    // of the best evaluation so far, a fraction
+  double best_top1 = 0;    // best top-1 accuracy so far, a fraction
   int64_t best_step = -1;  // step of the best evaluation; -1: none yet
   int64_t since_best = 0;  // evaluations after the best one
   int workers = 1;

@@ -53,7 +53,7 @@ class SafetensorsReader {
  public:
   struct Entry {
     std::string name;
-    std::string dtype;            // as in the file: "F32", "F16", ...
+    std::string dtype;            // the name in the file: "F32", "F16", ...
     Shape shape;                  // up to rank 5; rank 0: a scalar, or a tensor of more dimensions
     uint64_t begin = 0, end = 0;  // bytes, from the start of the data
     std::string unreadable{};     // why read() refuses it, "has 6 dimensions, ..."; empty: readable

@@ -84,7 +84,7 @@ class Axes {
   std::vector<double> y_ticks() const { return log_ ? log_ticks_of(y_.low, y_.high) : ticks_of(y_.low, y_.high, 5); }
 
  private:
-  // Limits the range if a run diverges, so that other runs can still be told apart.
+  // Limits the range if a run diverges, so that other runs can still be distinguished.
   static double most_to_show(const std::vector<Drawn>& drawn) {
     std::vector<double> values;
     for (const Drawn& each : drawn)

@@ -38,7 +38,7 @@ void add_row(const CsvTable& times, const std::vector<std::string>& row, RankTim
   }
 }
 
-// The times of every rank. If the file has only some ranks, the others get those of the first one.
+// The times of every rank. If the file has only some ranks, the others get the times of the first one.
 std::vector<RankTimes> rank_times_of(const CsvTable& times, const Plan& plan) {
   std::vector<RankTimes> ranks(static_cast<size_t>(plan.ranks()));
   for (const auto& row : times.rows) {

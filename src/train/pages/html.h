@@ -29,7 +29,7 @@ struct Figure {
   std::string about;        // describes the picture in a sentence or two, also for screen readers
   HtmlTable numbers{};      // numbers of the picture, to unfold
   std::string legend{};     // HTML
-  bool wide = false;        // as wide as the page
+  bool wide = false;        // takes the width of the page
   bool about_shown = true;  // shown below the picture; false: only in its label
 };
 // The picture must contain `about` itself, as with picture_label().

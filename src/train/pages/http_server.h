@@ -41,7 +41,7 @@ class HttpServer {
   HttpServer& operator=(const HttpServer&) = delete;
 
   int port() const { return port_; }
-  // Who can connect: only this machine, users of one of its addresses, or users of any of its addresses.
+  // The clients that can connect: only this machine, users of one of its addresses, or users of any of its addresses.
   bool is_loopback() const { return loopback_; }
   bool is_any_address() const { return any_address_; }
 

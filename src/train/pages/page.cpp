@@ -12,7 +12,7 @@
 namespace owt {
 namespace {
 
-// The colours differ in lightness, so colour-blind readers can tell them apart (Okabe and Ito 2008).
+// The colours differ in lightness, so colour-blind readers can distinguish them (Okabe and Ito 2008).
 constexpr const char* kStyle = R"(
 :root{color-scheme:light dark;--bg:#fff;--ink:#1d2126;--soft:#5d6670;--rule:#e3e6ea;--card:#f7f8fa;--warn:#8a4b00;--depth:1;
 --c0:#0b6bcb;--c1:#d3541b;--c2:#12855f;--c3:#a8418c;--c4:#a67c00;--c5:#4b3fb0;--c6:#1f8bc0;--c7:#7c848d}

@@ -10,8 +10,8 @@ namespace owt {
 
 struct PageOptions {
   std::string layer{};               // layer whose filters are shown; empty: the first with weights
-  const Answers* answers = nullptr;  // answers of the first run; null: the page tells how to get them
-  const SeenImages* seen = nullptr;  // images of the first run; null: the page tells how to get them
+  const Answers* answers = nullptr;  // answers of the first run; null: the page says how to get them
+  const SeenImages* seen = nullptr;  // images of the first run; null: the page says how to get them
   bool live = false;  // with a script that replaces the page's content when the server reports changes (serve.h)
 };
 

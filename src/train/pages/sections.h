@@ -1,4 +1,4 @@
-// The sections of a report: functions from run records to HTML. If there is no data for a section, a line tells how to
+// The sections of a report: functions from run records to HTML. If there is no data for a section, a line says how to
 // get it.
 #pragma once
 
