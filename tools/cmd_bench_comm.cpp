@@ -15,13 +15,13 @@
 namespace owt {
 namespace {
 
-constexpr int64_t kGrowth = 4;  // from one size to the next of a range
+constexpr int64_t kGrowth = 4;  // factor between successive sizes of a range
 
 int64_t size_from(const std::string& word) {
   return read_option("sizes", [&] { return parse_bytes(word); });
 }
 
-// "4K..64M": four times as large each time, and the last one; "4K,1M": those.
+// "4K..64M": sizes that grow by kGrowth, and the last one; "4K,1M": these sizes.
 std::vector<int64_t> sizes_from(const std::string& text) {
   std::vector<int64_t> sizes;
   if (const size_t dots = text.find(".."); dots != std::string::npos) {

@@ -27,7 +27,7 @@ bool holds_cifar(const std::string& folder) {
 
 bool holds_shards(const std::string& folder) { return fs::exists(fs::path(folder) / "classes.txt"); }
 
-// A folder of either format, both splits or one of them.
+// A data folder of either format, with one or both splits.
 class Data {
  public:
   Data(const std::string& folder, const CropSettings& crop)
@@ -66,7 +66,7 @@ void print_channels(const char* title, const std::vector<double>& values) {
   for (const double value : values) std::cout << format(" {:.4f}", value / 255);
 }
 
-// Least, middle and largest.
+// Smallest, median and largest value.
 std::string spread(std::vector<int64_t> values) {
   std::sort(values.begin(), values.end());
   return format("{} / {} / {}", values.front(), values[values.size() / 2], values.back());
@@ -100,7 +100,7 @@ void print_classes(const std::vector<std::string>& names, const std::vector<int6
   for (size_t i = counts.size() - kAtAnEnd; i < counts.size(); ++i) print_class(order[i], names, counts);
 }
 
-// folder: of shards the name on disk, where that is not the split's.
+// folder: for shards, the folder's name if it differs from the split's.
 void print_counts(const Dataset& images, const std::string& sizes, Split split, bool all_classes,
                   const std::string& folder = "") {
   std::vector<int64_t> counts(static_cast<size_t>(images.classes()));
@@ -133,7 +133,7 @@ void print_colours(const Data& data) {
   std::cout << '\n';
 }
 
-// The augmentation of another format's recipe may want what this data set does not have.
+// The augmentation of a recipe for another format may need values that this data set lacks.
 void check_format(const Settings& settings, const std::string& recipe, const std::string& folder) {
   const bool shards = holds_shards(folder);
   if ((settings.data.format == "shards") != shards)

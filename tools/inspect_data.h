@@ -1,4 +1,4 @@
-// What `owt inspect` shows of a data set.
+// The output of `owt inspect` for a data set.
 #pragma once
 
 #include <string>
@@ -8,14 +8,14 @@
 namespace owt {
 
 struct SheetRequest {
-  std::string file;    // the PNG to write; empty: none
-  std::string recipe;  // whose augmentation it shows; empty: a plain one
+  std::string file;    // the PNG file to write; empty: none
+  std::string recipe;  // recipe with the augmentation to show; empty: a plain one
   ContactSheet sheet{};
 };
 
-// Facts about the CIFAR files or the prepared shards in a folder, to the standard output; and the sheet, to its file.
-// Of many classes those with the most and the fewest images, or all. Of a folder of images it says how to make a data
-// set of it. Throws Error for a folder of something else.
+// Prints facts about the CIFAR files or the prepared shards in a folder, and writes the sheet to its file. Lists the
+// classes with the most and the fewest images, or all classes. For a folder of images, prints how to make a data set of
+// it. Throws Error for other folders.
 void inspect_data(const std::string& folder, const SheetRequest& sheet, bool all_classes);
 
 }  // namespace owt

@@ -1,4 +1,4 @@
-// How far owt prepare is.
+// The progress of owt prepare.
 #pragma once
 
 #include <chrono>
@@ -16,7 +16,7 @@ inline double now_seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-// After `seconds` in which this process came from `first` to where it is.
+// seconds: the time in which this process advanced from `first` to the current state.
 inline std::vector<ProgressField> progress_fields(const std::string& what, const PrepareState& state, int64_t first,
                                                   double seconds) {
   const double rate = static_cast<double>(state.done - first) / seconds,

@@ -14,7 +14,7 @@ std::string bucket_of(const Plan& plan, const Action& action) {
   return "";
 }
 
-// Which weights: "copy 2, 3 updates ahead".
+// The weights that are used: "copy 2, 3 updates ahead".
 std::string weights_text(const Action& action) {
   if (action.copy == kNewestWeights) return "the newest";
   if (action.ahead == 0) return concat("copy ", action.copy + 1);

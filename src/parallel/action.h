@@ -1,4 +1,4 @@
-// One thing that a rank does in a step.
+// One action of a rank in a step.
 #pragma once
 
 #include <string>
@@ -12,11 +12,12 @@ namespace owt {
 constexpr int kOwnRows = -1;  // the round of work on the rank's own rows
 
 struct Action {
-  // A layer's backward comes in two parts: the gradient of its input, which others wait for, and those of its weights.
-  // Of weights: a copy of the newest ones, or of what they are predicted to become, is made; a copy takes their place
-  // for what follows, or the newest ones come back, which are there for every update and every copy. Averages of
-  // weights over time (PlanRequest::ema_every) take in the newest ones, in one of so many steps. Norms come between the
-  // gradients of a step and its updates (PlanRequest::norm_sums).
+  // A layer's backward pass is two actions: kBackwardData computes the gradient of its input, which other ranks wait
+  // for, and kBackwardWeights the gradients of its weights. kCopyWeights stashes the current weights, or weights that
+  // SpecTrain predicts. kTakeWeights makes a stash, or the current weights, active for what follows. Updates and copies
+  // always use the current weights. kAverageWeights adds the current weights to their averages over time
+  // (PlanRequest::ema_every), in one of ema_every steps. kNorms comes between the gradients of a step and its updates
+  // (PlanRequest::norm_sums).
   enum class Kind {
     kForward,
     kLoss,
@@ -31,21 +32,21 @@ struct Action {
     kTakeWeights
   };
   Kind kind;
-  Slice layers{};        // of the plan: those that run or are updated
-  int slice = 0;         // of the step (StepRows); what is done once belongs to the last one
-  int round = kOwnRows;  // which dense batch of the slice
-  // kStart, kWait; kUpdate: what summed the gradients, where anything did; kLoss, kNorms: that it prepares, and then it
-  // is not the loss itself, and only squares are added up.
+  Slice layers{};        // the layers of the plan that run or are updated
+  int slice = 0;         // the micro-batch (StepRows::slices); actions done once per step belong to the last
+  int round = kOwnRows;  // index of the dense batch in the micro-batch
+  // kStart, kWait: the transfer. kUpdate: the transfer that summed the gradients, if any. kLoss, kNorms: the transfer
+  // that this action prepares; the loss is not computed yet then, and norms only add up squares.
   TransferId transfer = kNoTransfer;
-  int bucket = 0;  // which part of a transfer that moves buckets
-  // The actions behind it need not wait for it: a GPU runs it in a stream of its own, the CPU all the same in turn.
+  int bucket = 0;  // index of the bucket, for transfers that move buckets
+  // Later actions need not wait for this one: a GPU runs it in a stream of its own; the CPU still runs it in order.
   bool beside = false;
-  bool updates = false;       // kBackwardWeights: the weights are updated as their gradient is computed
-  int copy = kNewestWeights;  // kCopyWeights, kTakeWeights: the number of the copy
-  int ahead = 0;              // kCopyWeights: updates that are predicted
+  bool updates = false;       // kBackwardWeights: the weights are updated while their gradient is computed
+  int copy = kNewestWeights;  // kCopyWeights, kTakeWeights: the number of the stash
+  int ahead = 0;              // kCopyWeights: number of updates that are predicted
 
   bool moves_bytes() const { return kind == Kind::kStart || kind == Kind::kWait; }
-  // What comes behind the gradients of a step.
+  // Whether the action follows the gradients of a step.
   bool is_of_weights() const {
     return kind == Kind::kUpdate || kind == Kind::kCopyWeights || kind == Kind::kAverageWeights || kind == Kind::kNorms;
   }
@@ -54,11 +55,11 @@ struct Action {
 };
 const char* name_of(Action::Kind kind);  // "forward", "backward data", ...
 
-int weight_copies(const std::vector<Action>& actions);  // the copies of a stage's weights that the list makes
+int weight_copies(const std::vector<Action>& actions);  // the number of weight stashes that the list makes for a stage
 
-// What an action is about, for people: layers by their names, a transfer by its label and bucket.
+// The subject of an action, for people: layers by name, a transfer by its label and bucket.
 std::string subject(const Plan& plan, const Action& action);
-// The list, a line for each action.
+// The list, one line per action.
 std::string action_text(const Plan& plan, const std::vector<Action>& actions);
 
 }  // namespace owt

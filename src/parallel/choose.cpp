@@ -13,7 +13,7 @@ namespace {
 double ms(double seconds) { return 1e3 * seconds; }
 double mb(int64_t bytes) { return static_cast<double>(bytes) / 1e6; }
 
-// The least of those that pass; null where none does.
+// The fastest prediction that passes; null if none passes.
 const Prediction* least(const std::vector<Prediction>& all, const std::function<bool(const Prediction&)>& passes) {
   const Prediction* best = nullptr;
   for (const Prediction& p : all)
@@ -21,7 +21,7 @@ const Prediction* least(const std::vector<Prediction>& all, const std::function<
   return best;
 }
 
-// The smallest multiple of `unit` up to most_rows from which on `holds`, which does not hold below; 0: none.
+// The smallest multiple of `unit`, at most most_rows, for which `holds`; it must hold for all larger ones. 0: none.
 int64_t first_multiple(int64_t unit, int64_t most_rows, const std::function<bool(int64_t)>& holds) {
   int64_t below = 0, above = 1;  // in units
   while (!holds(above * unit)) {
@@ -36,7 +36,7 @@ int64_t first_multiple(int64_t unit, int64_t most_rows, const std::function<bool
   return above * unit;
 }
 
-// The same for steps of so many rows, a multiple of the ranks, in no more slices than a rank has rows then.
+// The request for steps of `rows` rows, a multiple of the ranks, with at most as many micro-batches as a rank has rows.
 PlanRequest of_rows(PlanRequest request, int64_t rows) {
   request.step_rows = rows;
   request.slices = static_cast<int>(std::min<int64_t>(request.slices, rows / request.ranks));
@@ -50,7 +50,7 @@ std::string name_of_candidate(const PlanRequest& request) {
   return nothing_yet.name();
 }
 
-// A step's parts, computing, updating and waiting, on a scale of which `longest` takes all cells.
+// A bar of the parts of a step: computing, updating and waiting. `longest` fills all cells.
 std::string bar_of(const Prediction& p, double longest, int cells, bool unicode) {
   const auto upto = [&](double seconds) { return std::lround(seconds / longest * cells); };
   const long ends[] = {upto(p.compute_s), upto(p.compute_s + p.update_s), std::max(1L, upto(p.step_s()))};
@@ -63,7 +63,7 @@ std::string bar_of(const Prediction& p, double longest, int cells, bool unicode)
   return bar;
 }
 
-// Servers pay where workers are late by turns, which no prediction knows of.
+// Servers pay off with transient stragglers, which predictions do not cover.
 bool may_be_chosen(const PlanRequest& request) {
   return request.ranks == 1 || facts_of(request.strategy).updates != Updates::kServers;
 }
@@ -150,7 +150,7 @@ std::optional<Plan> plan_if_possible(const Model& model, const PlanRequest& requ
   try {
     return make_plan(model, request);
   } catch (const Error& e) {
-    if (!in_groups) throw;  // that is the request's fault, not the strategy's
+    if (!in_groups) throw;  // the request is wrong, not the strategy
     why = e.what();
   }
   return {};
@@ -162,7 +162,7 @@ Choice choose_strategy(const Model& model, const PlanRequest& request, const Net
   for (const PlanRequest& candidate : candidates(request, network)) {
     std::string why;
     const std::optional<Plan> plan = plan_if_possible(model, candidate, why);
-    // With nothing split it is dp once more, or every rank for itself.
+    // With nothing split the candidate is equivalent to dp, or to independent ranks.
     if (plan && !plan->split() && facts_of(candidate.strategy).splits())
       why = request.ranks == 1 ? "one worker has nothing to split" : "the model has no layer that it splits";
     if (!why.empty()) {

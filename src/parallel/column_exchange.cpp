@@ -22,7 +22,7 @@ ColumnExchange::ColumnExchange(std::vector<int64_t> rows, std::vector<Slice> col
   sent_ = make({comm.ranks(), most_rows_ * widest_});
   received_ = make({comm.ranks(), most_rows_ * widest_});
   received_gradient_ = make({comm.ranks(), most_rows_ * widest_});
-  sent_.zero();  // the padding too
+  sent_.zero();  // including the padding
   gradient_ = make({all_rows(), width_});
   batch_ = even() ? received_.reshaped({all_rows(), width_}) : make({all_rows(), width_});
 }
@@ -34,7 +34,7 @@ bool ColumnExchange::even() const {
 
 int64_t ColumnExchange::all_rows() const { return std::accumulate(rows_.begin(), rows_.end(), int64_t{0}); }
 
-// Rows of `width` columns at the start of a rank's block.
+// The first `width` columns of a rank's block.
 Tensor ColumnExchange::block(Tensor& blocks, size_t rank, int64_t width) const {
   return blocks.part(static_cast<int64_t>(rank) * most_rows_ * widest_, {most_rows_, width});
 }

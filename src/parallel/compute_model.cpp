@@ -10,7 +10,7 @@
 namespace owt {
 namespace {
 
-using Points = std::vector<std::pair<double, double>>;  // rows, seconds of the whole layer; rows ascending
+using Points = std::vector<std::pair<double, double>>;  // rows, seconds of the whole layer; in order of rows
 
 // Points at the same number of rows are averaged.
 Points sorted(Points points) {
@@ -34,7 +34,7 @@ double at(const Points& points, double rows) {
   while (i + 1 < points.size() && points[i].first < rows) ++i;
   const auto [x0, y0] = points[i - 1];
   const auto [x1, y1] = points[i];
-  // Noise must not make more rows cheaper, nor few rows cheaper than in proportion.
+  // Noise must not make more rows cheaper, nor few rows cheaper than in proportion to the rows.
   const double slope = std::max(0.0, (y1 - y0) / (x1 - x0));
   if (rows < first_rows) return std::max(first - slope * (first_rows - rows), first * rows / first_rows);
   return y0 + slope * (rows - x0);
@@ -121,13 +121,13 @@ class DeviceFloors : public ComputeModel {
 
   DeviceSpeed speed_;
   double peak_;
-  std::vector<std::vector<StepLaunch>> forward_, backward_;  // of each layer
+  std::vector<std::vector<StepLaunch>> forward_, backward_;  // by layer
   std::vector<StepLaunch> loss_;
   std::vector<double> update_bytes_;
   std::string text_;
 };
 
-// The same times in proportion.
+// The times of another model, multiplied by a factor.
 class Scaled : public ComputeModel {
  public:
   Scaled(std::unique_ptr<ComputeModel> model, double factor, std::string text)
@@ -150,17 +150,17 @@ class Scaled : public ComputeModel {
   std::string text_;
 };
 
-// H200: its tensor cores and memory are taken to give 790 TFLOP/s and 4.3 TB/s, not the data sheet's 989 TFLOP/s and
-// 4.8 TB/s; NVLink carries what NVIDIA says of NCCL in issue 212 of nccl-tests. H100: the same chip with its memory's
-// share of bandwidth. The others are from their data sheets: dense tensor-core rates with f32 sums, none in a precision
-// that the card has no products for (bf16 and tf32 before Ampere). Instructions: multiprocessors, as many each cycle as
-// they have schedulers (four; two on P100), at the clock that is boosted to. None of this was measured here.
+// H200: tensor cores and memory are assumed to give 790 TFLOP/s and 4.3 TB/s, not the data sheet's 989 TFLOP/s and 4.8
+// TB/s. The NVLink rate is what NVIDIA states for NCCL in issue 212 of nccl-tests. H100: the same chip with the
+// bandwidth of its own memory. The other values are from data sheets: dense tensor-core rates with f32 sums, 0 in a
+// precision without such products (bf16 and tf32 before Ampere). The instruction rate is multiprocessors x schedulers
+// (four; two on P100) x boost clock. None of these values was measured by this project.
 //   B200: NVIDIA Blackwell architecture brief, HGX B200 at 1000 W; 148 multiprocessors
 //   RTX3090: NVIDIA Ampere GA102 architecture whitepaper, appendix A
 //   V100, P100: NVIDIA's data sheets of the cards for NVLink (SXM2)
 //   K20: NVIDIA's board specification BD-06499-001; PCI Express 2.0 carries "about 6 GB/s" by Krizhevsky 2014
-// What NVLink carries on the A100 was seen with nccl-tests, 235 of 300 GB/s each way; the same share is assumed for
-// B200, V100 and P100. Cards on PCI Express 4.0 are given 20 of its 32 GB/s.
+// The NVLink rate of the A100 was observed with nccl-tests, 235 of 300 GB/s in each direction; the same fraction is
+// assumed for B200, V100 and P100. Cards on PCI Express 4.0 are assumed to reach 20 of its 32 GB/s.
 const std::vector<DeviceSpeed>& known_devices() {
   static const std::vector<DeviceSpeed> known = {
       {.name = "H200",

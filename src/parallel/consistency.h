@@ -1,15 +1,15 @@
-// When the workers of a parameter server may go on, and which gradients an update of its weights is made of: rules on
-// whole numbers, the same for virtual workers and for real ones.
+// Consistency rules of a parameter server: when its workers may start their next task, and which gradients make up an
+// update of its weights. They work on whole numbers, for simulated and for real workers.
 //
 // Every worker has tasks 0, 1, 2, ...: to compute the gradient of its part of batch t and push it. A task is finished
-// when the weights have been updated with its gradient, or, where that may have to wait for another task of the same
-// worker (pushes > 0), when its gradient has come.
-//   delay     task t starts when the tasks before t - delay are finished, those of all workers but the `backup`
-//             slowest. 0: sequential; kNoBound: eventual. A worker leads the slowest by at most so many tasks (SSP).
-//   pushes    0: an update is made of the gradients of one task number, as soon as those of all workers but `backup`
-//             are there; the others are dropped when they come, and a worker that is late goes on with the newest task.
-//             n > 0: of any n gradients, in the order in which they come (n = 1: asynchronous; more: softsync).
-// With delay = 0, pushes = 0 and backup = 0 it is synchronous SGD.
+// when its gradient has updated the weights. With pushes > 0 an update may have to wait for another task of the same
+// worker; a task is then finished when its gradient has arrived.
+//   delay     task t starts when the tasks before t - delay are finished by all workers but the `backup`
+//             slowest. 0: sequential; kNoBound: eventual. A worker leads the slowest by at most `delay` tasks (SSP).
+//   pushes    0: an update consists of the gradients of one task number, when all workers but `backup` have pushed
+//             theirs. Gradients that arrive later are dropped; a late worker continues with the newest task.
+//             n > 0: any n gradients, in the order of arrival (n = 1: asynchronous; more: softsync).
+// With delay = 0, pushes = 0 and backup = 0 training is synchronous SGD.
 //
 // Sources: bounded delay, sequential, eventual: Li et al. 2014, "Scaling Distributed Machine Learning with the
 // Parameter Server", section 3.5; SSP: Ho et al. 2013, "More Effective Distributed ML via a Stale Synchronous Parallel
@@ -31,7 +31,7 @@ constexpr int64_t kNoBound = -1;
 struct ConsistencyRules {
   int64_t delay = 0;   // >= 0, or kNoBound
   int64_t pushes = 0;  // >= 0
-  int backup = 0;      // workers that nobody waits for, fewer than there are
+  int backup = 0;      // number of backup workers; less than the number of workers
 
   bool by_task() const { return pushes == 0; }
   bool synchronous() const { return delay == 0 && by_task(); }
@@ -42,53 +42,56 @@ struct ConsistencyRules {
 struct Push {
   int worker = 0;
   int64_t task = 0;
-  int64_t read = 0;  // updates that the weights had had with which it was computed
+  int64_t read = 0;  // number of updates in the weights that the gradient was computed with
 
   bool operator==(const Push&) const = default;
 };
 
 class Consistency {
  public:
-  // Throws Error for rules that so many workers cannot keep.
+  // Throws Error if this number of workers cannot keep the rules.
   Consistency(int workers, const ConsistencyRules& rules);
 
   const ConsistencyRules& rules() const { return rules_; }
-  bool may_start(int worker) const;  // its next task
+  bool may_start(int worker) const;  // whether the worker may start its next task
   int64_t start(int worker);         // returns the task's number
 
-  // A gradient has come: those of the update that it completes, in the order in which they are added up, by worker or,
-  // with pushes > 0, as they came; none: it waits for others, or it was dropped.
+  // Takes a gradient that has arrived. Returns the gradients of the update that it completes, in the order in which
+  // they are added up: by worker, or with pushes > 0 in the order of arrival. Empty: the gradient waits for others, or
+  // was dropped.
   std::vector<Push> take(const Push& push);
-  bool is_late(const Push& push) const { return rules_.by_task() && push.task < complete_; }  // take() will drop it
-  // All tasks are over whose gradients could still come: those that wait for further ones, with pushes > 0, make an
-  // update by themselves.
+  // Whether take() would drop it.
+  bool is_late(const Push& push) const { return rules_.by_task() && push.task < complete_; }
+  // Call this when no more gradients will arrive. With pushes > 0, the gradients still waiting make up a last update.
   std::vector<Push> take_rest() { return std::exchange(as_they_came_, {}); }
-  // From now on nobody waits for that worker, of which no gradient will come; those that have come count. Updates that
-  // waited for it alone are take_complete()'s, one after the other, until it returns none.
+  // A worker is lost: no worker waits for it any longer, and no gradient of it will arrive. Gradients that have arrived
+  // count. take_complete() returns the updates that waited only for that worker, one after the other, and then an empty
+  // list.
   void forget(int worker);
   std::vector<Push> take_complete();
-  void updated(const std::vector<Push>& with);  // the weights have been, with what take() has returned
+  // The weights have been updated with these gradients, which take() has returned.
+  void updated(const std::vector<Push>& with);
 
   int64_t updates() const { return updates_; }
   int64_t dropped() const { return dropped_; }
-  // The updates that the weights have had since the gradient's were read.
+  // The number of updates of the weights since the gradient's weights were read.
   int64_t staleness(const Push& push) const { return updates_ - push.read; }
 
-  // All tasks that were started are finished, and from now on other rules hold.
+  // Changes the rules. All tasks that were started must be finished.
   void change(const ConsistencyRules& rules);
 
  private:
   int64_t next_task(int worker) const;
-  int64_t finished() const;  // tasks of every worker that counts
+  int64_t finished() const;  // tasks finished by every worker that counts
   bool is_complete(const std::vector<Push>& of_task) const;
   bool is_here(int worker) const { return !gone_[static_cast<size_t>(worker)]; }
 
   ConsistencyRules rules_;
-  std::vector<int64_t> next_, finished_;  // of each worker: tasks that were started, and that are finished
-  std::vector<bool> gone_;                // workers that were forgotten
+  std::vector<int64_t> next_, finished_;  // tasks started and finished, by worker
+  std::vector<bool> gone_;                // workers that are lost
   std::map<int64_t, std::vector<Push>> by_task_;
   std::vector<Push> as_they_came_;
-  int64_t complete_ = 0;  // tasks whose gradients take() has returned, where these are gathered by task
+  int64_t complete_ = 0;  // with by_task(): all tasks below this number have been returned by take()
   int64_t updates_ = 0, dropped_ = 0;
 };
 

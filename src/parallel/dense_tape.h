@@ -1,8 +1,8 @@
-// The layers behind the boundary on one rank, with the moves of columns between them, features or channels of images,
-// for one number of rows. With nothing behind the boundary it is the identity.
+// The layers of the back part on one rank, with the transfers of columns between them (features, or channels of
+// images), for one number of rows. With an empty back part it is the identity.
 //
-// What runs and what moves when is the caller's to say, in the order of order.h: each call goes on from where the last
-// one came to.
+// The caller decides what runs and what travels when, in the order of order.h. Each call continues from the result of
+// the previous one.
 #pragma once
 
 #include <map>
@@ -18,46 +18,46 @@ namespace owt {
 
 class DenseTape {
  public:
-  // comm: of the model group. All but profiler must outlive this; profiler may be null. lender: see Tape.
+  // comm: of the model group. All arguments but profiler must outlive this; profiler may be null. lender: see Tape.
   DenseTape(const Plan& plan, RankModel& model, int64_t rows, Communicator& comm, Profiler* profiler,
             const DenseTape* lender = nullptr);
   DenseTape(const DenseTape&) = delete;
   DenseTape& operator=(const DenseTape&) = delete;
 
-  // Makes what the ops need for backward; wants_dx: begin_backward will get a dx. See Tape.
+  // Allocates what the ops need for backward. wants_dx: begin_backward will get a dx. See Tape.
   void prepare_backward(bool wants_dx);
 
   // x: the dense batch; it must not change until backward is over.
   void begin_forward(const Tensor& x);
-  void forward(const Pass& pass, int64_t layer);  // of the plan
-  // When all have run: the logits, whole rows on every rank, or with a sharded loss this rank's columns of them. Valid
+  void forward(const Pass& pass, int64_t layer);  // layer: index in the plan
+  // The logits, after all layers have run: whole rows on every rank, or with a sharded loss this rank's columns. Valid
   // until the next forward.
   const Tensor& output() const { return *at_; }
 
-  // dx: where the gradient of x is wanted, a summand over the ranks; null: nowhere.
+  // dx: receives the gradient of x, a partial sum over the ranks; null: not computed.
   void begin_backward(const Tensor& dlogits, Tensor* dx, const Stream& stream);
   void backward_data(const Pass& pass, int64_t layer);
   void backward_weights(const Pass& pass, int64_t layer);
 
-  // A transfer of the features that the last call came to; the next call goes on from what it brings. Those at the
-  // boundary itself and of the loss are not among them (has()).
+  // A transfer of the features that the last call produced; the next call continues with its result. has() is false for
+  // transfers at the boundary itself and of the loss.
   bool has(TransferId transfer) const { return moves_.contains(transfer); }
   void start(TransferId transfer, const Stream& stream);
   void wait(TransferId transfer, const Stream& stream);
 
-  std::vector<Watched> watched() const;                     // see Tape; layers of the plan
-  std::optional<int32_t> find_bad_layer(const Pass& pass);  // the same
+  std::vector<Watched> watched() const;                     // see Tape; layer indexes are the plan's
+  std::optional<int32_t> find_bad_layer(const Pass& pass);  // see Tape; the layer index is the plan's
 
  private:
-  // Layers that run one after the other without a move between them.
+  // Consecutive layers without a transfer between them.
   struct Stage {
-    int64_t begin, end;                   // in the plan
-    std::optional<FeatureGather> gather;  // of the input, or none
+    int64_t begin, end;                   // layers of the plan
+    std::optional<FeatureGather> gather;  // gathers the input, if present
     bool take;                            // the gradient of the gathered input is whole: this rank takes its columns
     Tape tape;
-    std::optional<FeatureGather> scatter;  // of the output, summands; or none
+    std::optional<FeatureGather> scatter;  // reduces and scatters the output, a partial sum, if present
     const Tensor* x = nullptr;
-    Tensor dx{};  // the first stage has none of its own, and one behind layers that learn nothing has none
+    Tensor dx{};  // undefined for the first stage, and if no earlier layer learns
   };
   enum class Way { kGather, kReduce };
   struct Move {
@@ -73,7 +73,7 @@ class DenseTape {
   std::optional<FeatureGather> logits_;
   std::map<TransferId, Move> moves_;
   Tensor x_;
-  const Tensor* at_ = nullptr;  // the activations, or the gradient, that the last call came to
+  const Tensor* at_ = nullptr;  // the activations, or the gradient, that the last call produced
   Tensor* dx_ = nullptr;
 };
 

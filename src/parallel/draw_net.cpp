@@ -8,7 +8,7 @@
 
 namespace owt {
 
-// Under a class, so that pages with other drawings keep their own looks.
+// Scoped to a class, so that pages with other drawings keep their own styles.
 const char* const kNetStyle = R"(
 .net .page{fill:#fff}.net text{fill:#1d2126;font:12px system-ui,"Segoe UI",Roboto,"DejaVu Sans",sans-serif;font-variant-numeric:tabular-nums}
 .net .name{font-weight:600}.net .large{font-size:16px;font-weight:600}.net .soft{fill:#59626c}.net .small{font-size:10.5px}
@@ -22,17 +22,17 @@ const char* const kNetStyle = R"(
 
 namespace {
 
-// Lengths in pixels; letters in parts of the font's size, as wide as those of wide fonts.
+// Lengths in pixels. Letter widths are fractions of the font size, for wide fonts.
 constexpr double kMargin = 10, kLeastWidth = 500, kBoxLine = 17, kBoxPad = 5, kGap = 27, kBarWidth = 300, kNarrow = 150,
                  kLaneOfNothing = 34, kBetweenLanes = 8, kRegular = 0.54, kBold = 0.62;
 constexpr int kMostDrawn = 16;
 
-// A box of the drawing: a layer, and those behind it that keep its output's shape; or a composite layer.
+// A box of the drawing: a layer with the following layers that keep its output's shape, or a composite layer.
 struct Block {
   std::vector<const LayerPlan*> lines;
-  std::vector<std::vector<Block>> branches{};  // an empty one passes on what comes in
+  std::vector<std::vector<Block>> branches{};  // an empty branch passes its input on
   bool adds = true;                            // the branches' outputs are added; else they lie side by side
-  std::vector<std::string> again{};            // the layers behind it that are the same once more
+  std::vector<std::string> again{};            // names of the following layers that are equal to this one
 
   const LayerPlan& at() const { return *lines.front(); }
   size_t count() const { return again.size() + 1; }
@@ -57,7 +57,7 @@ bool is_same_again(const LayerPlan& a, const LayerPlan& b) {
 
 std::vector<Block> blocks_of(std::span<const LayerPlan> layers, const LayerPlan* cut);
 
-// Branches that pass on what comes in have no layers, and are known by what is missing in the output.
+// Branches that pass their input on have no layers. They are inferred from the columns missing in the output.
 Block composite(const LayerPlan& at) {
   Block block{{&at}};
   int64_t missing = at.columns_out();
@@ -73,7 +73,7 @@ Block composite(const LayerPlan& at) {
   return block;
 }
 
-// The layer `cut` begins a box, whatever stands before it.
+// The layer `cut` always begins a box.
 std::vector<Block> blocks_of(std::span<const LayerPlan> layers, const LayerPlan* cut) {
   std::vector<Block> blocks;
   for (const LayerPlan& at : layers) {
@@ -152,7 +152,7 @@ std::string arrow(double x, double from, double to) {
          format("<path class=\"head\" d=\"M{0:.1f} {1:.1f}l-4 -7h8z\"/>\n", x, to);
 }
 
-// Where a line of a box has what: right edges of the numbers, which are left out (0) where there is no room.
+// The columns of a box's line: right edges of the numbers; 0: no room for that number.
 struct Ruler {
   double name, type, parameters, mb, flops;
 
@@ -257,7 +257,7 @@ class NetDrawing {
     return static_cast<size_t>(std::max(1.0, room / (font * letter)));
   }
 
-  // Blue and orange for two, which everybody can tell apart, and as far apart for more.
+  // Blue and orange for two ranks, which all readers can distinguish; equally spaced hues for more.
   std::string color(int rank) const { return format("hsl({},65%,66%)", (210 + 360 * rank / drawn_) % 360); }
   double cell_width() const { return kBarWidth / drawn_; }
 
@@ -279,7 +279,7 @@ class NetDrawing {
   }
 
   struct Held {
-    double begin = 0, end = 1;  // of all outputs, or inputs
+    double begin = 0, end = 1;  // fractions of all outputs, or inputs
   };
   Held held_by(const LayerPlan& at, int rank) const {
     const auto place = static_cast<size_t>(plan_.place_of(rank));
@@ -307,7 +307,7 @@ class NetDrawing {
                                             [](const LayerPlan* at) { return at->weight_bytes > 0; });
   }
 
-  // A cell for each rank, filled as far as it holds the layer.
+  // One cell per rank, filled by the fraction of the layer that it holds.
   std::string bar(const LayerPlan& at, double y) const {
     std::string svg;
     for (int rank = 0; rank < drawn_; ++rank) {
@@ -322,7 +322,7 @@ class NetDrawing {
     return svg + written(kMargin + 8 + kBarWidth + 8, y + 9, held_words(at), "soft small");
   }
 
-  // A line of a box. What has no room is in its title.
+  // A line of a box. Its title has the texts for which there is no room.
   std::string line(const LayerPlan& at, const std::string& name, size_t count, const Area& area, bool outer) const {
     const Ruler ruler(area);
     const double font = outer ? 12 : 11, y = area.y + 12.5;
@@ -345,7 +345,7 @@ class NetDrawing {
                   at.params.empty() || !at.inner.empty() ? "" : format(", weights {}", shapes), at.flops_per_row / 1e6);
   }
 
-  // Of a layer in a composite one, without the names of what it is in.
+  // The name of a layer in a composite one, without the names of the enclosing layers.
   static std::string own_name(const LayerPlan& at, const std::string& of) {
     return at.name.starts_with(of + ".") ? at.name.substr(of.size() + 1) : at.name;
   }
@@ -385,7 +385,7 @@ class NetDrawing {
             bottom};
   }
 
-  // What comes in goes to all branches, which meet again below the longest.
+  // The input goes to all branches, which join below the longest.
   Drawn branches(const Block& block, const Area& area) const {
     double least = 0, lanes = 0;
     for (const auto& branch : block.branches) (branch.empty() ? lanes : least) += least_width(branch) + kBetweenLanes;
@@ -416,7 +416,7 @@ class NetDrawing {
     return rounded({x - width / 2, y - 9, width}, 18, "card", 9) + written(x, y + 4, text, "small", Anchor::kMiddle);
   }
 
-  // Within a composite layer, where nothing moves between ranks.
+  // Consecutive boxes inside a composite layer, where nothing moves between ranks.
   Drawn chain(const std::vector<Block>& blocks, const Area& area, const std::string& inside_of) const {
     Drawn all{"", area.y};
     for (const Block& block : blocks) {
@@ -438,7 +438,7 @@ class NetDrawing {
     return format("{} {} {} MB", way, name_of(transfer.collective), bytes_in_mb(transfer.bytes));
   }
 
-  // What travels between a layer and the next; null: there is none.
+  // The transfers between a layer and the next; null: there is no such layer.
   std::vector<std::string> moves(const LayerPlan* before, const LayerPlan* behind) const {
     std::vector<std::string> all;
     const auto add = [&](const char* way, TransferId id) {
@@ -469,7 +469,7 @@ class NetDrawing {
     return plan_.front_layout() == Layout::kBatch ? "data-parallel: all weights, own rows" : "all weights, all rows";
   }
 
-  // From what stands above to what stands below: the shape, what travels, and where the plan cuts.
+  // The connection of two boxes: the shape, the transfers, and the plan's cut, if any.
   Drawn between(const Drawn& above, const Shape& shape, const LayerPlan* before, const LayerPlan* behind) const {
     const double y = above.bottom;
     const std::vector<std::string> moved = moves(before, behind);
@@ -510,7 +510,7 @@ class NetDrawing {
   const Plan& plan_;
   std::vector<Block> blocks_;
   double width_;
-  int drawn_;  // ranks
+  int drawn_;  // number of ranks drawn
   double flops_ = 0, training_ = 0;
   int64_t parameters_ = 0, bytes_ = 0;
 };

@@ -1,5 +1,5 @@
-// A drawing of a network, for people: its layers from top to bottom with what they cost, what goes from one to the
-// next, and what each rank of a plan has of them.
+// A drawing of a network, for people: its layers from top to bottom with their cost, the activations between them, and
+// the parts of each rank of a plan.
 #pragma once
 
 #include <string>
@@ -8,13 +8,13 @@
 
 namespace owt {
 
-// An SVG document that needs nothing else, light or dark as its reader's screen is; in_html: what stands in a page,
-// which names no address, not even that of SVG's name space. Layers that work on what another gives without changing
-// its shape share its box, the branches of a composite layer stand side by side, and composite layers that are the same
-// again are drawn once. Of more than 16 ranks the first 16 are drawn.
+// A self-contained SVG document, light or dark like its reader's screen. in_html: a fragment for a page, without any
+// address, not even of SVG's name space. Layers that do not change the shape of their input share the box of the layer
+// before them. The branches of a composite layer stand side by side, and repeated composite layers are drawn once. Only
+// the first 16 ranks are drawn.
 std::string draw_net(const Plan& plan, bool in_html = false);
 
-// The text of its style element, which a page that holds the drawing has to allow.
+// The text of its style element. A page that embeds the drawing has to allow it.
 extern const char* const kNetStyle;
 
 }  // namespace owt

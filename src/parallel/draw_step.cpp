@@ -21,7 +21,7 @@ constexpr double kLeft = 90, kRight = 20, kWidth = 1200, kTop = 44, kPanel = 118
 struct Look {
   const char *name, *color;
 };
-// By kind of action; a start stands for its transfer, and weights that are taken take no time.
+// Index: kind of action. A start stands for its transfer; taking weights takes no time.
 constexpr std::array<Look, 10> kLooks{{{"forward", "#4c8bf5"},
                                        {"loss", "#8e63ce"},
                                        {"backward, data", "#e8833a"},
@@ -34,7 +34,7 @@ constexpr std::array<Look, 10> kLooks{{{"forward", "#4c8bf5"},
                                        {"norms", "#b0617d"}}};
 const Look& look_of(const Action& action) { return kLooks.at(static_cast<size_t>(action.kind)); }
 
-// What few steps do is in the legend where one does it.
+// Rare kinds of action are in the legend only if a step has one.
 bool is_drawn(const std::vector<DrawnStep>& steps, Action::Kind kind) {
   if (kind < Action::Kind::kCopyWeights) return true;
   return std::any_of(steps.begin(), steps.end(), [&](const DrawnStep& step) {
@@ -47,18 +47,18 @@ std::string text_at(double x, double y, const std::string& text, const char* mor
   return format("<text x=\"{:.1f}\" y=\"{:.1f}\"{}>{}</text>\n", x, y, more, escaped(text));
 }
 
-// "12.5 ms"; from a second on "1.25 s".
+// "12.5 ms"; from one second on "1.25 s".
 std::string duration(double seconds) {
   return seconds >= 0.9995 ? format("{:.3g} s", seconds) : format("{:.3g} ms", seconds * 1e3);
 }
 
-// What is written on a box, as far as there is room.
+// The text on a box, as far as there is room.
 std::string label(const std::string& text, double width) {
   const auto letters = static_cast<size_t>(std::max(0.0, (width - 6) / kLetter));
   return letters < 4 && text.size() > letters ? "" : shortened(text, letters);
 }
 
-// The distance of ticks: 1, 2 or 5 times a power of ten, about ten of which are in the time.
+// The distance of ticks: 1, 2 or 5 times a power of ten, so that about ten ticks fit.
 double tick(double seconds) {
   const double rough = seconds / 10, power = std::pow(10, std::floor(std::log10(rough)));
   for (const double factor : {1.0, 2.0, 5.0})
@@ -70,7 +70,7 @@ bool is_backward(const Action& action) {
   return action.kind == Action::Kind::kBackwardData || action.kind == Action::Kind::kBackwardWeights;
 }
 
-// What a stage does with a micro-batch, forward or backward, is one box for all of its layers.
+// One task of a stage, forward or backward of a micro-batch, is one box for all of its layers.
 bool is_one_task(const TimedAction& a, const TimedAction& b) {
   const bool alike = a.action.kind == b.action.kind || (is_backward(a.action) && is_backward(b.action));
   return alike && a.action.kind != Action::Kind::kStart && a.action.round == b.action.round && b.begin_s <= a.end_s;
@@ -131,7 +131,8 @@ class Drawing {
     double y, height;
   };
 
-  // Messages in and out pass each other: the first have the upper half of the wire, the others the lower one.
+  // Messages in and out overlap in time: incoming ones are in the upper half of the lane, outgoing ones in the lower
+  // half.
   static Place place_on(double wire, const Action& action, const Plan& plan) {
     const Collective collective = plan.transfer(action.transfer).collective;
     if (!is_message(collective)) return {wire, kLane};

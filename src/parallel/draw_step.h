@@ -1,4 +1,4 @@
-// A drawing of predicted steps in time, for people: what a rank computes, and what is on the wire meanwhile.
+// A drawing of predicted steps over time, for people: what a rank computes, and what its link carries at the same time.
 #pragma once
 
 #include <string>
@@ -11,14 +11,14 @@ namespace owt {
 struct DrawnStep {
   Plan plan;
   Prediction prediction;
-  std::vector<TimedAction> times;  // of rank 0, or of every stage, as price_step() gives them
+  std::vector<TimedAction> times;  // actions of rank 0, or of every stage, from price_step()
 };
 
-// One below the other, every stage of a pipeline by itself, on one scale of time: an SVG document that needs nothing
-// else, light or dark as its reader's screen is.
+// An SVG document of the steps, one below the other on one time scale; each stage of a pipeline has a panel. It is
+// self-contained, and light or dark like its reader's screen.
 std::string draw_steps(const std::vector<DrawnStep>& steps);
 
-// The text of its style element, which a page that holds the drawing has to allow.
+// The text of its style element. A page that embeds the drawing has to allow it.
 extern const char* const kStepStyle;
 
 }  // namespace owt

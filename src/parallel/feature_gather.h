@@ -1,13 +1,13 @@
-// kFeature -> kReplicated and the ways back, for one batch size. Columns are features of rows, or channels of images,
-// each pixel of which is as a row.
+// Conversions from kFeature to kReplicated and back, for one batch size. Columns are features of rows, or channels of
+// images, where each pixel counts as a row.
 //
-//   gather: every rank holds columns parts[rank] of a rows x columns batch; afterwards all hold all of it (all_gather).
-//   reduce: of kPartial summands the sum over ranks of my columns (reduce_scatter).
-//   take:   of a kReplicated batch my columns as they are; nothing travels.
-// Before a column-split layer the input is gathered and its gradient, a summand, reduced; before a replicated loss the
-// gradient is taken: the wrong one of the two is K times too large and still trains. Behind a layer that is split by
-// inputs the output, a summand, is reduced and its gradient gathered.
-// Uneven parts are padded to the widest for the way.
+//   gather: every rank holds columns parts[rank] of a rows x columns batch; all get the whole batch (all_gather).
+//   reduce: the sum over ranks of kPartial sums; each rank gets its own columns (reduce_scatter).
+//   take:   this rank's columns of a kReplicated batch; nothing travels.
+// The input of a column-split layer is gathered, and its gradient, a partial sum, is reduced. Before a replicated loss
+// the gradient is taken. The wrong choice between the two gives gradients K times too large, and training still works.
+// A layer that is split by inputs gives a partial sum: the output is reduced and its gradient gathered. Uneven parts
+// are padded to the widest for transport.
 #pragma once
 
 #include <vector>
@@ -19,14 +19,14 @@ namespace owt {
 
 class FeatureGather {
  public:
-  // row: the whole of one, an image or, where it is empty, the columns. comm must outlive this.
+  // row: the whole shape of a row, an image; if empty, a row is its columns. comm must outlive this.
   FeatureGather(std::vector<Slice> parts, int64_t rows, const Compute& on, Communicator& comm, const Shape& row = {});
 
-  // rows x parts[rank] -> rows x all, valid until the next gather; in two halves, with the transfer between them, as
-  // reduce. One of them at a time is under way.
+  // rows x parts[rank] -> rows x all, valid until the next gather. Gather and reduce each have two halves, with the
+  // transfer between them; only one may be under way at a time.
   void start_gather(const Tensor& mine, const Stream& stream);
   const Tensor& finish_gather(const Stream& stream);
-  const Tensor& gathered() const { return whole_; }  // where finish_gather() brings it
+  const Tensor& gathered() const { return whole_; }  // the result of finish_gather()
   // rows x all -> rows x parts[rank], valid until the next reduce or take.
   void start_reduce(const Tensor& summand, const Stream& stream);
   const Tensor& finish_reduce(const Stream& stream);
@@ -36,16 +36,16 @@ class FeatureGather {
   int64_t columns() const { return parts_.back().end; }
   int64_t widest() const { return parts_.front().size(); }
   bool even() const { return parts_.back().size() == widest(); }
-  Tensor block(size_t rank) const;  // of blocks_
+  Tensor block(size_t rank) const;  // a rank's block of blocks_
   Tensor flat(const Tensor& tensor, int64_t columns) const { return tensor.reshaped({rows_, columns}); }
 
   std::vector<Slice> parts_;
   Slice mine_;
-  int64_t rows_;  // or pixels
+  int64_t rows_;  // rows, or pixels
   Communicator& comm_;
   Tensor whole_, mine_columns_;
-  Tensor blocks_;  // ranks x rows x widest: what travels
-  Tensor padded_;  // rows x widest: my block where parts are uneven
+  Tensor blocks_;  // ranks x rows x widest: the transfer's data
+  Tensor padded_;  // rows x widest: this rank's block, if parts are uneven
   Event arrived_;
 };
 

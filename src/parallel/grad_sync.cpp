@@ -12,7 +12,7 @@ GradSync::GradSync(std::span<const Bucket> buckets, const LayerOf& layer_of, con
       for (Param* param : layer_of(layer).params())
         if (bucket.holds(param->role)) group.params.push_back(param);
     group.all = Tensor({bucket.elements}, DType::kF32, on.device);
-    group.all.zero();  // what lies between and behind them travels too
+    group.all.zero();  // padding travels too
     int64_t used = 0;
     for (Param* param : group.params) {
       OWT_CHECK(used + param->shape().elements() <= bucket.elements);

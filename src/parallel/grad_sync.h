@@ -1,4 +1,5 @@
-// Sums the gradients of replicated weights over the ranks that have them, in buckets that leave while backward goes on.
+// Sums the gradients of replicated weights over the ranks that have them, in buckets. Buckets are sent during the
+// backward pass.
 #pragma once
 
 #include <span>
@@ -10,9 +11,9 @@ namespace owt {
 
 class GradSync : public WeightSync {
  public:
-  // Lays the gradients of every bucket side by side in memory (the parameters' grad becomes a view of it). Where
-  // `copies` is given, the ranks of that group take the sums of its first rank (Plan::copies_gradients). The
-  // communicators must outlive this; copies may be null.
+  // Lays the gradients of every bucket side by side in memory; each parameter's grad becomes a view of it. If `copies`
+  // is given, the ranks of that group take the sums of its first rank (Plan::copies_gradients). The communicators must
+  // outlive this; copies may be null.
   GradSync(std::span<const Bucket> buckets, const LayerOf& layer_of, const Compute& on, Communicator& comm,
            Communicator* copies = nullptr);
 
@@ -23,7 +24,7 @@ class GradSync : public WeightSync {
 
  private:
   struct Group {
-    Tensor all;  // the gradients one after the other
+    Tensor all;  // all gradients of the bucket, one after the other
     Communicator *comm = nullptr, *copies = nullptr;
     std::vector<Param*> params;
     bool under_way = false;

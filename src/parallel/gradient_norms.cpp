@@ -11,7 +11,7 @@
 namespace owt {
 namespace {
 
-// A parameter that all ranks of a model group have counts at the first place.
+// A parameter that all ranks of a model group have counts at place 0 only.
 bool counts(const LayerPlan& layer, const Param& param, int place) {
   const bool is_part = param.shape().elements() < param.full_shape.elements();
   return is_part || place == 0 || layer.place == place;
@@ -26,8 +26,8 @@ Tensor on_device(const std::vector<T>& values, DType type, Device device) {
   return here.to(device);
 }
 
-// The product of two f32 is exact in f64, whether or not it is added in the same instruction; the order of the
-// additions is that of a fixed number of lanes.
+// The product of two f32 is exact in f64, with or without a fused multiply-add. The order of the additions depends only
+// on the fixed number of lanes.
 double sum_of_squares(const float* values, int64_t count) {
   constexpr int64_t kLanes = 16;
   std::array<double, kLanes> lanes{};
@@ -71,7 +71,7 @@ GradientNorms::GradientNorms(const Plan& plan, RankModel& model, const WeightSyn
   OWT_CHECK(first_chunk.back() <= memory_.partials.elements());
 }
 
-// Buckets begin with the last layers.
+// Buckets begin with the last layers, so the parts need sorting.
 void GradientNorms::find_parts(const Plan& plan, const WeightSync& front) {
   for (int bucket = 0; bucket < std::ssize(plan.buckets); ++bucket)
     for (const ParamPart& part : front.share(bucket))

@@ -26,7 +26,7 @@ __device__ double squares(const SquareItem& item, int64_t begin, int64_t end) {
   return reduce_block(sum, Sum{});
 }
 
-// A row of blocks for each item, whose blocks stride over its chunks.
+// Grid: a row of blocks per item; the blocks of a row stride over its chunks.
 __global__ void square_items(Items items, double* partials) {
   const SquareItem& item = items.item[blockIdx.y];
   const int64_t chunks = (item.count + kSquareChunk - 1) / kSquareChunk;
@@ -38,7 +38,7 @@ __global__ void square_items(Items items, double* partials) {
   }
 }
 
-// A block for each sum.
+// Grid: one block per sum.
 __global__ void add_chunks(const double* partials, const int64_t* first_chunk, double* sums) {
   double sum = 0;
   const int64_t end = first_chunk[blockIdx.x + 1];
@@ -47,7 +47,7 @@ __global__ void add_chunks(const double* partials, const int64_t* first_chunk, d
   if (threadIdx.x == 0) sums[blockIdx.x] = sum;
 }
 
-// One block.
+// Grid: a single block.
 __global__ void settle_sums(NormRule rule, const double* sums, const double* decay, double* norm, double* factors) {
   double sum = 0;
   for (int64_t p = threadIdx.x; p < rule.params; p += blockDim.x) sum += sums[p];

@@ -1,15 +1,15 @@
-// Norms of the gradients of a step, and of the weights, over all ranks, and what updates are scaled by for them.
+// Norms of the gradients of a step, and of the weights, over all ranks; and the factors that scale the updates.
 //
 // Clipping, with g all trained gradients as one vector (after gradient_scale):
-//   every gradient counts min(1, clip / (|g| + 1e-6)) times
+//   every gradient is multiplied by min(1, clip / (|g| + 1e-6))
 // LARS, for each trained parameter of more than one dimension, with g its clipped gradient and L = decay * decay_mult:
-//   its rate counts trust * |w| / (|g| + L * |w| + eps) times; once where |w| or |g| is zero
-// A parameter that several ranks hold counts once, and one that is split with all its parts. Squares are added in
-// double precision, which has them exactly, and in an order that depends neither on threads nor on the processor: ranks
-// with the same values get the same bits.
+//   its rate is multiplied by trust * |w| / (|g| + L * |w| + eps), or by 1 if |w| or |g| is zero
+// A parameter that several ranks hold counts once; a split parameter counts with all its parts. Squares are added in
+// double precision, in which they are exact. The order of additions depends neither on threads nor on the processor, so
+// ranks with the same values get the same bits.
 // Sources: Pascanu, Mikolov and Bengio 2013, "On the difficulty of training recurrent neural networks", as
 // torch.nn.utils.clip_grad_norm_; You, Gitman and Ginsburg 2017, "Large Batch Training of Convolutional Networks",
-// section 4; eps and the cases of zero are from NVIDIA's LARC, which lets nothing decay in these, however.
+// section 4; eps and the cases of zero are from NVIDIA's LARC, which, however, applies no weight decay in these cases.
 #pragma once
 
 #include <cstdint>
@@ -23,22 +23,21 @@
 namespace owt {
 
 struct NormSettings {
-  double clip = 0;  // 0: nothing is clipped
-  // Of LARS, which there is where the plan has sums of weights.
+  double clip = 0;  // 0: no clipping
+  // Settings of LARS, which is used if the plan has sums of weights.
   double trust = 0.001, eps = 1e-9, decay = 0;
-  bool adapt_all = false;  // parameters of one dimension as well: biases, batch norm's
+  bool adapt_all = false;  // includes parameters of one dimension: biases, batch norm's
 };
 
 // Values whose squares are added up, in chunks.
 struct SquareItem {
-  const void* values;  // null: zero
-  bool bf16;           // else they are f32
+  const void* values;  // null: all zero
+  bool bf16;           // false: f32
   int64_t count;
-  int64_t first_chunk;  // among those of all items
+  int64_t first_chunk;  // index among the chunks of all items
 };
 
-// What is made of the sums of squares: those of every parameter's gradient, and with LARS those of the parameters
-// behind them.
+// How factors follow from the sums of squares: one sum per parameter's gradient and, with LARS, then one per parameter.
 struct NormRule {
   double clip;
   bool lars;
@@ -46,37 +45,40 @@ struct NormRule {
   int64_t params;
 };
 
-// Where the numbers lie, all f64 but the chunks; on the device of the tag.
+// The numbers on the device of the tag: f64 except first_chunk.
 struct NormMemory {
   Tensor sums;
-  Tensor partials;     // of every chunk
-  Tensor first_chunk;  // i64, of every sum, and the end of the last
-  Tensor decay;        // of every parameter; below 0: LARS leaves it alone
-  Tensor factors;      // of gradients, and then of every parameter's rate
+  Tensor partials;     // sums of the chunks
+  Tensor first_chunk;  // i64: the first chunk of every sum, and the end of the last
+  Tensor decay;        // one per parameter; negative: LARS does not apply
+  Tensor factors;      // the factor of all gradients, then the rate factor of every parameter
 };
 
 class GradientNorms {
  public:
-  // Of the trained parameters that the rank at this place of its model group updates, of which front says the shares.
-  // All must outlive this; gradients must have memory, all of them.
+  // For the trained parameters that the rank at this place of its model group updates; `front` has their shards. All
+  // arguments must outlive this. All gradients must have memory.
   GradientNorms(const Plan& plan, RankModel& model, const WeightSync& front, int place, const NormSettings& settings);
 
-  // Queues the sums of squares over what counts for this rank. The gradients are complete.
+  // Queues the sums of squares over the parts that count on this rank. The gradients must be complete.
   void add_up(const Stream& stream);
-  Tensor& sums() { return memory_.sums; }  // for the sum over ranks
-  // Queues what follows from the sums over all ranks. norm: |g|, one f64 where the device can write.
+  Tensor& sums() { return memory_.sums; }  // to be summed over ranks
+  // Queues the computation of factors from the sums over all ranks. norm: receives |g|, one f64 that the device can
+  // write.
   void settle(double gradient_scale, Tensor& norm, const Stream& stream);
 
-  // f64, where updates run, valid behind settle().
-  const double* factors() const { return memory_.factors.data<double>(); }  // of gradients, and of rates
-  int rate_factor(const Param& param) const { return static_cast<int>(1 + number_of_.at(&param)); }  // its number
+  // f64 on the device where updates run, valid after settle().
+  // The factor of gradients, then factors of rates.
+  const double* factors() const { return memory_.factors.data<double>(); }
+  // Index into factors().
+  int rate_factor(const Param& param) const { return static_cast<int>(1 + number_of_.at(&param)); }
 
  private:
-  struct Part {  // of a parameter that counts here
+  struct Part {  // a part of a parameter that counts on this rank
     Param* param;
     Slice elements;
-    Tensor gradient;  // of these; undefined: that of the parameter
-    int64_t number;   // of the parameter, among the trained ones of the network
+    Tensor gradient;  // gradient of these elements; undefined: use the parameter's
+    int64_t number;   // number of the parameter among the network's trained ones
   };
 
   void find_parts(const Plan& plan, const WeightSync& front);

@@ -15,11 +15,11 @@ class Groups {
 
   Communicator& world() const { return world_; }
   Communicator& model() const { return *model_; }        // the ranks that share one copy of the split layers
-  Communicator& replicas() const { return *replicas_; }  // those that hold the same parts
+  Communicator& replicas() const { return *replicas_; }  // the ranks that hold the same parts
   Communicator& of(Group group) const;
-  // The same for activations and gradients, which may travel as bf16 (PlanRequest::half_wire).
+  // The communicator of a group for activations and gradients, which may travel as bf16 (PlanRequest::half_wire).
   Communicator& wire(Group group) const;
-  Device device() const { return device_; }  // of their tensors
+  Device device() const { return device_; }  // device of the communicators' tensors
 
  private:
   Communicator& world_;

@@ -10,7 +10,7 @@
 namespace owt {
 namespace {
 
-// A value of the table as `parse` reads it; what that throws names the key's line.
+// A value of the table, read by `parse`. Errors of parse name the key's line.
 template <class Parse>
 auto parsed(Config& table, const std::string& key, const Parse& parse) {
   const std::string text = table.string(key);

@@ -1,19 +1,18 @@
-// A machine with GPUs as a file describes it: which cards, how they are connected, how fast one of them is known to
-// train a model. For predictions of machines that are not at hand; configs/machines has some of which figures were
-// published.
+// A machine with GPUs, described by a file: the cards, their links, and known training speeds of one card. It is used
+// for predictions of machines that are not available. configs/machines describes machines with published values.
 //
 //   name = "8 K20 of Krizhevsky 2014"
 //   gpu = "K20"                 # one of device_names()
 //   gpus = 8
-//   group = 4                   # cards that share a switch, a divisor of gpus; all of them without it
+//   group = 4                   # cards that share a switch, a divisor of gpus; default: all of them
 //   collectives = "direct"      # "pairwise" | "direct" | "hierarchical": Network::Algorithm
-//   one_port = true             # Network::one_port; false without it
-//   link = { bandwidth = "6GB/s", latency = "20us" }      # of a card to those of its group
-//   between = { bandwidth = "12GB/s", latency = "40us" }  # of a group to the others; where there are several groups
-//   assumptions = ["..."]       # what is not published and was assumed, for people
+//   one_port = true             # Network::one_port; default: false
+//   link = { bandwidth = "6GB/s", latency = "20us" }      # between cards of a group
+//   between = { bandwidth = "12GB/s", latency = "40us" }  # between groups, if there are several
+//   assumptions = ["..."]       # values that are not published and were assumed, for people
 //   source = "..."
 //
-//   [[speed]]                   # of one card by itself
+//   [[speed]]                   # of a single card
 //   model = "alexnet_owt_lrn"
 //   rows = 128                  # of a step
 //   images_per_second = 327.0
@@ -42,19 +41,19 @@ struct Machine {
   std::vector<Speed> speeds;
   std::vector<std::string> assumptions;
 
-  // Of so many of its cards, the groups being hosts. Throws Error for more than there are, or for some that do not fill
-  // their groups.
+  // The network of this number of cards; groups are its hosts. Throws Error if there are not as many cards, or if they
+  // do not fill their groups.
   Network network(int ranks) const;
-  // The floors of a card (device_compute), so many times as long as it takes for the speed that is known of the model,
-  // where one is.
+  // The roofline limits of a card (device_compute). If a speed of the model is known, they are scaled so that a step
+  // takes as long as at that speed.
   std::unique_ptr<ComputeModel> compute(const Model& model, Precision precision) const;
-  std::string text() const;  // for people: its name, sources and assumptions, a line each
+  std::string text() const;  // for people: name, sources and assumptions, one line each
 };
 
-// Throws Error naming the file, the line and what is wrong there.
+// Throws Error with the file, the line and the problem.
 Machine read_machine(const std::string& path);
 
-// The floors of a card in proportion, so that a step of so many rows takes what it takes at this speed.
+// The roofline limits of a card, scaled so that a step of `rows` rows runs at this speed.
 std::unique_ptr<ComputeModel> compute_at_speed(const DeviceSpeed& gpu, const Model& model, Precision precision,
                                                int64_t rows, double images_per_second);
 

@@ -1,4 +1,4 @@
-// How a plan is made; what it says of itself is in plan.cpp.
+// Makes the plan. Its queries are in plan.cpp.
 #include "src/parallel/plan.h"
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 namespace owt {
 namespace {
 
-// What such a bucket takes of a layer, or of the largest part of a split one.
+// The elements of a layer in such a bucket; for a split layer, the elements of its largest part.
 int64_t elements_in(const Bucket& bucket, const LayerPlan& at) {
   int64_t elements = 0;
   for (size_t p = 0; p < at.params.size(); ++p)
@@ -56,7 +56,8 @@ void fill_buckets(Plan& plan) {
   }
 }
 
-// Where there is nothing to split every rank has the whole net; under mp all of a group compute the same then.
+// If nothing is split, every rank has the whole network; under mp-dense and mp the ranks of a group then compute the
+// same.
 int model_ranks_of(const PlanRequest& request, const std::vector<std::unique_ptr<Layer>>& layers) {
   if (!facts_of(request.strategy).splits()) return 1;
   const int asked = request.model_ranks > 0 ? request.model_ranks : request.ranks;
@@ -90,8 +91,8 @@ void check_slices(const Plan& plan) {
          most, " or less");
 }
 
-// Of a composite layer, what its own part and its branches do. The gradients of its input and of weights are taken to
-// be as much work as forward, each where it is wanted; of layers without weights backward is as much as both.
+// For a composite layer: its own work and the work of its branches. The gradient of the input and the gradient of the
+// weights each cost as much as forward, if they are used. Layers without weights count both.
 double backward_flops(const LayerPlan& at) {
   double inside_forward = 0, inside_backward = 0;
   for (const LayerPlan& inner : at.inner) {
@@ -103,7 +104,7 @@ double backward_flops(const LayerPlan& at) {
   return (at.flops_per_row - inside_forward) * times + inside_backward;
 }
 
-// Where parts of the weights have an update of their own, there is no gradient of the whole step before it.
+// If a part of the weights is updated on its own, the gradient of the whole step is not complete before that update.
 void check_norms(const Plan& plan) {
   if (!plan.has_norms() || !plan.split()) return;
   const PlanRequest& request = plan.request;
@@ -118,7 +119,7 @@ void check_norms(const Plan& plan) {
          name_of(request.strategy), "); use dp, or leave average_every out");
 }
 
-// Servers have a part of the gradients each, and with a delay no step's weights are there as a whole.
+// Each server has a part of the gradients. With a delay, no step's weights exist as a whole.
 void check_server(const Plan& plan) {
   if (!plan.serves()) return;
   const PlanRequest& request = plan.request;
@@ -139,7 +140,7 @@ void check_server(const Plan& plan) {
     refuse("ps.pushes = 0 with ps.delay = inf would keep gradients without a bound", "use ps.pushes = 1");
 }
 
-// Sums over all rows of a step want all of them at once.
+// Sums over all rows of the step need all these rows at once.
 void check_step_sums(const Plan& plan) {
   const auto& layers = plan.layers;
   const auto sums =
@@ -159,7 +160,7 @@ void check_step_sums(const Plan& plan) {
       refuse(at, "and behind the boundary it sees a round at a time under ", name_of(plan.request.strategy));
 }
 
-// The plan of `layer` on rows of in.row(); wants_dx: somebody needs the gradient of its input.
+// Describes `layer` for rows of in.row(). wants_dx: the gradient of its input is used.
 LayerPlan describe(Layer& layer, const Shape& in, const Compute& on, bool wants_dx) {
   LayerPlan at;
   at.name = layer.name();
@@ -193,7 +194,7 @@ LayerPlan describe(Layer& layer, const Shape& in, const Compute& on, bool wants_
   return at;
 }
 
-// Each rank has the layers between two moves as one net.
+// Each rank runs the layers between two transfers as one net.
 void note_in_place(Plan& plan, const std::vector<std::unique_ptr<Layer>>& layers) {
   const auto count = std::ssize(plan.layers);
   for (int64_t begin = 0, end = 0; begin < count; begin = end) {
@@ -222,7 +223,7 @@ bool can_split_dense(const Model& model) {
 bool can_be_staged(const Model& model, const PlanRequest& request) {
   const int stages = request.model_ranks > 0 ? request.model_ranks : request.ranks;
   const auto named = std::ssize(request.pipeline.stages);
-  const RowGroups groups{request.step_rows * stages / request.ranks, model.row_group};  // of a pipeline
+  const RowGroups groups{request.step_rows * stages / request.ranks, model.row_group};  // rows of one pipeline
   const auto layers = whole_layers(model);
   const std::vector<bool> in_place = work_in_place(layers);
   return std::count(in_place.begin(), in_place.end(), false) >= stages && (named == 0 || named + 1 == stages) &&
@@ -250,7 +251,7 @@ Plan make_plan(const Model& model, const PlanRequest& request) {
     batch = layers[i]->out_shape(batch);
     plan.layers.push_back(std::move(at));
   }
-  note_in_place(plan, layers);  // no stage of a pipeline begins with such a layer
+  note_in_place(plan, layers);  // first pass: an in-place layer cannot begin a pipeline stage
   place_layers(plan, layers);
   note_in_place(plan, layers);
   check_slices(plan);

@@ -6,11 +6,12 @@
 namespace owt {
 namespace {
 
-// A size below a link's burst looks faster than it is, so that one is always tried which is above.
+// A size below a link's burst looks faster than it is, so one larger size is always tried.
 constexpr int64_t kSizes[] = {4 << 10, 64 << 10, 1 << 20, 16 << 20};
 constexpr int64_t kAlways = 1 << 20;
 
-// Between the ranks of a host, which are consecutive; the mean over the hosts, so that all ranks get the same.
+// Measures the link between the consecutive ranks of a host. The result is the mean over hosts, so all ranks get the
+// same.
 Link measure_local_link(Communicator& comm, int ranks_per_host, const BenchLimits& limits, Device device) {
   const auto host = comm.split(comm.rank() / ranks_per_host);
   const auto time = [&](int64_t bytes) {
@@ -32,7 +33,8 @@ Network measured_network(const std::vector<CollectiveTime>& times, int ranks, in
   network.measured_hosts = hosts;
   network.overlaps = false;
   for (const CollectiveTime& time : times) {
-    // On a busy machine a few bytes may be seen to take longer than many; then they take as long as those at most.
+    // On a busy machine a few bytes may appear to take longer than many; their time is then limited to the time of more
+    // bytes.
     double seconds = std::max(time.seconds, 1e-9);
     for (const CollectiveTime& other : times)
       if (other.collective == time.collective && other.bytes > time.bytes)
@@ -51,7 +53,7 @@ Network measure_network(Communicator& comm, Device device, double seconds) {
        {Collective::kAllReduce, Collective::kAllGather, Collective::kReduceScatter, Collective::kBroadcast})
     for (const int64_t bytes : kSizes) {
       if (comm.ranks() == 1) continue;
-      // Times are the same on all ranks, and so are these decisions. Five calls at least.
+      // Times are the same on all ranks, and so are these decisions. At least five calls must fit.
       const double expected =
           bytes > kAlways ? times.back().seconds * static_cast<double>(bytes) / static_cast<double>(times.back().bytes)
                           : 0;

@@ -17,8 +17,7 @@ namespace owt {
 
 namespace {
 
-// Elements per row that a tape of the layers [begin, end) has: what they keep, and two gradients as large as the
-// largest.
+// Elements per row in a tape of the layers [begin, end): the kept outputs, and two gradients as large as the largest.
 int64_t tape_elements(const Plan& plan, int64_t begin, int64_t end) {
   const auto layers = std::span(plan.layers).subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin));
   int64_t largest = 0;
@@ -28,8 +27,8 @@ int64_t tape_elements(const Plan& plan, int64_t begin, int64_t end) {
 
 bool even(const std::vector<Slice>& parts) { return parts.front().size() == parts.back().size(); }
 
-// Elements per row, or pixel of one, of a move between columns and whole rows (feature_gather.h): both, and what
-// travels.
+// Elements per row (or pixel) of a transfer between columns and whole rows (feature_gather.h): both sides, and the
+// transfer's buffers.
 int64_t gather_elements(const std::vector<Slice>& parts) {
   const int64_t widest = parts.front().size();
   return parts.back().end + widest * (std::ssize(parts) + (even(parts) ? 1 : 2));
@@ -37,10 +36,10 @@ int64_t gather_elements(const std::vector<Slice>& parts) {
 
 int64_t gather_elements(const LayerPlan& output) { return output.pixels_out() * gather_elements(output.parts); }
 
-// What the actions of a step hold on a rank, each thing once. A stage of layers has activations for the most rows that
-// a slice or a round has, and its moves, and the loss, are there for every number of rows, since they are bound to it;
-// at the boundary there is a place for each round under way, again for slices that differ on any rank of the group.
-// Nothing is given back during a step, and the memory of gradients comes with the layers.
+// The memory that the actions of a step hold on a rank; each buffer is counted once. A stage of layers has activations
+// for the most rows of any micro-batch or round. Its transfers and the loss are bound to a number of rows, so each
+// number has its own. The boundary has a slot for each round under way, and separate slots for micro-batches whose rows
+// differ on any rank of the group. Nothing is freed during a step. Weight gradients are counted with the layers.
 class Holdings {
  public:
   Holdings(const Plan& plan, const StepRows& rows, int rank)
@@ -80,7 +79,7 @@ class Holdings {
     if (there_.emplace(thing, number, which).second) bytes_ += bytes;
   }
 
-  // Behind a move of features a stage has its input's gradient.
+  // A stage after a transfer of features has the gradient of its input.
   void add_stage(int64_t begin, int64_t rows, int tape) {
     if (begin > 0 && !plan_.begins_stage(begin)) return;
     int64_t end = begin + 1;
@@ -99,15 +98,15 @@ class Holdings {
     if (begin == plan_.boundary) hold(&first.in, alike_, size_ * own_rows_ * home_elements());
   }
 
-  // At the boundary the gradient of the rank's own rows comes home. Of rows that all ranks have, each may work on its
-  // columns, which have a gradient and are brought together.
+  // Elements per own row at the boundary: the returned gradient. If all ranks have the rows, each may work on its
+  // columns; then the columns' gradient and the buffers to gather it.
   int64_t home_elements() const {
     if (seam().transfers.input != kNoTransfer) return seam().in.elements();
     if (!seam().by_inputs()) return seam().wants_dx ? seam().in.elements() : 0;
     return seam().inputs.front().size() + gather_elements(seam().inputs);
   }
 
-  // The gradient of the logits, and the logits or their statistics (rank_loss.h) brought together, for a row.
+  // Bytes per row: the gradient of the logits, and the gathered logits or statistics (rank_loss.h).
   int64_t loss_bytes() const {
     const LayerPlan& last = plan_.layers.back();
     if (plan_.sharded_loss)
@@ -121,11 +120,11 @@ class Holdings {
     for (const StepRows::RoundSize& round : rounds_) most = std::max(most, round.rows);
     return most;
   }
-  int64_t labels_bytes() const {  // step_labels.h
+  int64_t labels_bytes() const {  // see step_labels.h
     return 4 * plan_.request.loss.label_numbers() * ((plan_.model_ranks + 1) * most_beside_ + most_rows());
   }
 
-  // What comes from the neighbours of a stage and goes to them (stage_links.h).
+  // Elements of the messages from and to neighbouring stages (stage_links.h).
   int64_t links_elements() const {
     const Slice here = plan_.layers_behind(place_);
     const auto gradients = [](const LayerPlan& first) { return first.wants_dx ? kRoundsAtOnce : 0; };
@@ -136,8 +135,8 @@ class Holdings {
     return most_rows() * a_row;
   }
 
-  // What a round has at the boundary (seam.cpp): its rows and their gradient, and where a rank has fewer than another
-  // their padded blocks; or the columns that are sent, that come, and that go home.
+  // Elements of a round's slot at the boundary (seam.cpp): its rows and their gradient, and padded blocks if rounds are
+  // uneven; or the columns that are sent, received and returned.
   int64_t place_elements() const {
     int64_t padded = 0;
     for (const StepRows::RoundSize& round : rounds_)
@@ -151,19 +150,19 @@ class Holdings {
 
   const Plan& plan_;
   const StepRows& rows_;
-  int rank_, place_;            // of all, in its model group
-  int slice_ = -1, alike_ = 0;  // which one, and the first one like it
-  // In the slice: of this rank, the most on one of its model group, and the rounds.
+  int rank_, place_;            // among all ranks; in the model group
+  int slice_ = -1, alike_ = 0;  // the current micro-batch; the first micro-batch with the same rows
+  // In the micro-batch: rows of this rank, the most rows in its model group, and the rounds.
   int64_t own_rows_ = 0, most_beside_ = 0;
   std::vector<StepRows::RoundSize> rounds_;
   int64_t size_;
   std::set<std::tuple<const void*, int64_t, int>> there_;
-  std::map<std::pair<int64_t, int>, int64_t> most_rows_;  // of stages, by their first layer and tape
-  int64_t bytes_ = 0, scratch_ = 0;  // all tapes share the scratch memory of the op that needs most
+  std::map<std::pair<int64_t, int>, int64_t> most_rows_;  // key: first layer of a stage, and tape
+  int64_t bytes_ = 0, scratch_ = 0;                       // all tapes share the scratch memory of the largest op
 };
 
-// Rows of images that wait for their step. On a GPU there are two batches as the network reads them
-// (data/two_batches.h), and what they are made from.
+// Bytes of images that wait for their step. A GPU has two batches in the network's format (data/two_batches.h), and the
+// data they are made from.
 int64_t image_bytes(const Plan& plan, int64_t rows) {
   const PlanRequest& request = plan.request;
   const int64_t bytes = rows * plan.layers.front().in.elements() * size_of(activation_type(request.on.precision));
@@ -183,7 +182,7 @@ int64_t ema_bytes(const Plan& plan, int place = kEveryPlace) {
   return plan.request.ema_every > 0 ? plan.weight_bytes_per_rank(place) : 0;
 }
 
-// Where rank 0 alone updates, the other ranks' gradients come to it.
+// Gradients received from other ranks, if rank 0 alone updates.
 int64_t received_bytes(const Plan& plan) {
   int64_t bytes = 0;
   for (int slot = 0; slot < kStarSlots && plan.updates() == Updates::kFirst; ++slot)
@@ -191,8 +190,8 @@ int64_t received_bytes(const Plan& plan) {
   return bytes;
 }
 
-// On the host a piece of the largest parameter is read, received, brought into the order of memory and cut; on a GPU it
-// is received.
+// On the host a piece of the largest parameter is read, received, converted to memory order and cut; on a GPU it is
+// only received.
 int64_t piece_bytes(const Plan& plan) {
   int64_t largest = 0;
   for (const LayerPlan& layer : plan.layers)
@@ -238,8 +237,8 @@ int64_t rank_bytes(const Plan& plan, Mode mode, int rank) {
 
 namespace {
 
-// Of each model group the rank with the most rows has the most; where all shares are the same that is the first one. In
-// a pipeline all of a group have the same rows, and the list is of one of them.
+// In each model group the rank with the most rows needs most; with equal shares it is the first rank. In a pipeline all
+// ranks of a group have the same rows, and the list is the list of one place.
 int64_t most_step_bytes(const Plan& plan, const std::vector<Action>& actions, int place) {
   const StepRows rows = plan.rows(plan.request.step_rows);
   int64_t most = 0;
@@ -257,7 +256,7 @@ int64_t most_step_bytes(const Plan& plan, const std::vector<Action>& actions, in
 MemoryNeed memory_need(const Plan& plan, const std::vector<Action>& actions, int place) {
   MemoryNeed need;
   const int64_t copies = copies_bytes(plan, actions, place);
-  // But for copies, what weights take is not in the list: they are there whatever the order is.
+  // Except for stashes, the memory of weights does not depend on the order, so the list does not show it.
   need.weight_bytes = plan.weight_bytes_per_rank() + plan.copy16_bytes_per_rank() + plan.gradient_bytes_per_rank() +
                       state_bytes(plan) + received_bytes(plan) + server_bytes(plan) + copies + ema_bytes(plan) +
                       plan.norm_bytes();
@@ -267,7 +266,8 @@ MemoryNeed memory_need(const Plan& plan, const std::vector<Action>& actions, int
   return need;
 }
 
-// A pipeline's stages hold different things. The weights are those of the stage with the most of them, but for copies.
+// The stages of a pipeline need different amounts. weight_bytes is always the largest of all stages, except for
+// stashes.
 MemoryNeed memory_need(const Plan& plan) {
   MemoryNeed most;
   for (int place = 0; place < plan.places(); ++place) {

@@ -16,7 +16,7 @@ bool is_chain(Collective collective) {
   return collective == Collective::kBroadcast || collective == Collective::kReduce || is_message(collective);
 }
 
-// Seconds for `bytes` through a link; none pass where there are none, whatever the link.
+// Seconds for `bytes` through a link; 0 bytes take no time on any link.
 double through(double bytes, double bytes_per_s) { return bytes > 0 ? bytes / bytes_per_s : 0; }
 
 double pairwise(Collective collective, double bytes, const Span& span, const Network& network) {
@@ -24,7 +24,7 @@ double pairwise(Collective collective, double bytes, const Span& span, const Net
   constexpr double kUnlimited = std::numeric_limits<double>::infinity();
   const double g = span.ranks(), l = span.local, m = span.hosts, shared = between.bytes_per_s / span.sharing;
   if (is_chain(collective)) {
-    const double across = std::min(shared, network.one_port ? local.bytes_per_s : kUnlimited);  // of one rank
+    const double across = std::min(shared, network.one_port ? local.bytes_per_s : kUnlimited);  // bandwidth of one rank
     const double slowest = std::min(l > 1 ? local.bytes_per_s : kUnlimited, m > 1 ? across : kUnlimited);
     const double chunk = std::min(bytes, static_cast<double>(chain_chunk(static_cast<int64_t>(bytes), span.ranks())));
     const double first = m * (l - 1) * local.latency_s + (m - 1) * between.latency_s +
@@ -32,7 +32,7 @@ double pairwise(Collective collective, double bytes, const Span& span, const Net
     return first + (bytes - chunk) / slowest;
   }
   const double latency = (l - 1) * local.latency_s + (g - l) * between.latency_s;
-  const double of_port = (network.one_port ? g : l) - 1;  // ranks that are reached through the local link
+  const double of_port = (network.one_port ? g : l) - 1;  // ranks reached through the local link
   const double once =
       latency + std::max(through(of_port * bytes / g, local.bytes_per_s), through(l * (g - l) * bytes / g, shared));
   return collective == Collective::kAllReduce ? 2 * once : once;
@@ -96,13 +96,13 @@ Span Network::consecutive(int count) const {
   Span span;
   span.local = std::min(count, ranks_per_host);
   span.hosts = (count + ranks_per_host - 1) / ranks_per_host;
-  span.sharing = 1;  // a group that leaves its hosts fills them
+  span.sharing = 1;  // a group on several hosts uses all ranks of each
   return span;
 }
 
 Span Network::across(int count) const {
   OWT_CHECK(count >= 1 && ranks() % count == 0, count, " groups of ", ranks(), " ranks");
-  const int stride = ranks() / count;  // between two ranks of the group
+  const int stride = ranks() / count;  // distance of two ranks of the group
   Span span;
   span.local = std::min(count, std::max(1, ranks_per_host / stride));
   span.hosts = (count + span.local - 1) / span.local;
@@ -130,14 +130,15 @@ double Network::seconds(Collective collective, double bytes, const Span& span) c
   if (span.ranks() <= 1 || bytes <= 0) return 0;
   if (is_message(collective) && span.ranks() > 2) return star_seconds(bytes, span);
   const bool timed = measured.contains(Collective::kSend);
-  if (is_message(collective) && !timed && !measured.empty()) collective = Collective::kBroadcast;  // to one rank
+  // A broadcast to one rank.
+  if (is_message(collective) && !timed && !measured.empty()) collective = Collective::kBroadcast;
   if (collective == Collective::kReceive) collective = Collective::kSend;
   const auto table = measured.find(collective);
   const bool same_kind = hosts == 1 || span.hosts > 1;
   if (table == measured.end() || table->second.empty() || !same_kind)
     return calculated_seconds(collective, bytes, span);
   const TimeTable& times = table->second;
-  // What passes the slowest link is in proportion to (n-1)/n, n being the number of ranks or, between hosts, of hosts.
+  // The bytes through the slowest link are proportional to (n-1)/n, with n ranks or, between hosts, n hosts.
   const auto passing = [](int n) { return n > 1 ? static_cast<double>(n - 1) / n : 1; };
   const int ends = hosts == 1 ? span.ranks() : span.hosts;
   const int measured_ends = hosts > 1 && measured_hosts > 1 ? measured_hosts : measured_ranks;

@@ -10,8 +10,8 @@
 namespace owt {
 namespace {
 
-// A thread of a pool's kernels takes 8 channels of a window, and so many instructions for itself and for each pixel of
-// the window: counted in what nvcc 13.0 makes for sm_90a of windows of 2 and of 3 pixels in bf16.
+// A thread of a pool's kernels processes 8 channels of a window. It runs `each` instructions, and `for_pixel` for each
+// pixel of the window. Counted in code of nvcc 13.0 for sm_90a, for windows of 2 and of 3 pixels in bf16.
 struct Instructions {
   double each, for_pixel;
 };
@@ -20,7 +20,7 @@ constexpr double kChannels = 8, kLanes = 32;
 
 bool is(const Layer& layer, const char* type) { return layer.type() == type; }
 
-// How many of the layers, from the first on, run as one op: as Layer::bind_run says for a GPU.
+// The number of layers, from the first on, that run as one op, as Layer::bind_run does on a GPU.
 int64_t run_length(Layers layers) {
   const auto next = [&](size_t i, const char* type) { return i < layers.size() && is(*layers[i], type); };
   if (is(*layers[0], "conv")) {
@@ -32,7 +32,7 @@ int64_t run_length(Layers layers) {
   return next(2, "dropout") ? 3 : 2;
 }
 
-// Whether the op of the last of them overwrites the gradient it is given, as Tape::overwrites_dy() says.
+// Whether the op of the last layer overwrites its output gradient, as Tape::overwrites_dy() does.
 bool overwrites_gradient(Layers layers) {
   int64_t last = 0;
   for (size_t i = 0; i < layers.size(); i += static_cast<size_t>(last)) last = run_length(layers.subspan(i));
@@ -87,7 +87,7 @@ class OpLaunches {
   double x(size_t layer) const { return bytes(outs_[layer]); }
   double y(size_t layer) const { return bytes(outs_[layer + 1]); }
 
-  // `work` lacks its place: the layer of the run, the phase, the kernel and the kind.
+  // Completes `work` with the layer of the run, the phase, the kernel and the kind.
   StepLaunch at(size_t layer, Phase phase, const char* kernel, LaunchKind kind, StepLaunch work) const {
     work.layer = static_cast<int64_t>(layer);
     work.name = layers_[layer]->name();
@@ -103,7 +103,7 @@ class OpLaunches {
     launches_.backward.push_back(at(layer, Phase::kBackward, kernel, kind, work));
   }
 
-  // Behind a linear layer with or without a relu: masks dy, and sums it for the bias.
+  // After a linear layer with or without a relu: masks dy, and sums it for the bias.
   void bias_gradient(bool relu) {
     if (relu)
       backward(1, "over_channels", LaunchKind::kElements, {.out_bytes = 3 * y(0)});
@@ -146,7 +146,7 @@ class OpLaunches {
       backward(0, "add_weight_gradient", LaunchKind::kPacking, {.weight_bytes = size_ * weights + grad});
   }
 
-  // Weights are f32 in every precision; the bias' gradient comes with theirs.
+  // Weights are f32 in every precision; one launch computes the gradients of weights and bias.
   void local() {
     const std::vector<Param*> params = layers_[0]->params();
     const auto weights = static_cast<double>(params[0]->full_shape.elements());
@@ -160,7 +160,7 @@ class OpLaunches {
     if (layers_[0]->learns()) backward(0, "local_product", LaunchKind::kDense, gradient);
   }
 
-  // behind: it is part of a convolution's op, which always wants the gradient.
+  // With `behind` the pool is part of a convolution's op, which always needs the gradient.
   void max_pool(size_t layer, bool behind) {
     const Shape &from = behind ? outs_[1] : in_, &to = outs_.back();
     const std::vector<int64_t> kernel = layers_[layer]->describe(from).integers("kernel");
@@ -177,7 +177,7 @@ class OpLaunches {
                {.out_bytes = traffic, .warp_instructions = instructions(kPoolBackward)});
   }
 
-  // Backward reads what the relu gave as well.
+  // Backward also reads the relu's output.
   void avg_pool_behind() {
     forward(2, "avg_pool_forward", LaunchKind::kPool, {.out_bytes = x(2) + y(2)});
     backward(2, "over_channels", LaunchKind::kPool, {.out_bytes = 2 * x(2) + y(2)});
@@ -207,7 +207,8 @@ class OpLaunches {
     forward(0, "over_channels", LaunchKind::kNorm, {.out_bytes = x(0)});
     forward(0, "over_channels", LaunchKind::kNorm, {.out_bytes = x(0) + y(0)});
     backward(0, "over_channels", LaunchKind::kNorm, {.out_bytes = x(0) + y(0)});
-    if (layers_[0]->row_group() > 1) backward(0, "add_norm_gradients", LaunchKind::kNorm, {});  // of several groups
+    // Sums over several groups.
+    if (layers_[0]->row_group() > 1) backward(0, "add_norm_gradients", LaunchKind::kNorm, {});
     if (wants_dx_) backward(0, "over_channels", LaunchKind::kNorm, {.out_bytes = 2 * x(0) + y(0)});
   }
 
@@ -227,7 +228,7 @@ class OpLaunches {
     backward(0, "over_channels", LaunchKind::kElements, {.out_bytes = x(0) + y(0) + (wants_dx_ ? x(0) : 0)});
   }
 
-  // Both branches get the gradient of the sum; one that overwrites it makes it anew for the other.
+  // Both branches get the gradient of the sum. If the first one overwrites it, it is computed again for the other.
   void residual() {
     const auto branches = dynamic_cast<const Composite&>(*layers_[0]).branches();
     const std::vector<Layer*> body = layers_of(branches[0]), shortcut = layers_of(branches[1]);
@@ -251,7 +252,8 @@ class OpLaunches {
     count_as_one_layer();
   }
 
-  // The branches' outputs are copied side by side, and their gradients apart; those of the input are added up.
+  // The branches' outputs are copied side by side, and their gradients are copied apart; the gradients of the input are
+  // added.
   void branches() {
     const auto branches = dynamic_cast<const Composite&>(*layers_[0]).branches();
     for (size_t b = branches.size(); b-- > 0;) {
@@ -273,8 +275,8 @@ class OpLaunches {
       for (StepLaunch& launch : *phase) launch.layer = 0;
   }
 
-  // One kernel each way, which is called as the layer's type. An activation's backward reads y or x besides dy, a
-  // dropout's a bit for each element, a pool's dy alone.
+  // One kernel in each direction, named after the layer's type. Besides dy, backward reads y or x for an activation,
+  // one bit per element for a dropout, and nothing for a pool.
   void simple() {
     const Layer& layer = *layers_[0];
     const bool pools = is(layer, "avg_pool") || is(layer, "global_avg_pool"), drops = is(layer, "dropout");
@@ -291,7 +293,7 @@ class OpLaunches {
   bool wants_dx_;
   DType dtype_;
   double size_;
-  std::vector<Shape> outs_;  // of one row: the input, then each layer's output
+  std::vector<Shape> outs_;  // shapes of one row: the input, then each layer's output
   Launches launches_;
 };
 
@@ -325,7 +327,7 @@ int64_t watched_arrays(Layers layers) {
     const auto length = static_cast<size_t>(run_length(layers.subspan(i)));
     for (Layer* layer : layers.subspan(i, length)) learns = learns || layer->learns();
     if (!learns)
-      arrays = 1;  // the last one's output
+      arrays = 1;  // only the last one's output
     else if (i == 0 || length > 1 || !in_place[i])
       ++arrays;
     i += length;

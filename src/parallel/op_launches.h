@@ -1,4 +1,4 @@
-// What a GPU is given to do for layers in a row, op by op.
+// The launches on a GPU for consecutive layers, op by op.
 #pragma once
 
 #include <span>
@@ -12,12 +12,13 @@ namespace owt {
 using Layers = std::span<Layer* const>;
 
 struct Launches {
-  std::vector<StepLaunch> forward, backward;  // each in the order in which it runs
+  std::vector<StepLaunch> forward, backward;  // each in the order of execution
 };
 
-// in: a batch of one row. wants_dx: somebody needs the gradient of it. The launches' layers count from the first.
+// in: a batch of one row. wants_dx: the gradient of `in` is used. StepLaunch::layer counts from the first of these
+// layers.
 Launches launches_of(Layers layers, const Shape& in, bool wants_dx, DType dtype);
-// The outputs that the loss looks through for bad values (bad_values.h).
+// The number of outputs that the loss searches for bad values (bad_values.h).
 int64_t watched_arrays(Layers layers);
 
 }  // namespace owt

@@ -6,9 +6,9 @@
 namespace owt {
 
 // dp, and every strategy on one rank or for a network with nothing to split: each rank runs the whole network on its
-// own rows. The gradients of a bucket leave as soon as the last of its layers is done, and are summed while backward
-// goes on; then every rank updates all weights. In local steps no gradients leave, and every so many steps the weights
-// are averaged.
+// own rows. The gradients of a bucket are sent as soon as the last of its layers is done; the sum overlaps with the
+// rest of the backward pass. Then every rank updates all weights. Local steps send no gradients; averaging steps
+// average the weights.
 // Source: Li et al. 2020, "PyTorch Distributed: Experiences on Accelerating Data Parallel Training", section 3.2.
 void data_parallel(StepOrder& step) {
   step.forward_front();
@@ -20,14 +20,14 @@ void data_parallel(StepOrder& step) {
   step.average_front();
 }
 
-// dp-zero and dp-star: the sum of a bucket goes where it is updated, and the new weights come back.
-//   dp-zero: each rank updates a share, and the shares are gathered
-//   dp-star: the share of rank 0 is all, and it sends the weights to each of the others
-// A bucket is updated when the next one has left: it has had the time of those layers to be summed. Which one that is
-// must not depend on what has arrived, since all ranks call the collectives in the same order.
+// dp-zero and dp-star: the sum of a bucket goes to the rank that updates it, and that rank sends the new weights.
+//   dp-zero: each rank updates a shard; reduce-scatter of gradients, all-gather of weights
+//   dp-star: rank 0 updates everything and sends the weights to every other rank
+// A bucket is updated after the next one has been sent, so its sum overlaps with the backward pass of the layers
+// between. The choice must not depend on what has arrived, since all ranks call the collectives in the same order.
 // Source: Rajbhandari et al. 2020, "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", P_os; Li et
-// al. 2014, "Scaling Distributed Machine Learning with the Parameter Server", of which this is one server that waits
-// for all workers.
+// al. 2014, "Scaling Distributed Machine Learning with the Parameter Server": this is one such server, which waits for
+// all workers.
 void updates_in_shares(StepOrder& step) {
   step.forward_front();
   step.loss(0);
@@ -37,9 +37,9 @@ void updates_in_shares(StepOrder& step) {
   step.wait_for_weights();
 }
 
-// ps: as dp-zero, but a rank's share is updated by a server (parameter_server.h), to which gradients are pushed bucket
-// by bucket, and which answers with the weights when the worker may start its next step: with a delay of 0 when all
-// have pushed theirs, else perhaps sooner. What else a worker has to say of the step goes before.
+// ps: as dp-zero, but a server updates each shard (parameter_server.h). Gradients are pushed to it bucket by bucket.
+// The server answers with the weights when the worker may start its next step: with a delay of 0 after all workers have
+// pushed, with a larger delay perhaps earlier. The step's result is sent before the gradients.
 // Source: Li et al. 2014, "Scaling Distributed Machine Learning with the Parameter Server".
 void parameter_server(StepOrder& step) {
   step.forward_front();
@@ -50,15 +50,15 @@ void parameter_server(StepOrder& step) {
   step.wait_for_weights();
 }
 
-// owt-a to owt-d: the layers before the boundary run on each rank's own rows; the dense layers behind it, of which
-// every rank has columns, run on batches of everybody's rows, one a round.
+// owt-a to owt-d: each rank runs the front part on its own rows. The dense layers of the back part are split by columns
+// and run on batches of all ranks' rows, one batch a round.
 //   owt-a: one round of all rows
 //   owt-b: a round for each rank, of its rows
 //   owt-c: as many rounds, of a part of every rank's rows
-//   owt-d: as owt-a; of the dense layers, some are split by inputs, where that sends less
-// The rows of the next round travel while this one is computed, and the gradients of the one before go home: there is
-// room for two. On a grid (fewer ranks a group than ranks) each group does so by itself, and the groups sum the
-// gradients of their dense layers when those of the last round are there.
+//   owt-d: as owt-a; a dense layer is split by inputs if that sends less
+// While a round is computed, the rows of the next round and the gradients of the previous one travel; there is memory
+// for two rounds. On a grid (groups of fewer ranks than there are) each group does so on its own. The groups sum the
+// gradients of their dense layers after the last round.
 // Source: Krizhevsky 2014, "One weird trick for parallelizing convolutional neural networks", schemes (a) to (c).
 void one_weird_trick(StepOrder& step) {
   step.start_labels();
@@ -80,11 +80,11 @@ void one_weird_trick(StepOrder& step) {
   step.average_front();
 }
 
-// mp and mp-dense: all ranks of a group have the same rows. Layers are split, under mp the convolutions too, and what
-// stands before them each rank computes whole. No rows are brought together; the gradient at the boundary, a summand on
-// every rank, is summed.
-//   mp: of the images that come into a convolution, each rank has some channels, which are brought together before it
-//   mp-dense: what comes to the first dense layer is there
+// mp and mp-dense: all ranks of a group have the same rows. Layers are split (under mp the convolutions too), and each
+// rank computes all earlier layers whole. No rows are gathered at the boundary. The gradient at the boundary is a
+// partial sum on every rank, and is summed.
+//   mp: each rank has some channels of a convolution's input; they are all-gathered before the convolution
+//   mp-dense: each rank has the whole input of the first dense layer
 // Source: Krizhevsky 2014, on model parallelism; Dean et al. 2012, "Large Scale Distributed Deep Networks", section 3.
 void model_parallel(StepOrder& step) {
   step.forward_front();
@@ -99,11 +99,10 @@ void model_parallel(StepOrder& step) {
   step.update_front();
 }
 
-// pipeline: a stage's layers run on micro-batches, one a round, in the order that the schedule has for the stage
-// (pipeline.h). What a task needs from the stage before or behind it is asked for one task ahead, so that it travels
-// while the stage computes; its activations, and the gradients of what it got, leave at once. The gradients of all
-// micro-batches add up to the step's; without a flush each micro-batch updates the stage's weights by itself, and a
-// task may run with others than the newest.
+// pipeline: a stage runs its layers on micro-batches, one a round, in the order of the schedule (pipeline.h). The input
+// of a task is requested one task ahead, so that it travels while the stage computes. A task's activations, and the
+// gradients of its input, are sent at once. The gradients of all micro-batches add up to the gradient of the step.
+// Without a flush each micro-batch updates the stage's weights, and a task may run with stashed or predicted weights.
 // Sources: Huang et al. 2019, "GPipe"; Narayanan et al. 2019, "PipeDream", and 2021 (1F1B with a flush); Chen, Yang and
 // Cheng 2018 (SpecTrain).
 void pipeline(StepOrder& step) {

@@ -6,7 +6,7 @@
 namespace owt {
 namespace {
 
-// Some rows of a tensor and what the ranks hold of them.
+// Some rows of a tensor, and what the ranks hold of them.
 struct Piece {
   const Spread& spread;
   const Shape& whole;
@@ -14,7 +14,7 @@ struct Piece {
 
   int64_t width() const { return whole.row_elements(); }
   Slice elements() const { return {rows.begin * width(), rows.end * width()}; }
-  Slice part_of(int rank) const;  // among the elements that the rank holds
+  Slice part_of(int rank) const;  // relative to the elements that the rank holds
   void place(int rank, const Tensor& part, Tensor& whole_rows) const;
 };
 
@@ -37,10 +37,11 @@ void Piece::place(int rank, const Tensor& part, Tensor& whole_rows) const {
     std::copy_n(part.data() + row * columns.size(), columns.size(), whole_rows.data() + row * width() + columns.begin);
 }
 
-// On rank 0 the piece; elsewhere nothing. held: the elements of this rank; others: memory for a part of another rank's.
+// Returns the piece on rank 0, an undefined tensor elsewhere. held: this rank's elements. others: memory for a part of
+// another rank.
 //
-// Broadcasts, and no sends to rank 0 alone: a chain of ranks passes a part on while the next ones follow, so that this
-// takes little longer than rank 0 needs to receive them.
+// It uses broadcasts, not sends to rank 0: a chain of ranks forwards one part while the next parts follow. This takes
+// little longer than rank 0 needs to receive them.
 Tensor bring(const Piece& piece, const Tensor& held, const Tensor& others, Communicator& comm) {
   Tensor whole_rows = comm.rank() == 0 ? Tensor(piece.whole.with_rows(piece.rows.size())) : Tensor();
   for (int r = 0; r < piece.spread.ranks(); ++r) {
@@ -63,7 +64,7 @@ Tensor file_order_of(const Param& param, const Tensor& whole_rows) {
 
 Spread spread_of(const LayerPlan& layer, const Param& param) {
   const Shape& whole = param.full_shape;
-  if (layer.place > 0) {  // another stage of a pipeline than the one with rank 0
+  if (layer.place > 0) {  // in a pipeline stage without rank 0
     Spread spread{std::vector<Slice>(static_cast<size_t>(layer.place) + 1), {}};
     spread.elements.back() = {0, whole.elements()};
     return spread;

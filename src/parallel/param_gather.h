@@ -1,4 +1,4 @@
-// A parameter-shaped tensor, split or not, brought together for a file: in pieces, so that no rank ever holds a whole
+// Gathers a parameter-shaped tensor, split or not, for a file. It does so in pieces, so that no rank ever holds a whole
 // split tensor.
 #pragma once
 
@@ -13,18 +13,18 @@
 
 namespace owt {
 
-// What each rank of a group holds of a tensor with a parameter's full_shape: a range of its elements in memory order,
-// or, where there are columns, a range of the elements of every row. Ranks behind the last one named hold nothing.
+// What each rank of a group holds of a tensor with a parameter's full_shape. elements: a range of its elements in
+// memory order; or columns: a range of the elements of every row. Ranks beyond the end of the list hold nothing.
 struct Spread {
   std::vector<Slice> elements, columns;
 
   int ranks() const { return static_cast<int>(std::max(elements.size(), columns.size())); }
 };
-// What the ranks of a model group hold of a parameter; where all hold the whole, rank 0 counts as the only one.
+// What the ranks of a model group hold of a parameter. If all ranks hold all of it, rank 0 counts as the only one.
 Spread spread_of(const LayerPlan& layer, const Param& param);
 
-// Collective over `comm`. `mine` is what this rank holds, on the device. On rank 0 `write` gets the whole tensor in
-// file order, in pieces of some whole rows (layers/param.h); the others only send. The host waits for it.
+// Collective over `comm`. mine: what this rank holds, on the device. On rank 0 `write` gets the whole tensor in file
+// order, in pieces of some whole rows (layers/param.h); the other ranks only send. The host waits for it.
 void gather_parameter(const Spread& spread, const Param& param, const Tensor& mine, Communicator& comm,
                       const std::function<void(std::span<const float>)>& write);
 

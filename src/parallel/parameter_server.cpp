@@ -11,8 +11,8 @@
 namespace owt {
 namespace {
 
-// In place of the rows of a step: there are no further ones; rank 0 goes on without that worker, whose number follows;
-// the rank has come to meet(), and rank 0 has said there who is gone.
+// Sent in place of the number of rows. kGoodbye: there are no more steps. kWithout: rank 0 continues without the worker
+// whose number follows. kMet: the rank has reached meet(), and rank 0 has sent all kWithout of it.
 constexpr double kGoodbye = -1, kWithout = -2, kMet = -3;
 
 std::vector<Route> routes_of(const Plan& plan) {
@@ -46,7 +46,7 @@ ToldOfStep unpacked_told(const Tensor& values) {
   return told;
 }
 
-// What filters hold back, and what they send.
+// Residuals of the filters, and the messages.
 int64_t filter_bytes(const Plan& plan) {
   if (!plan.filters_pushes()) return 0;
   int64_t bytes = 0;
@@ -69,7 +69,7 @@ int64_t server_bytes(const Plan& plan) {
 
 namespace {
 
-// Waits for it; false: the other rank is gone.
+// Waits for the message; returns false if the other rank is gone.
 bool has_ended(const Event& message) {
   try {
     message.wait();
@@ -116,7 +116,7 @@ Slice ParameterServer::share_of(int bucket, int server) const {
 }
 
 void ParameterServer::list_tensors(const LayerOf& layer_of) {
-  std::vector<size_t> first(plan_.layers.size());  // number of a layer's parameters
+  std::vector<size_t> first(plan_.layers.size());  // index of a layer's first parameter
   for (size_t i = 1; i < first.size(); ++i) first[i] = first[i - 1] + plan_.layers[i - 1].params.size();
   for (const Bucket& bucket : plan_.buckets) {
     std::vector<Slice> places;
@@ -142,10 +142,10 @@ void ParameterServer::filter_with(uint64_t seed, std::function<double(const Para
   penalty_ = std::move(penalty);
 }
 
-// What the range's numbers are of which parameters.
+// Creates the range, and maps its elements to the parameters.
 std::unique_ptr<WeightRange> ParameterServer::range_of(int bucket) {
   const Slice mine = share_of(bucket, rank());
-  std::vector<std::pair<ParamPart, int64_t>> parts;  // and where they begin in the range
+  std::vector<std::pair<ParamPart, int64_t>> parts;  // a part, and its first element in the range
   int64_t first = 0;
   for (const ParamPart& part : share(bucket)) {
     if (part.elements.size() > 0) parts.emplace_back(part, first + part.elements.begin - mine.begin);
@@ -163,9 +163,9 @@ std::unique_ptr<WeightRange> ParameterServer::range_of(int bucket) {
   };
   const auto answer = [this, bucket](int worker, const Tensor& weights) {
     Event& sent = answered_[static_cast<size_t>(bucket)][static_cast<size_t>(worker)];
-    // The worker's push, which this answers, came after the last answer: so nothing waits here, where the range is
-    // held.
-    if (!has_ended(sent)) return;  // its thread will find out
+    // The worker's push, which this answers, has arrived after the last answer. So this does not wait while the range
+    // is locked.
+    if (!has_ended(sent)) return;  // the worker's thread will notice
     sent = answers_->for_threads().send(weights, worker, Event());
     sent_by_server_.fetch_add(weights.bytes());
   };
@@ -196,7 +196,8 @@ void ParameterServer::begin() {
       [this](int other) { serve(other < rank() ? other : other + 1); }, [this] { give_up(); });
 }
 
-// A rank that ends its part of a step asks for the next one: so it waits for messages only.
+// A rank that finishes its part of a step pushes, which asks for the next weights; so the thread waits for messages
+// only.
 void ParameterServer::serve(int worker) {
   set_team_size(1);
   const Profiler::Scope scope(nullptr, "gradients", Phase::kTransfer);
@@ -220,7 +221,7 @@ void ParameterServer::serve(int worker) {
   }
 }
 
-// Its gradients that have come whole count, for every range by itself.
+// Gradients that have arrived completely count, for each range separately.
 void ParameterServer::forget(int worker) {
   for (auto& range : ranges_) range->forget(worker);
   board_.note_lost(worker);
@@ -293,7 +294,7 @@ void ParameterServer::start_gradients(int bucket, const Stream& stream) {
   });
 }
 
-// A worker without rows has nothing to say, and draws nothing.
+// A worker without rows sends no entries and draws no random numbers.
 void ParameterServer::filter(int bucket) {
   Tensor& gradients = group(bucket).gradients;
   const PushMessage& message = messages_[static_cast<size_t>(bucket)];
@@ -353,7 +354,7 @@ void ParameterServer::start_weights(int bucket, const Stream&) {
   });
 }
 
-// The answers that this rank's server owes the others count with what the rank sends, whenever they leave.
+// Answers that this rank's server owes count as bytes of the current step, whenever they leave.
 void ParameterServer::wait_for_weights(int bucket, const Stream& stream) {
   waiting([&] {
     for (const Event& message : way(bucket).weights) stream.wait(message);
@@ -368,11 +369,11 @@ void ParameterServer::wait_for_weights(int bucket, const Stream& stream) {
   comm_.count_sent(answered * share_of(bucket, rank()).size() * size_of(DType::kF32));
 }
 
-// When all have come here, all pushes have: each worker has had the answers to its own.
+// When all ranks are here, all pushes have arrived, since each worker has received the answers to its own pushes.
 void ParameterServer::settle(const Stream& stream) {
   if (threads_.empty() || plan_.buckets.empty()) return;
   if (rules_.synchronous() && !plan_.has_servers_apart()) {
-    // The others are answered with the weights in place, which the rank itself has before them.
+    // Other ranks are answered with the weights in place, which this rank has received before them.
     waiting([&] {
       for (const std::vector<Event>& of_bucket : answered_)
         for (const Event& answer : of_bucket) static_cast<void>(has_ended(answer));
@@ -387,17 +388,18 @@ void ParameterServer::settle(const Stream& stream) {
 
 void ParameterServer::take_values() {
   for (auto& range : ranges_) range->take_mine();
-  wait_for_all();  // a worker may not push before
+  wait_for_all();  // no worker may push before
 }
 
 void ParameterServer::wait_for_all() {
   waiting([&] { on_host::sum(comm_.unrounded(), std::vector{0.0}, Device::kCpu); });
 }
 
-// What the servers of `from` have, which are these ranks' own: the weights are in place, the number of updates is not.
+// Sends the weights of the servers of `from`, which are these ranks' own servers. The weights are in place already; the
+// number of updates is not.
 void ParameterServer::spread(const ParameterServer& from, const Stream& stream) {
   Communicator& comm = comm_.unrounded();
-  const int last = ranks() - 1;  // which serves, whoever else does
+  const int last = ranks() - 1;  // the last rank always serves
   waiting([&] {
     for (int b = 0; b < static_cast<int>(plan_.buckets.size()); ++b) spread(b, comm);
     const int64_t mine = rank() == last ? from.ranges_.front()->updates() : 0;
@@ -428,7 +430,7 @@ void ParameterServer::say(double word, int64_t number, int rank) {
   told_events_.push_back(pushes_->send(packed_told(told), rank, Event()));
 }
 
-// Of meet(); false: it is of a step.
+// Returns true for a message of meet(), false for a message of a step.
 bool ParameterServer::take_word(int worker, const ToldOfStep& told) {
   const double word = told.sums[kRowSum];
   if (word != kWithout && word != kMet) return false;
@@ -450,7 +452,7 @@ void ParameterServer::take(ParameterServer& before, const Stream& stream) {
   spread(before, stream);
 }
 
-// Every server's share of the weights to all.
+// Sends every server's shard of the weights to all ranks.
 void ParameterServer::spread(int bucket, Communicator& comm) {
   Tensor& values = group(bucket).values;
   const auto part = [&](int server) {
@@ -471,7 +473,7 @@ std::map<int64_t, int64_t> ParameterServer::staleness() const {
   return all;
 }
 
-// The rank's own thread finds out wherever it waits.
+// The rank's own thread gets the failure wherever it waits.
 void ParameterServer::fail_with(const std::exception_ptr& failure) {
   board_.fail_with(failure);
   give_up();
@@ -483,7 +485,7 @@ void ParameterServer::give_up() {
   answers_->give_up();
 }
 
-// What waits for others hears that the rank gives up; the cause is what a server's thread has failed with, if one has.
+// Runs a wait, which throws Aborted after give_up(). If a server's thread has failed, throws that failure instead.
 template <class Wait>
 void ParameterServer::waiting(const Wait& wait) {
   try {

@@ -1,22 +1,23 @@
-// Every rank is a worker and a server of its share of the weights (range by range: its share of every bucket), or the
-// last ranks are servers and the others workers (Plan::has_servers_apart). A worker
-// pushes the gradients of a bucket to all servers, its own included, and each answers with its weights when the rules
-// say that the worker may start its next task (weight_range.h). Nobody coordinates: every range goes by the pushes that
-// come to it, and all see the same ones, in orders of their own.
+// Every rank is a worker and a server of its shard of the weights (a range of every bucket), or the last ranks are
+// servers and the others workers (Plan::has_servers_apart). A worker pushes the gradients of a bucket to all servers,
+// including its own. Each server answers with its weights when the consistency rules let the worker start its next task
+// (weight_range.h). There is no coordinator: every range follows the pushes that arrive at it. All ranges get the same
+// pushes, but not in the same order.
 //
-//   worker    tell() -> push of bucket 0, 1, ... -> the weights of bucket 0, 1, ...     once a step
-//   server    a thread for each other worker takes what that one tells and pushes, in this order, updates, and sends
-//             the answers that it makes possible. So no thread waits for anything but messages of its worker, and the
-//             answers to a worker leave in the order of the buckets: of every bucket all pushes before a later one's.
+//   worker    `tell()` -> push of bucket 0, 1, ... -> the weights of bucket 0, 1, ...     once a step
+//   server    a thread for each other worker receives the worker's result and pushes, in this order. It updates, and
+//             sends the answers that become possible. A thread waits only for messages of its worker. Answers to a
+//             worker leave in the order of the buckets: all pushes of a bucket precede pushes of later ones.
 //
-// With a delay ranks are at different steps, and so hear late of each other's: the losses of a step, and the wish to
-// stop, are told with the push and counted after as many further steps as the delay allows; after kMostApart where it
-// allows any number. By then all have told it, unless there is no bound.
+// With a delay ranks are at different steps. The losses of a step and the wish to stop are sent with the push. They are
+// counted as many steps later as the delay allows, or after kMostApart steps if the delay has no bound. By then all
+// ranks have sent them, unless there is no bound.
 //
-// Sums are the bits of dp with a delay of 0 and updates by task, but for what `wire = "bf16"` rounds: what a rank has
-// for its own server does not travel. Filters (push_filters.h) change what all servers get, a rank's own too.
+// With a delay of 0 and updates by task, sums have the same bits as under dp, except what `wire = "bf16"` rounds: a
+// rank's push to its own server does not travel and is not rounded. Filters (push_filters.h) change what all servers
+// get, including the rank's own.
 // Sources: Li et al. 2014, "Scaling Distributed Machine Learning with the Parameter Server"; Dean et al. 2012, "Large
-// Scale Distributed Deep Networks" (Downpour: shards that update each by itself).
+// Scale Distributed Deep Networks" (Downpour: shards that update independently).
 #pragma once
 
 #include <atomic>
@@ -34,79 +35,82 @@
 
 namespace owt {
 
-// Steps that a worker may lead the slowest by where nothing else bounds it, so that a wish to stop is heard.
+// The most steps that a worker may lead the slowest worker if nothing else limits it, so that a wish to stop is
+// received.
 constexpr int64_t kMostApart = 64;
 
-// What a worker tells every server before its gradients: on the wire f64 in this order, the sums first.
+// What a worker sends to every server before its gradients, as f64 values in this order, the sums first.
 struct ToldOfStep {
-  StepBoard::Sums sums{};  // of its rows
+  StepBoard::Sums sums{};  // over the worker's rows
   PushedFor pushed{};
 };
 constexpr int64_t kToldBytes = (kStepSums + 4) * 8;
 
-// The memory that a rank's server, and its filters, take beside what its worker has, in bytes.
+// The memory of a rank's server and filters in bytes, besides the memory of its worker.
 int64_t server_bytes(const Plan& plan);
 
 class ParameterServer : public UpdateInShares {
  public:
-  // Called by several threads, of unlike parts. scale: of the gradients of the parts, which have values of their own.
+  // Called by several threads at the same time, with different parts. scale: of the parts' gradients. The parts bring
+  // values of their own.
   using Update =
       std::function<void(std::span<const ParamPart> parts, const PushedFor& pushed, double scale, int64_t updates)>;
 
   // Collective. The communicator must outlive it.
   ParameterServer(const Plan& plan, const LayerOf& layer_of, Communicator& comm);
-  // Ends when the other ranks' have come to their ends as well; behind an exception, at once.
+  // Waits until the other ranks reach their destructors too; during an exception it ends at once.
   ~ParameterServer() override;
 
-  // Before the first step.
+  // Call before the first step.
   void update_with(Update update) { update_ = std::move(update); }
   void go_on_after(int64_t updates) { updates_ = updates; }
-  // Before the first step, where the plan filters pushes. What filters hold back is this object's: a run that goes on
-  // begins with nothing. penalty: of each |w| of a parameter, for the KKT filter.
+  // Call before the first step if the plan filters pushes. This object holds the residuals of the filters, so a resumed
+  // run starts without any. penalty: the penalty of each |w| of a parameter, for the KKT filter.
   void filter_with(uint64_t seed, std::function<double(const Param&)> penalty);
 
-  // In every step before its gradients. step: the run's, from which filters draw.
+  // Call in every step before its gradients. step: the run's step number, from which filters draw random numbers.
   void tell(const ToldOfStep& told, int64_t step);
-  // The sums over all ranks of the oldest step that was not asked for, when all have told them.
+  // Returns the sums over all ranks of the oldest step not returned yet; waits until all ranks have sent them.
   StepBoard::Sums take_sums();
 
-  // To the other ranks' servers.
+  // Pushes the gradients to the other ranks' servers.
   void start_gradients(int bucket, const Stream& stream) override;
-  void wait_for_gradients(int bucket, const Stream& stream) override;  // until they have left
-  void push_own(int bucket);                                           // behind that
-  // From all servers. The weights of the bucket's layers must not be needed any more.
+  void wait_for_gradients(int bucket, const Stream& stream) override;  // waits until they have been sent
+  void push_own(int bucket);                                           // call after wait_for_gradients()
+  // Receives the weights of all servers. The backward pass must no longer need the weights of the bucket's layers.
   void start_weights(int bucket, const Stream& stream) override;
   void wait_for_weights(int bucket, const Stream& stream) override;
 
-  // Collective, between steps, of which all ranks have done as many: every gradient is in the weights, and all ranks
-  // have the same. Until then who writes to a rank's weights writes to what others are still answered with.
+  // Collective, between steps, after the same number of steps on all ranks. Afterwards every gradient is in the
+  // weights, and all ranks have the same weights. Do not write to a rank's weights before: servers may still send them
+  // as answers.
   void settle(const Stream& stream);
-  // Collective, behind settle(): what the parameters hold, the same on all ranks, are the weights from here on.
+  // Collective, after settle(): the weights are what the parameters hold, which must be the same on all ranks.
   void take_values();
 
-  // Where the loss of ranks is tolerated (comm/processes.h): the workers that all ranks go without from here on, the
-  // same on all, because rank 0 says it. Collective, between steps, before settle(), and by messages alone, so that a
-  // loss before it does no harm. Where there are some, neither settle() nor another step can follow: what is left is to
-  // take(), on an object of those that are left, what this one has.
+  // If the loss of ranks is tolerated (comm/processes.h): the workers that all ranks must continue without. Rank 0
+  // decides, so the result is the same on all ranks. Collective, between steps, before settle(), and by messages alone,
+  // so that an earlier loss does no harm. If the result is not empty, neither settle() nor another step may follow.
+  // Instead, a new object of the remaining ranks must take() the weights of this one.
   std::vector<int> meet();
-  // Collective over the ranks of this one: the weights that the servers of `before` have. Nothing is served yet, by as
-  // many servers, which are the same processes.
+  // Collective over the ranks of this object: takes the weights that the servers of `before` have. This object must not
+  // have served yet, and must have as many servers, the same processes.
   void take(ParameterServer& before, const Stream& stream);
 
-  int64_t updates() const { return updates_; }  // that the weights had had when all settled last
-  // Sums over ranges of WeightRange::staleness(). Between settle() and the next step.
+  int64_t updates() const { return updates_; }  // number of updates at the last settle()
+  // WeightRange::staleness(), summed over ranges. Call between settle() and the next step.
   std::map<int64_t, int64_t> staleness() const;
   int64_t sent_by_server() const { return sent_by_server_.load(); }  // bytes
 
  private:
   struct Way {
-    std::vector<Event> gradients, weights;  // of every message
-    std::vector<Tensor> packed;             // what the gradients' are, where they are filtered
-    std::vector<Filtered> filtered;         // the bucket's tensors
+    std::vector<Event> gradients, weights;  // one per message
+    std::vector<Tensor> packed;             // messages of filtered gradients
+    std::vector<Filtered> filtered;         // one per tensor of the bucket
   };
   struct BucketTensor {
     const Param* param;
-    size_t number;  // among all of the model
+    size_t number;  // index among all parameters of the model
   };
 
   int rank() const { return comm_.rank(); }
@@ -115,7 +119,7 @@ class ParameterServer : public UpdateInShares {
   WeightRange& range(int bucket) { return *ranges_[static_cast<size_t>(bucket)]; }
   bool computes() const { return plan_.computes(rank()); }
   bool serves() const { return plan_.updates_share(rank()); }
-  std::vector<int> servers() const;  // but this rank, the next ones first
+  std::vector<int> servers() const;  // all servers except this rank, in order from the next rank on
   Slice share_of(int bucket, int server) const;
   std::unique_ptr<WeightRange> range_of(int bucket);
   void list_tensors(const LayerOf& layer_of);
@@ -139,19 +143,19 @@ class ParameterServer : public UpdateInShares {
 
   const Plan& plan_;
   const ConsistencyRules rules_;
-  const int exceptions_;                              // under way when it was made
-  std::unique_ptr<Communicator> pushes_, answers_;    // two kinds of messages along each route
-  std::vector<std::unique_ptr<Communicator>> wire_;   // by worker: what its gradients come through
-  std::vector<Way> ways_;                             // by bucket
-  std::vector<std::unique_ptr<WeightRange>> ranges_;  // by bucket; none where this rank does not serve
-  std::vector<std::vector<BucketTensor>> tensors_;    // by bucket
-  std::vector<PushMessage> messages_;                 // the same
+  const int exceptions_;                              // uncaught exceptions at construction
+  std::unique_ptr<Communicator> pushes_, answers_;    // separate routes for the two kinds of messages
+  std::vector<std::unique_ptr<Communicator>> wire_;   // index: worker; receives its gradients
+  std::vector<Way> ways_;                             // index: bucket
+  std::vector<std::unique_ptr<WeightRange>> ranges_;  // index: bucket; empty if this rank does not serve
+  std::vector<std::vector<BucketTensor>> tensors_;    // index: bucket
+  std::vector<PushMessage> messages_;                 // index: bucket
   std::optional<PushFilter> filter_;
   std::function<double(const Param&)> penalty_;
-  std::vector<std::vector<Event>> answered_;  // by bucket and worker
+  std::vector<std::vector<Event>> answered_;  // indexes: bucket, worker
   std::vector<Event> told_events_;
   Update update_;
-  PushedFor pushed_;  // by the step under way
+  PushedFor pushed_;  // for the gradients of the current step
   int64_t step_ = 0;
   int64_t updates_ = 0;
   std::atomic<int64_t> sent_by_server_{0};

@@ -19,7 +19,7 @@ constexpr Named kSchedules[] = {
     {PipelineSchedule::kVanilla, "vanilla"},     {PipelineSchedule::kPipeDream, "pipedream"},
     {PipelineSchedule::kSpecTrain, "spectrain"}, {PipelineSchedule::kSpecTrain2, "spectrain2"}};
 
-// Forwards of a stage before its first backward.
+// The number of forwards of a stage before its first backward.
 int forwards_ahead(PipelineSchedule schedule, int stages, int place, int micro_batches) {
   return schedule == PipelineSchedule::kGPipe ? micro_batches : std::min(micro_batches, stages - place);
 }
@@ -72,12 +72,12 @@ int version_gap(int stages, int place, int batch) { return std::min(batch, stage
 
 namespace {
 
-// With PipeDream version v, that after v updates, is wanted by the backward of micro-batch v + most; of those before it
-// all but version 0 are done with by then.
+// PipeDream: the backward of micro-batch v + most needs version v, the weights after v updates. No task needs an
+// earlier version by then, except version 0.
 int copy_of_version(int version, int most) { return version % most; }
 
-// The copy of a micro-batch's own, which it has from its forward to its backward: with it at most `most` others have
-// one, and the first micro-batch, which no update comes before, never has.
+// The stash of a micro-batch, kept from its forward to its backward. At most `most` other stashes exist at the same
+// time. Micro-batch 0 never has one, since no update precedes it.
 int copy_of_batch(int batch, int most) { return (batch - 1) % (most + 1); }
 
 TaskWeights predicted(int copy, int ahead) { return ahead == 0 ? TaskWeights{} : TaskWeights{copy, true, ahead}; }
@@ -104,7 +104,8 @@ TaskWeights weights_of(PipelineSchedule schedule, int stages, int place, int mic
 int kept_before_update(PipelineSchedule schedule, int stages, int place, int micro_batches, int batch) {
   const int most = stages - 1 - place;
   if (schedule != PipelineSchedule::kPipeDream || most == 0) return kNewestWeights;
-  const int next_reader = batch == 0 ? 1 : batch + most;  // of this version, besides the micro-batch itself
+  // The next micro-batch that needs this version, besides the current one.
+  const int next_reader = batch == 0 ? 1 : batch + most;
   return next_reader < micro_batches ? copy_of_version(batch, most) : kNewestWeights;
 }
 
@@ -112,11 +113,11 @@ double bubble(int stages, int micro_batches) { return (stages - 1.0) / (micro_ba
 
 namespace {
 
-// The cost of the costliest stage, and what all cuts send.
+// The cost of the most expensive stage, and the elements that all cuts send.
 struct Division {
   double most = std::numeric_limits<double>::infinity();
   int64_t sent = 0;
-  size_t last_cut = 0;  // where the last stage begins
+  size_t last_cut = 0;  // first layer of the last stage
   bool operator<(const Division& other) const { return most != other.most ? most < other.most : sent < other.sent; }
 };
 
@@ -125,9 +126,9 @@ struct Division {
 std::vector<Slice> balanced_stages(const std::vector<double>& cost, const std::vector<int64_t>& sent, int stages) {
   const size_t layers = cost.size();
   OWT_CHECK(sent.size() == layers && stages >= 1);
-  std::vector<double> before(layers + 1, 0);  // the cost of all layers before this one
+  std::vector<double> before(layers + 1, 0);  // cost of all earlier layers
   std::partial_sum(cost.begin(), cost.end(), before.begin() + 1);
-  // best[s][i]: layers [0, i) in s + 1 stages.
+  // best[s][i]: the best division of layers [0, i) into s + 1 stages.
   std::vector<std::vector<Division>> best(static_cast<size_t>(stages), std::vector<Division>(layers + 1));
   for (size_t i = 1; i <= layers; ++i) best[0][i] = {before[i], 0, 0};
   for (size_t s = 1; s < best.size(); ++s)

@@ -1,25 +1,25 @@
-// Pipelines: runs of layers on ranks of their own, the stages, and the order in which a stage takes micro-batches. Data
-// and arithmetic only.
+// Pipelines: consecutive layers on ranks of their own (stages), and the order in which a stage processes micro-batches.
+// Data and arithmetic only.
 //
-// With S stages a stage's place k counts from 0, that of the images. A step's rows are M micro-batches.
+// There are S stages; a stage's place k counts from 0, the stage of the images. A step has M micro-batches.
 //   gpipe   forward of all, then backward of all, the last one first; M activations are kept
 //   1f1b    S - 1 - k forwards ahead, then backward and forward in turn; min(M, S - k) activations are kept
 // Both end with every micro-batch done and one update: exact synchronous SGD. A stage is idle for (S - 1) / (M + S - 1)
-// of the time where forward and backward of all stages take as long.
+// of the time if forward and backward take equally long on all stages.
 //
-// The others run in the order of 1f1b, and a stage updates after the backward of every micro-batch, which is a
-// mini-batch of its own; the pipeline runs empty at the end of the step alone. The forward of micro-batch b at stage k
-// then finds weights that have yet to learn from gap = min(b, S - 1 - k) earlier micro-batches when it comes, and they
-// have learnt from all of those when its backward comes. What the schedules make of that:
-//   vanilla     forward and backward with the newest weights, which differ by the gap
-//   pipedream   backward with the weights that forward had, of which up to S - 1 - k older versions are kept
-//   spectrain   both with the weights predicted for the time when stage 0 has done the micro-batch: so many updates
-//               later as backward comes at stage 0 behind this stage, ahead = min(floor(k / 2), M - 1 - b), and in
-//               forward the gap besides
+// The other schedules run in the order of 1f1b. A stage updates after the backward of every micro-batch, which is a
+// mini-batch of its own; the pipeline drains only at the end of the step. The forward of micro-batch b at stage k then
+// uses weights without the updates of gap = min(b, S - 1 - k) earlier micro-batches. Its backward finds weights with
+// all these updates. The schedules deal with the gap as follows:
+//   vanilla     forward and backward with the current weights, which differ by the gap
+//   pipedream   backward with the weights of its forward; up to S - 1 - k older versions are stashed
+//   spectrain   both with the weights predicted for the time when stage 0 has done the micro-batch: backward predicts
+//               ahead = min(floor(k / 2), M - 1 - b) updates, the delay between backward at this stage and at stage 0;
+//               forward predicts ahead + gap updates
 //   spectrain2  forward with the weights predicted for its backward, gap updates later, and backward with the same ones
-// A prediction of s updates is w + s v with the velocity v of optimizer.h, in which the rate and the sign are: the
-// paper's w - s * lr * v. The bounds by b and M are those of a pipeline that fills and runs empty; between them stage k
-// has the papers' figures, s = S - 1 - k for spectrain2 and floor(k / 2) + S - 1 - k and floor(k / 2) for spectrain.
+// A prediction of s updates is w + s v. The velocity v of optimizer.h includes the rate and the sign, so this is the
+// paper's w - s * lr * v. The limits by b and M account for a pipeline that fills and drains; in between, stage k has
+// the papers' values, s = S - 1 - k for spectrain2 and floor(k / 2) + S - 1 - k and floor(k / 2) for spectrain.
 // Sources: Huang et al. 2019, "GPipe: Efficient Training of Giant Neural Networks using Pipeline Parallelism";
 // Narayanan et al. 2019, "PipeDream: Generalized Pipeline Parallelism for DNN Training", and 2021, "Efficient
 // Large-Scale Language Model Training on GPU Clusters Using Megatron-LM" (1F1B with a flush); Chen, Yang and Cheng
@@ -39,45 +39,45 @@ enum class PipelineSchedule { kGPipe, k1F1B, kVanilla, kPipeDream, kSpecTrain, k
 const char* name_of(PipelineSchedule schedule);
 PipelineSchedule pipeline_schedule_from(const std::string& name);  // throws Error with the list of names
 std::vector<std::string> pipeline_schedule_names();
-bool updates_each_micro_batch(PipelineSchedule schedule);  // there is no flush between them
-bool copies_weights(PipelineSchedule schedule);            // tasks may run with other weights than the newest
+bool updates_each_micro_batch(PipelineSchedule schedule);  // no flush between micro-batches
+bool copies_weights(PipelineSchedule schedule);            // tasks may run with stashed or predicted weights
 
 struct PipelineRequest {
   PipelineSchedule schedule = PipelineSchedule::k1F1B;
-  int micro_batches = 0;              // of a step; 0: four for each stage, or as many as a stage has rows
-  std::vector<std::string> stages{};  // the first layer of each stage but the first; none: as balanced as may be
+  int micro_batches = 0;              // per step; 0: four per stage, but at most one per row
+  std::vector<std::string> stages{};  // the first layer of each stage but the first; empty: balanced stages
 };
 
-// One thing that a stage does: forward or backward of a micro-batch through its layers.
+// A task of a stage: forward or backward of one micro-batch through its layers.
 struct StageTask {
   bool forward;
   int batch;
   bool operator==(const StageTask&) const = default;
 };
 std::vector<StageTask> stage_tasks(PipelineSchedule schedule, int stages, int place, int micro_batches);
-// Micro-batches whose forward is done at this stage and whose backward is not, at most.
+// The most micro-batches that have run forward but not yet backward at this stage.
 int most_under_way(PipelineSchedule schedule, int stages, int place, int micro_batches);
-double bubble(int stages, int micro_batches);  // the share of the time in which a stage is idle
+double bubble(int stages, int micro_batches);  // the fraction of the time in which a stage is idle
 
-// Updates of a stage between the forward of a micro-batch and its backward, where it updates after each.
+// The number of updates of a stage between forward and backward of a micro-batch, if it updates after each.
 int version_gap(int stages, int place, int batch);
 
 constexpr int kNewestWeights = -1;
 // The weights that a task runs with.
 struct TaskWeights {
-  int copy = kNewestWeights;  // the number of the copy that they are in
-  bool made = false;          // for the task, out of the newest ones; else they are there since an earlier task
-  int ahead = 0;              // made: predicted for after so many more updates
+  int copy = kNewestWeights;  // the number of their stash
+  bool made = false;          // the task makes the stash from the current weights; else an earlier task has made it
+  int ahead = 0;              // if made: number of updates to predict
   bool operator==(const TaskWeights&) const = default;
 };
 TaskWeights weights_of(PipelineSchedule schedule, int stages, int place, int micro_batches, const StageTask& task);
-// The copy that has to take the newest weights before this micro-batch updates them, since the backward of a later one
-// wants them; kNewestWeights: none.
+// The stash that must take the current weights before this micro-batch updates them, because the backward of a later
+// one needs them; kNewestWeights: none.
 int kept_before_update(PipelineSchedule schedule, int stages, int place, int micro_batches, int batch);
 
-// The layers of each of `stages` runs so that the most costly run costs least, by dynamic programming, and of those
-// the ones that send least. cost: of each layer; sent: elements that a cut before the layer sends, or a negative number
-// where there can be none. Throws Error where there are not enough cuts.
+// Cuts the layers into `stages` runs by dynamic programming. The most expensive run is as cheap as possible; among
+// equal cuts the one that sends least is chosen. cost: of each layer. sent: elements that a cut before the layer sends;
+// negative if no cut is possible there. Throws Error if there are too few cuts.
 std::vector<Slice> balanced_stages(const std::vector<double>& cost, const std::vector<int64_t>& sent, int stages);
 
 }  // namespace owt

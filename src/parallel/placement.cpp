@@ -8,17 +8,18 @@
 namespace owt {
 namespace {
 
-// Whether what goes into a dense layer can come as columns of all rows, or be taken from rows that are there.
+// Whether the input of a dense layer can arrive as columns of all rows, or be taken from rows that are present.
 bool can_split_inputs(const Plan& plan, int64_t layer, Layout input) {
   const StrategyFacts& facts = facts_of(plan.request.strategy);
   if (layer == plan.boundary) return facts.shares_rows || facts.rounds == Rounds::kAllRows;
   return input == Layout::kFeature && plan.layer(layer - 1).out.rank() == 1;
 }
 
-// Whether bringing a dense layer's whole input together, and summing its gradient, sends more than summing its outputs
-// and bringing their gradient together. At the boundary the input comes by rows, so that summing outputs needs an
-// all_to_all besides, of 1 / ranks of the whole. Where all ranks have the rows, only the gradient of the input travels
-// there, if anybody wants it: summed, as twice of it, or each rank's columns of it.
+// Whether splitting a dense layer by inputs sends less than splitting it by outputs. By outputs, the whole input is
+// all-gathered and its gradient summed. By inputs, the outputs are summed and their gradient is all-gathered. At the
+// boundary the input arrives by rows, so splitting by inputs needs an all-to-all of 1 / ranks of the input as well. If
+// all ranks have the rows, only the gradient of the input travels, if it is used: by outputs it is summed (twice its
+// size); by inputs each rank sends its columns.
 bool sends_less_by_inputs(const Plan& plan, int64_t layer) {
   const LayerPlan& at = plan.layer(layer);
   const int64_t in = at.in.elements(), out = at.out.elements();
@@ -37,12 +38,12 @@ bool splits_inputs(const Plan& plan, int64_t layer, Layout input) {
 
 bool splits(Columns columns) { return columns == Columns::kSplits || columns == Columns::kSplitsChannels; }
 
-// Layouts of the layers behind the boundary: a layer that splits has columns of all rows, or sums over its part of the
-// inputs where it is split by inputs; layers that work on columns keep them; before others the columns are gathered.
+// Sets the layouts of the layers of the back part. A layer that splits has columns of all rows, or partial sums over
+// its part of the inputs. Layers that work on columns keep them. The columns are gathered before all other layers.
 void place_back(Plan& plan, const std::vector<std::unique_ptr<Layer>>& layers) {
   Layout layout = Layout::kReplicated;
   std::vector<Slice> parts;
-  std::string dense;  // the first one
+  std::string dense;  // name of the first one
   const auto slices = [&](int64_t features) {
     std::vector<Slice> all;
     for (int r = 0; r < plan.model_ranks; ++r) all.push_back(split(features, plan.model_ranks, r));
@@ -69,8 +70,8 @@ void place_back(Plan& plan, const std::vector<std::unique_ptr<Layer>>& layers) {
   }
 }
 
-// What a stage is to have as little of: forward and backward. Layers that compute next to nothing move memory, about as
-// fast as so many operations for each element.
+// The cost that is balanced over the stages: forward and backward. Layers with next to no arithmetic move memory, which
+// costs about this many operations per element.
 constexpr double kFlopsPerElement = 20;
 
 double cost_of(const LayerPlan& at) {
@@ -78,8 +79,8 @@ double cost_of(const LayerPlan& at) {
   return at.flops_per_row + at.backward_flops_per_row + kFlopsPerElement * elements;
 }
 
-// A cut where the asked stages begin, or where they are balanced. An in-place layer stays with the one before it, whose
-// output it takes the place of.
+// Cuts the layers at the stages asked for, or so that they are balanced. An in-place layer stays with the layer before
+// it, whose output it overwrites.
 std::vector<Slice> stages_of(const Plan& plan) {
   const std::vector<std::string>& asked = plan.request.pipeline.stages;
   std::vector<double> cost;
@@ -109,8 +110,7 @@ std::vector<Slice> stages_of(const Plan& plan) {
   return stages;
 }
 
-// Four micro-batches for each stage keep the bubble below a fifth. Each consists of whole groups of rows that layers
-// work on together.
+// Four micro-batches per stage keep the bubble below a fifth. Each consists of whole row groups (row_group()).
 int micro_batches_of(const Plan& plan) {
   const RowGroups groups{plan.request.step_rows / plan.replicas(), plan.row_group(0)};
   const int asked = plan.request.pipeline.micro_batches;
@@ -121,7 +121,7 @@ int micro_batches_of(const Plan& plan) {
   return asked > 0 ? asked : static_cast<int>(std::clamp<int64_t>(groups.count(), 1, 4 * plan.model_ranks));
 }
 
-// Each rank of a model group has a stage, whole. All layers are behind the boundary, and the rounds are micro-batches.
+// Each rank of a model group has a whole stage. All layers are in the back part, and the rounds are micro-batches.
 void place_stages(Plan& plan) {
   plan.boundary = 0;
   const bool each = updates_each_micro_batch(plan.request.pipeline.schedule);
@@ -135,15 +135,15 @@ void place_stages(Plan& plan) {
 
 }  // namespace
 
-// The first of the layers that are split: the first dense one, or a convolution where all that has weights between it
-// and the dense layers can be split too: another convolution, or what works on channels as they come. What cannot be
-// split, and all before it, is computed whole.
+// The first layer that is split: the first dense layer, or a convolution if every layer with weights between it and the
+// dense layers can be split too (another convolution, or a layer that works on channels). A layer that cannot be split
+// is computed whole, and so are all layers before it.
 int64_t boundary_of(const Plan& plan, const std::vector<std::unique_ptr<Layer>>& layers) {
   const auto none = static_cast<int64_t>(layers.size());
   const StrategyFacts& facts = facts_of(plan.request.strategy);
   if (plan.model_ranks == 1 || !facts.splits_dense) return none;
   int64_t first = none;
-  bool by_channels = false;  // so comes what the last layer gives
+  bool by_channels = false;  // whether the last layer's output is split by channels
   for (int64_t i = 0; i < none; ++i) {
     Layer& layer = *layers[static_cast<size_t>(i)];
     if (layer.columns() == Columns::kSplits) return std::min(first, i);
@@ -156,7 +156,7 @@ int64_t boundary_of(const Plan& plan, const std::vector<std::unique_ptr<Layer>>&
 }
 
 void place_layers(Plan& plan, const std::vector<std::unique_ptr<Layer>>& layers) {
-  // Without a flush a single stage is no plain step either: it has several updates.
+  // Without a flush even a single stage is no plain step, since it has several updates.
   const bool staged = plan.model_ranks > 1 || updates_each_micro_batch(plan.request.pipeline.schedule);
   if (facts_of(plan.request.strategy).in_stages && staged) return place_stages(plan);
   place_back(plan, layers);

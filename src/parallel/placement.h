@@ -1,5 +1,5 @@
-// Which rank of a model group has what of each layer: from which layer on they are split, how, or whose stage a layer
-// is in. A part of make_plan().
+// Places the layers on the ranks of a model group: which layers are split, how, and which pipeline stage a layer is in.
+// A part of make_plan().
 #pragma once
 
 #include <memory>
@@ -9,11 +9,11 @@
 
 namespace owt {
 
-// The boundary (Plan::boundary), of a plan with its request and model_ranks.
+// The boundary (Plan::boundary). The plan needs its request and model_ranks.
 int64_t boundary_of(const Plan& plan, const std::vector<std::unique_ptr<Layer>>& layers);
 
-// Fills in layouts, parts and moves of the layers behind the boundary, which are described in the plan; or the stages
-// of a pipeline, which are all of its layers. Throws Error for what the strategy cannot split.
+// Fills in layouts, parts and transfers of the layers of the back part, which the plan must already describe. For a
+// pipeline, it fills in the stages of all layers. Throws Error if the strategy cannot split the model.
 void place_layers(Plan& plan, const std::vector<std::unique_ptr<Layer>>& layers);
 
 }  // namespace owt

@@ -15,11 +15,11 @@ bool LayerPlan::learns() const {
 int64_t LayerPlan::most_elements(const Shape& param) const {
   if (layout != Layout::kFeature) return param.elements();
   if (!by_inputs()) return param.with_rows(parts.front().size()).elements();
-  return param.rank() == 1 ? param.elements() : param.rows() * inputs.front().size();  // the bias is whole on one rank
+  return param.rank() == 1 ? param.elements() : param.rows() * inputs.front().size();  // one rank has the whole bias
 }
 
 int64_t LayerPlan::kept_elements() const {
-  const bool columns = layout == Layout::kFeature && !by_inputs();  // and no summands
+  const bool columns = layout == Layout::kFeature && !by_inputs();  // partial sums are as wide as the whole output
   return columns ? pixels_out() * parts.front().size() : out.elements();
 }
 
@@ -48,7 +48,7 @@ int64_t LayerPlan::inner_elements() const {
   return elements;
 }
 
-// An in-place layer shares its output with the one before it.
+// An in-place layer shares its output memory with the layer before it.
 int64_t kept_elements(std::span<const LayerPlan> layers) {
   int64_t elements = 0;
   for (size_t i = 0; i < layers.size(); ++i) {
@@ -141,7 +141,7 @@ bool Plan::sums_gradients(int64_t layer) const {
 
 bool Plan::updates_at_once(int64_t i) const {
   const bool may = request.on.device == Device::kCpu && !request.keeps_gradients && !has_norms();
-  const bool copies = in_stages() && copies_weights(request.pipeline.schedule);  // a copy would be updated
+  const bool copies = in_stages() && copies_weights(request.pipeline.schedule);  // the update would change the stash
   return may && layer(i).can_update_at_once && layer(i).learns() && !sums_gradients(i) && !copies;
 }
 
@@ -268,7 +268,7 @@ StepKind Plan::kind_of(int64_t step) const {
   return (step + 1) % request.average_every == 0 ? StepKind::kAveraging : StepKind::kLocal;
 }
 
-// Averages over time take in weights in steps behind which they are alike.
+// Averages over time are updated only in steps after which all ranks have the same weights.
 int Plan::period() const {
   const int each = local_period();
   return (std::max(1, request.ema_every) + each - 1) / each * each;

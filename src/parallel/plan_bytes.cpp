@@ -1,4 +1,4 @@
-// What a plan sends, and what its weights take.
+// Bytes that a plan sends, and bytes of its weights.
 #include <algorithm>
 #include <map>
 
@@ -22,7 +22,7 @@ int64_t bytes_of_group(const std::vector<Transfer>& transfers, StepKind kind, in
   return total;
 }
 
-// The ends of the messages of a star: its centre is the first rank, or those that serve and do not compute.
+// The ends of messages to and from a central server. The centre is rank 0, or the ranks that only serve.
 struct Star {
   int others, centres;
   bool is_centre(const Plan& plan, int rank) const {
@@ -34,7 +34,7 @@ Star star_of(const Plan& plan) {
   return plan.has_servers_apart() ? Star{plan.computing_ranks(), plan.updating_ranks()} : Star{plan.ranks() - 1, 1};
 }
 
-// Of a rank at the centre, or of another.
+// The traffic of a rank; centre: whether the rank is the central server.
 Traffic traffic_of(const std::vector<Transfer>& transfers, StepKind kind, const Star& star, bool centre, int place) {
   Traffic all;
   for (const Transfer& transfer : transfers) {
@@ -56,7 +56,7 @@ Traffic traffic_of(const std::vector<Transfer>& transfers, StepKind kind, const 
   return all;
 }
 
-// In the mean over the steps between two averages.
+// The mean over the steps between two averages.
 template <class BytesIn>
 int64_t mean_of_steps(const Plan& plan, const BytesIn& bytes_in) {
   if (!plan.averages()) return bytes_in(StepKind::kSynchronous);
@@ -79,8 +79,8 @@ int64_t LayerPlan::velocity_bytes_on_rank() const {
   return bytes;
 }
 
-// Model groups with as many rows on each of their ranks send as much, and so do all where nothing is split. The plan's
-// own transfers are those of the busiest one.
+// Model groups with the same rows on each rank send the same number of bytes. So do all groups if nothing is split. The
+// plan lists the transfers of the busiest group.
 int64_t Plan::bytes_in(StepKind kind) const {
   const StepRows step = rows(request.step_rows);
   const auto rows_from = [&](int first) {
@@ -108,8 +108,8 @@ Traffic Plan::traffic(StepKind kind, int rank) const {
   return traffic_of(transfers_of(*this, rank), kind, star, star.is_centre(*this, rank), place_of(rank));
 }
 
-// Behind the first all ranks of a group are alike, but for the stages of a pipeline, and the plan's transfers are those
-// of the group with the most.
+// All ranks of a group are alike except the first rank and pipeline stages. The plan lists the transfers of the busiest
+// group.
 int64_t Plan::busiest_link(StepKind kind) const {
   int64_t most = 0;
   for (const bool centre : {true, false})
@@ -160,7 +160,8 @@ int64_t Plan::norm_chunks() const {
   return chunks * request.norm_sums;
 }
 
-// The sums and the first chunk of each, decay and factor of each parameter, and two numbers besides.
+// Per parameter: its sums, the first chunk of each sum, its decay and its factor. Two more numbers are independent of
+// the parameters.
 int64_t Plan::norm_bytes() const {
   return has_norms() ? 8 * ((2 * request.norm_sums + 2) * trained_params() + 2 + norm_chunks()) : 0;
 }
@@ -177,7 +178,7 @@ int64_t Plan::at_place(int place, const std::function<int64_t(int64_t, const Lay
 }
 
 int64_t Plan::copy16_bytes_per_rank(int place) const {
-  const bool shares = shares_update();  // those that are updated are in buckets then
+  const bool shares = shares_update();  // learning parameters are then in buckets
   int64_t in_buckets = 0;
   for (const Bucket& bucket : buckets) in_buckets += shares && has_copies16(bucket) ? bucket.elements : 0;
   return 2 * in_buckets + at_place(place, [&](int64_t i, const LayerPlan& layer) {

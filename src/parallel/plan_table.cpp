@@ -27,7 +27,7 @@ std::string steps_of(const Transfer& transfer, const Plan& plan) {
   return format(" every {} steps", transfer.every);
 }
 
-// A layer none of whose parameters learns; of a composite one that learns in part, those inside it.
+// Adds a layer without a learning parameter; of a composite layer that partly learns, the frozen layers inside it.
 void add_frozen(const LayerPlan& at, std::vector<std::string>& names) {
   if (!at.params.empty() && !at.learns()) return names.push_back(at.name);
   for (const LayerPlan& inner : at.inner) add_frozen(inner, names);

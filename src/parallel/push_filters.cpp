@@ -32,7 +32,7 @@ int bytes_of(Value value) {
 
 bool is_fixed(Value value) { return value != Value::kF32 && value != Value::kBf16 && value != Value::kFp16; }
 
-// From the least value to the largest; one more is what a coin can make of the last.
+// The levels from the smallest to the largest value. A coin may add one more to the last.
 double levels_of(Value value) { return std::ldexp(1.0, 8 * bytes_of(value)) - 2; }
 
 double width_of(const Extremes& of) { return static_cast<double>(of.most) - static_cast<double>(of.least); }

@@ -1,26 +1,26 @@
-// What a worker leaves out of a gradient, or rounds, before it is pushed, so that fewer bytes travel. A gradient is
-// filtered tensor by tensor; the filters stack: first those that choose entries, then the type of what is sent.
+// Filters that drop entries of a gradient, or round values, before a worker pushes it, so that fewer bytes travel. A
+// gradient is filtered tensor by tensor. Filters stack: first the filters that choose entries, then the value type.
 //
 //   significant:T  entries not above T times the root of the tensor's mean square stay here, and are added to the next
-//                  gradient's
-//   kkt:T          entries whose weight is 0 and which are not above T times the penalty's share of the push, so that
-//                  with T <= 1 they alone could not move it
-//   top:P          of a tensor the share P of its entries that are largest, at least one; the others are added to the
-//                  next gradient's (error feedback)
-//   skip:Q         each entry with probability Q, and divided by it: the expectation stays what it was
-//   bf16, fp16     rounded to nearest even; finite ones up to +-65504 in fp16
+//                  gradient
+//   kkt:T          drops entries whose weight is 0 and which are not above T times the penalty's share of the push;
+//                  with T <= 1 such an entry alone could not move the weight
+//   top:P          sends the fraction P of a tensor's entries that are largest, at least one; the others are added to
+//                  the next gradient (error feedback)
+//   skip:Q         sends each entry with probability Q, divided by Q, which keeps the expectation
+//   bf16, fp16     rounded to nearest even; finite values are limited to +-65504 in fp16
 //   fix8, fix16    b bits between the least and the largest entry of the message, m and M: with v = (x - m) / (M - m) *
 //                  (2^b - 2), floor(v) and one more with probability v - floor(v), whose expectation is v
-//   coin8, coin16  the same with one more on the toss of a fair coin, as published: off by up to half a level in the
-//                  mean
+//   coin8, coin16  the same, but one more with probability 1/2, as published: biased by up to half a level
 //
-// Infinite entries and NaN are always sent, and arrive as such or as NaN, so that everybody sees that a run diverges.
+// Infinite entries and NaN are always sent. They arrive as such or as NaN, so that divergence is visible on every rank.
 //
-// Of n entries of which s are sent a message has s values; where filters choose, 8 bytes for s and, if s < n, a bit for
-// each of the n or 4 bytes for each of the s, whichever is less; and 8 bytes for m and M (push_message.h).
+// If s of n entries are sent, a message has s values. If filters choose entries, it also has 8 bytes for s and, if s <
+// n, a bit for each of the n or 4 bytes for each of the s, whichever is less. Fixed-point values add 8 bytes for m and
+// M per tensor (push_message.h).
 // Sources: Li et al. 2014, "Communication Efficient Distributed Machine Learning with the Parameter Server", section
 // 3.3 (significantly modified, random skip, KKT), and their program (fixing-float); Alistarh et al. 2017, "QSGD"
-// (rounding that is right in the mean); Stich et al. 2018, "Sparsified SGD with Memory" (top-k with error feedback).
+// (unbiased rounding); Stich et al. 2018, "Sparsified SGD with Memory" (top-k with error feedback).
 #pragma once
 
 #include <algorithm>
@@ -39,51 +39,52 @@ struct FilterSettings {
   double significant = 0;  // >= 0; 0: off
   double kkt = 0;          // >= 0; 0: off
   double top = 1;          // (0, 1]; 1: off
-  double skip = 1;         // (0, 1], what is kept; 1: off
+  double skip = 1;         // (0, 1], the fraction kept; 1: off
   Value value = Value::kF32;
 
   bool any() const { return *this != FilterSettings(); }
   bool chooses() const { return significant > 0 || kkt > 0 || top < 1 || skip < 1; }
   bool holds_back() const { return significant > 0 || top < 1; }
   bool fixes() const;           // values are levels between m and M
-  int64_t value_bytes() const;  // of one
-  // Of the entries that are sent, as far as the settings say it: what significant and kkt leave out is not known.
+  int64_t value_bytes() const;  // bytes of one value
+  // The fraction of entries that are sent, as far as the settings determine it; the effect of significant and kkt is
+  // unknown.
   double usual_share() const { return top * skip; }
-  // Of a message about `entries` of so many tensors.
+  // The bytes of a message for `entries` entries of this many tensors.
   int64_t message_bytes(int64_t entries, int64_t sent, int64_t tensors = 1) const;
   std::string text() const;  // for people; empty: none
   bool operator==(const FilterSettings&) const = default;
 };
 
-// Of a list such as {"top:0.01", "fix8"}. Throws Error for a word that is none, and for two of a kind.
+// Parses a list such as {"top:0.01", "fix8"}. Throws Error for an unknown word, and for two of a kind.
 FilterSettings filters_from(const std::vector<std::string>& words);
 
-// The values become what arrives; what is left out is 0. `sent` is true for entries that are sent; those that choose
-// make it false for more of them.
+// The filters replace the values by what arrives; an entry that is not sent becomes 0. `sent` is true for the entries
+// that are sent; filters that choose entries set more of them to false.
 using Sent = std::vector<bool>;
 void keep_significant(std::span<float> values, std::span<float> residual, double threshold, Sent& sent);
 void leave_out_at_zero(std::span<float> values, std::span<const float> weights, double least, Sent& sent);
 void keep_top(std::span<float> values, std::span<float> residual, double share, Sent& sent);
 void skip_at_random(std::span<float> values, double kept, const Philox& random, uint64_t first_draw, Sent& sent);
-// Of the values that are sent; where they are fixed. NaN where these are not finite: nobody could send them in so few
-// bits, and whoever gets them shall see it.
+// The smallest and largest value that is sent, for fixed-point types. NaN if a value is not finite: fixed-point values
+// cannot represent it, and the receiver must see it.
 struct Extremes {
   float least = 0, most = 0;
 };
 Extremes round_to(std::span<float> values, const Sent& sent, FilterSettings::Value value, const Philox& random,
                   uint64_t first_draw);
-// The value of a level, and the level of such a value.
+// Converts a level to its value, and such a value back to its level.
 float at_level(uint32_t level, const Extremes& of, FilterSettings::Value value);
 uint32_t level_at(float fixed, const Extremes& of, FilterSettings::Value value);
 
-// What the KKT filter looks at: the weights that the gradient is of, and the penalty of each, in units of the gradient;
-// 0: there is none.
+// The KKT filter's input: the weights that the gradient belongs to, and the penalty of each, in units of the gradient.
+// 0: no penalty.
 struct Penalised {
   std::span<const float> weights{};
   double penalty = 0;
 };
 
-// What has become of a tensor's gradient.
+// The result of filtering a tensor's gradient.
 struct Filtered {
   Sent sent{};
   Extremes extremes{};
@@ -91,13 +92,13 @@ struct Filtered {
   int64_t count() const { return std::count(sent.begin(), sent.end(), true); }
 };
 
-// One worker's filters, with what they hold back.
+// One worker's filters, with their residuals.
 class PushFilter {
  public:
   PushFilter(const FilterSettings& settings, uint64_t seed, int worker)
       : settings_(settings), seed_(seed), worker_(worker) {}
 
-  // Filters a tensor's gradient. tensor: its number, from 0, which says how many entries it has.
+  // Filters a tensor's gradient. tensor: its number, from 0, which determines its number of entries.
   Filtered apply(size_t tensor, std::span<float> gradient, int64_t task, const Penalised& of = {});
 
  private:

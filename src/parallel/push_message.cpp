@@ -13,9 +13,10 @@ namespace {
 using Value = FilterSettings::Value;
 
 constexpr float kLeastNormalOfFp16 = 0x1p-14f;
-constexpr uint32_t kExponentsApart = 127 - 15;  // of fp32 and fp16, whose mantissa has 13 bits less
+// Difference of the exponent biases of fp32 and fp16; the mantissa of fp16 has 13 bits less.
+constexpr uint32_t kExponentsApart = 127 - 15;
 
-uint16_t fp16_bits(float x) {  // which is one
+uint16_t fp16_bits(float x) {  // x must be an fp16 value
   const auto bits = std::bit_cast<uint32_t>(x);
   const uint32_t sign = bits >> 16 & 0x8000;
   if (std::isnan(x)) return static_cast<uint16_t>(sign | 0x7e00);
@@ -85,7 +86,7 @@ int64_t bytes_of_bits(int64_t entries) { return (entries + 7) / 8; }
 
 bool as_numbers(int64_t entries, int64_t count) { return 4 * count < bytes_of_bits(entries); }
 
-// Entries by their place in the range, in rising order.
+// places: of the entries in the range, in increasing order.
 void write_which(const std::vector<uint32_t>& places, int64_t entries, std::byte*& to) {
   const auto count = std::ssize(places);
   if (count == entries) return;
@@ -111,7 +112,7 @@ Sent read_which(int64_t entries, int64_t count, const std::byte*& from) {
 
 }  // namespace
 
-// visit(tensor, its entry, the entry of the range) for all that both have.
+// Calls visit(tensor, entry of the tensor, entry of the range) for all entries that are in both.
 template <class Visit>
 void PushMessage::visit(Slice range, const Visit& visit) const {
   for (size_t t = 0; t < tensors_.size(); ++t) {
@@ -133,7 +134,7 @@ int64_t PushMessage::bytes(Slice range, int64_t count) const {
   return settings_.message_bytes(range.size(), count, std::ssize(tensors_)) - (settings_.chooses() ? 8 : 0);
 }
 
-// Bits cost an eighth of a byte each, which is more than what one value that stays behind may save.
+// A bit per entry costs an eighth of a byte, which may be more than one dropped value saves.
 int64_t PushMessage::most_bytes(Slice range) const {
   return bytes(range, range.size()) + (settings_.chooses() ? bytes_of_bits(range.size()) : 0);
 }

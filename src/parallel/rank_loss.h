@@ -1,5 +1,5 @@
-// The loss as one rank sees it, for one number of rows: on whole logits, or on this rank's columns of them, which are
-// then never gathered (layers/sharded_softmax_loss.h).
+// The loss on one rank, for one number of rows: of whole logits, or of this rank's columns, which are then never
+// gathered (layers/sharded_softmax_loss.h).
 #pragma once
 
 #include <memory>
@@ -14,16 +14,16 @@ namespace owt {
 
 class RankLoss {
  public:
-  // comm: of the model group; must outlive this, as must profiler, which may be null.
+  // comm: of the model group; it must outlive this, and so must profiler, which may be null.
   RankLoss(const Plan& plan, int64_t rows, Communicator& comm, Profiler* profiler);
 
-  // Where the loss is sharded, before run(): sums up what the others must know of this rank's logits, and brings that
-  // together. Under Plan::loss_follows() dlogits() is there then.
+  // If the loss is sharded, call these before run(): they compute the statistics of this rank's logits and all-gather
+  // them. Under Plan::loss_follows(), sum_up() fills in dlogits().
   void sum_up(const Pass& pass, const Tensor& logits, const Tensor& labels, bool gradient);
   void start_statistics(const Stream& stream) { gathered_ = comm_.all_gather(stats_, all_stats_, stream.record()); }
   void wait_for_statistics(const Stream& stream) { stream.wait(gathered_); }
-  // As SoftmaxLoss::run; logits as the last layer leaves them on this rank; a sharded loss is of what sum_up() got. The
-  // gradient is in dlogits() then, in their shape, which may be that of images.
+  // Runs the loss like SoftmaxLoss::run. logits: the last layer's output on this rank; a sharded loss uses the logits
+  // given to sum_up() instead. The gradient is then in dlogits(), in the shape of the logits, which may be images.
   void run(const Pass& pass, const Tensor& logits, const Tensor& labels, bool gradient, Tensor& sums,
            const LossFollowUp& then = {});
   const Tensor& dlogits() const { return dlogits_; }
@@ -33,8 +33,8 @@ class RankLoss {
   Profiler* profiler_;
   std::unique_ptr<SoftmaxLoss> whole_;
   std::unique_ptr<ShardedSoftmaxLoss> sharded_;
-  Tensor logits_;          // of sum_up()
-  Tensor flat_, dlogits_;  // the same
+  Tensor logits_;          // given to sum_up()
+  Tensor flat_, dlogits_;  // dlogits_ is a view of flat_
   Tensor stats_, all_stats_;
   Event gathered_;
 };

@@ -1,5 +1,5 @@
-// The layers of one rank: the front before the boundary, and behind it runs of layers between moves of features. Of a
-// layer in another stage of a pipeline a rank has the parameters without their rows, so that all ranks name the same.
+// The layers of one rank: the front part, and the back part as runs of layers between transfers of features. For layers
+// of other pipeline stages the rank has the parameters without rows, so that all ranks list the same parameters.
 #pragma once
 
 #include <map>
@@ -19,16 +19,17 @@ class RankModel {
   Net& front() { return *front_; }
   int64_t stages() const { return static_cast<int64_t>(stages_.size()); }
   Net& stage(int64_t s) { return *stages_[static_cast<size_t>(s)]; }
-  int64_t first_layer(int64_t s) const { return first_[static_cast<size_t>(s)]; }  // of the stage, in the plan
+  // First layer of the stage, in the plan.
+  int64_t first_layer(int64_t s) const { return first_[static_cast<size_t>(s)]; }
 
-  Layer& layer(int64_t i) const;  // of the plan
+  Layer& layer(int64_t i) const;  // i: index in the plan
 
   std::vector<Param*> front_params() const { return front_->params(); }
   std::vector<Param*> back_params() const;
   std::vector<Param*> params() const;  // in layer order
 
-  void allocate(const Compute& on);  // parameters that have no memory yet
-  // Draws the initial weights, the same whatever the plan; on the CPU where they have no memory yet.
+  void allocate(const Compute& on);  // allocates parameters that have no memory yet
+  // Draws the initial weights, which do not depend on the plan. Parameters without memory get it on the CPU.
   void initialize(uint64_t seed);
 
  private:

@@ -12,7 +12,7 @@
 namespace owt {
 namespace {
 
-// What a part would have if rows could be cut. Shares are made small first, since their sum may be too large a number.
+// The exact quotas, as if rows could be divided. Shares are scaled down first, since their sum might overflow.
 std::vector<double> quotas(int64_t total, const std::vector<double>& shares) {
   const double largest = *std::max_element(shares.begin(), shares.end());
   std::vector<double> all;
@@ -25,7 +25,7 @@ std::vector<double> quotas(int64_t total, const std::vector<double>& shares) {
   return all;
 }
 
-// The least share of each group of so many.
+// The smallest share of each group of `members` ranks.
 std::vector<double> least_of_groups(const std::vector<double>& shares, int members) {
   std::vector<double> least;
   for (auto group = shares.begin(); group != shares.end(); group += members)
@@ -218,7 +218,8 @@ std::vector<StepRows::RoundSize> StepRows::round_sizes(int rank) const {
     return all;
   }
   for (int slice = 0; slice < slices(); ++slice) {
-    std::map<int64_t, int64_t> members;  // rows of a rank -> ranks that have as many; two such numbers without shares
+    // Rows of a rank -> number of ranks that have them; at most two keys if shares are equal
+    std::map<int64_t, int64_t> members;
     for (int r = 0; r < model_ranks_; ++r) ++members[in_slice(first_of_group(rank) + r, slice).size()];
     for (int round = 0; round < model_ranks_; ++round) {
       all.push_back({0, 0});

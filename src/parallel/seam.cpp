@@ -9,12 +9,12 @@
 namespace owt {
 namespace {
 
-// What the ways across have in common.
+// Data that all kinds of seam need.
 struct Crossing {
-  const LayerPlan& first;  // dense layer
+  const LayerPlan& first;  // the first dense layer
   std::vector<Round> rounds;
   int64_t own_rows;
-  bool learns;  // somebody wants the gradient of these rows
+  bool learns;  // the gradient of these rows is used
   Compute on;
   Communicator& comm;
 
@@ -51,7 +51,7 @@ class ReplicatedRows : public Seam {
   Event summed_;
 };
 
-// All ranks of the group have the same rows, and each takes its columns of them.
+// All ranks of the group have the same rows, and each takes its own columns.
 class ReplicatedColumns : public Seam {
  public:
   explicit ReplicatedColumns(const Crossing& over)
@@ -70,10 +70,10 @@ class ReplicatedColumns : public Seam {
 
  private:
   FeatureGather columns_;
-  Tensor batch_, gradient_;  // rows x my columns
+  Tensor batch_, gradient_;  // rows x this rank's columns
 };
 
-// Rounds with a place each, which the next but one takes again.
+// Each round has a slot; the next round but one reuses it.
 class RoundsInPlaces : public Seam {
  public:
   explicit RoundsInPlaces(Crossing over)
@@ -89,12 +89,13 @@ class RoundsInPlaces : public Seam {
  protected:
   struct Slot {
     Tensor batch, gradient;  // rows of the round x features
-    Tensor blocks, part;     // padded, where a round is uneven: ranks x longest x features, longest x features
+    Tensor blocks, part;     // if a round is uneven, padded: ranks x longest x features, longest x features
     Event gathered, scattered;
   };
 
   Slot& slot(int r) { return slots_[static_cast<size_t>(r) % slots_.size()]; }
-  // Where the batch of the round goes. What was there, and at home of the rows' last gradients, nobody reads any more.
+  // The memory for the batch of the round. The old content, and in the first round the last gradients, may no longer be
+  // read.
   Tensor begin(int r, const Stream& stream) {
     if (r == 0) poison(home_, stream);
     poison(slot(r).batch, stream);
@@ -106,7 +107,7 @@ class RoundsInPlaces : public Seam {
   std::vector<Slot> slots_;
 };
 
-// One rank's rows make up a round.
+// A round consists of one rank's rows.
 class BroadcastRows : public RoundsInPlaces {
  public:
   using RoundsInPlaces::RoundsInPlaces;
@@ -133,7 +134,7 @@ class BroadcastRows : public RoundsInPlaces {
   bool is_root(int r) const { return root(r) == over_.comm.rank(); }
 };
 
-// Some rows of every rank make up a round.
+// A round consists of some rows of every rank.
 class GatheredRows : public RoundsInPlaces {
  public:
   explicit GatheredRows(Crossing over) : RoundsInPlaces(std::move(over)) {
@@ -176,7 +177,7 @@ class GatheredRows : public RoundsInPlaces {
   Tensor part(int r) { return even(r) ? Tensor() : slot(r).part.rows(0, longest(r)); }
   Tensor blocks(int r) { return even(r) ? Tensor() : slot(r).blocks.rows(0, longest(r) * over_.comm.ranks()); }
   Tensor at_home(int r) const { return home_.rows(own(r).begin, own(r).end); }
-  // This rank's rows in the round, among its own.
+  // This rank's rows in the round, as indexes in its local batch.
   Slice own(int r) const {
     for (const RowRange& range : over_.round(r))
       if (range.rank == over_.comm.rank()) return {range.begin, range.end};
@@ -188,7 +189,7 @@ class GatheredRows : public RoundsInPlaces {
     return most;
   }
   bool even(int r) const { return longest(r) * over_.comm.ranks() == rows_of(over_.round(r)); }
-  // Visits every rank's rows of an uneven round in its padded block, and where they lie in the batch.
+  // Calls visit for every rank's rows of an uneven round, with their padded block and their place in the batch.
   template <class Visit>
   void for_each_block(int r, const Visit& visit) {
     if (even(r)) return;
@@ -201,7 +202,7 @@ class GatheredRows : public RoundsInPlaces {
   }
 };
 
-// Each rank gets its columns of everybody's rows, in the only round.
+// Each rank gets its columns of all ranks' rows, in a single round.
 class ExchangedColumns : public Seam {
  public:
   explicit ExchangedColumns(const Crossing& over)

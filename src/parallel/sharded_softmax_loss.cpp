@@ -31,7 +31,7 @@ int64_t ClassParts::widest() const {
   return widest;
 }
 
-// The first part that ends behind the label; empty ones before it do not.
+// The first part that ends after the label; empty parts before it do not.
 int ClassParts::owner(int label) const {
   const auto found =
       std::upper_bound(parts_.begin(), parts_.end(), label, [](int64_t c, const Slice& part) { return c < part.end; });
@@ -61,10 +61,10 @@ void ClassParts::check_finish(const Tensor& logits, const Tensor& labels, const 
 namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
-constexpr int64_t kShardGrain = 1 << 11;  // exponentials per thread that are worth waking it for
+constexpr int64_t kShardGrain = 1 << 11;  // exponentials per thread that justify waking it
 
-// label: counted from the first of these classes, whether its are among them or not. logistic: null where the classes
-// are no logistic units, and only of those is there a gradient; dlogits may be null.
+// label: relative to the first of these classes; it may be outside of them. logistic: null unless the classes are
+// logistic units; only these have a gradient here, and dlogits may be null.
 template <class T>
 void summarize_row(const T* logits, int classes, const RowLabel& label, bool mixed, const LogisticTarget* logistic,
                    T* dlogits, float* stats) {
@@ -96,14 +96,14 @@ void summarize_row(const T* logits, int classes, const RowLabel& label, bool mix
 // The sums of a whole row.
 struct RowSums {
   float largest;
-  double sum, mean;  // of exp(x - largest), of x - largest
-  double losses;     // sum of what ranks summed up, as it is: of logistic units
+  double sum, mean;  // sum of exp(x - largest); mean of x - largest
+  double losses;     // the sum of all shards' sums without scaling, for logistic units
   float own;         // the first label's logit
-  double labelled;   // of both labels' logits
+  double labelled;   // the mean of both labels' logits
   int before;
 };
 
-// stats: of the row on rank 0; those of the next rank are `stride` behind.
+// stats: of the row on rank 0; the statistics of the next rank are `stride` later.
 RowSums add_up(const float* stats, int64_t stride, const ClassParts& parts, const RowLabel& label, bool mixed) {
   const int owner = parts.owner(label.first);
   const float own = stats[owner * stride + kOwnStat];
@@ -187,7 +187,7 @@ class CpuShardedLoss : public ShardedSoftmaxLoss {
     });
   }
 
-  // Counted from this rank's first class.
+  // The label relative to this rank's first class.
   RowLabel here(const int32_t* labels, int64_t row) const {
     RowLabel label = RowLabel::at(labels, row, settings_.mixed_labels);
     const auto first = static_cast<int>(parts_.mine().begin);

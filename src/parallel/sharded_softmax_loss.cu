@@ -9,15 +9,16 @@
 namespace owt {
 namespace {
 
-// Larger for the larger of two floats, and for the same float in a later thread; no two threads have the same.
+// A key that is larger for a larger float and, for equal floats, for a later thread; no two threads have the same.
 __device__ unsigned long long rank_of(float value) {
   const unsigned bits = __float_as_uint(value);
-  const unsigned rising = bits >> 31 ? ~bits : bits | 0x80000000u;  // negative floats fall as their bits rise
+  // For negative floats a larger value has smaller bits.
+  const unsigned rising = bits >> 31 ? ~bits : bits | 0x80000000u;
   return static_cast<unsigned long long>(rising) << 32 | threadIdx.x;
 }
 
-// The largest of what all threads kept, in falling order: the thread with the largest gives it away and offers its
-// next.
+// Collects the largest values of all threads in descending order: the thread with the largest gives it away and then
+// offers its next.
 __device__ void gather_largest(float (&top)[kTopClasses], float* largest) {
   for (int i = 0; i < kTopClasses; ++i) {
     if (static_cast<unsigned>(reduce_block(rank_of(top[0]), Larger{})) != threadIdx.x) continue;
@@ -27,7 +28,7 @@ __device__ void gather_largest(float (&top)[kTopClasses], float* largest) {
   }
 }
 
-// A block per row. dlogits: of logistic units, else null.
+// One block per row. dlogits: null unless the classes are logistic units.
 template <class T>
 __global__ void summarize_rows(const T* logits, const int32_t* labels, bool mixed, int first_class, int classes,
                                int numbers, bool logistic, int all_classes, LogisticTarget target, T* dlogits,
@@ -56,7 +57,7 @@ __global__ void summarize_rows(const T* logits, const int32_t* labels, bool mixe
   const float origin = origin_of(reduce_block(top[0], Larger{}));
   gather_largest(top, stats + kTopStats);
 
-  // NaN logits are not among the largest; they show in the sum.
+  // NaN logits are not among the largest; they make the sum NaN.
   double sum = 0, below = 0;
   for (int c = thread; c < classes; c += threads) {
     const float logit = to_float(x[c]);
@@ -74,7 +75,8 @@ __global__ void summarize_rows(const T* logits, const int32_t* labels, bool mixe
   if (thread == 0) write_stats(stats, sum, below, classes, own, mixed);
 }
 
-// A block per row. begins: the first class of each rank, and behind them their number. dlogits: not of logistic units.
+// One block per row. begins: the first class of each rank, then the number of classes. dlogits: null for logistic
+// units.
 template <class T>
 __global__ void finish_rows(const T* logits, const int32_t* labels, bool mixed, const float* all_stats,
                             const int* begins, int numbers, int ranks, int rank, SmoothTarget target,
@@ -83,7 +85,7 @@ __global__ void finish_rows(const T* logits, const int32_t* labels, bool mixed, 
   const int thread = static_cast<int>(threadIdx.x), threads = static_cast<int>(blockDim.x);
   const bool known = label.known(target.classes);
   const int64_t stride = static_cast<int64_t>(gridDim.x) * numbers;
-  const float* stats = all_stats + static_cast<int64_t>(blockIdx.x) * numbers;  // of rank 0
+  const float* stats = all_stats + static_cast<int64_t>(blockIdx.x) * numbers;  // begins with rank 0
 
   float largest = -kInfinity;
   int owner = -1, second_owner = -1;
@@ -168,7 +170,7 @@ class CudaShardedLoss : public ShardedSoftmaxLoss {
     if (rows == 0) return;
     const SmoothTarget target = target_of(settings_, pass.mode, parts_.classes());
     RowResult* results = sums ? static_cast<RowResult*>(results_.raw()) : nullptr;
-    // As many threads on every rank: they add in the same order then, and agree about the sum to the bit.
+    // The same number of threads on every rank: all add in the same order and get the same bits.
     const unsigned threads = threads_for(parts_.widest());
     launch(finish_rows<T>, static_cast<unsigned>(rows), threads, *pass.stream, logits.data<T>(), labels.data<int32_t>(),
            settings_.mixed_labels, all_stats.data(), begins_.data<int32_t>(), loss_stats(settings_), parts_.ranks(),
@@ -184,7 +186,7 @@ class CudaShardedLoss : public ShardedSoftmaxLoss {
   int rank_;
   int64_t rows_;
   LossSettings settings_;
-  Tensor begins_;   // the first class of each rank, and behind them their number
+  Tensor begins_;   // the first class of each rank, then the number of classes
   Tensor results_;  // a RowResult per row
 };
 

@@ -1,4 +1,4 @@
-// What the sharded softmax loss of all devices has in common. The constexpr functions are for kernels too.
+// Common parts of the sharded softmax loss on all devices. The constexpr functions are for kernels too.
 #pragma once
 
 #include <limits>
@@ -9,10 +9,10 @@
 
 namespace owt {
 
-// Which rank holds which classes, with checks of what is passed in.
+// Which rank holds which classes, with checks of arguments.
 class ClassParts {
  public:
-  // Throws Error for parts that do not follow each other, and for a rank that is none.
+  // Throws Error if the parts are not consecutive, or if the rank does not exist.
   ClassParts(std::vector<Slice> parts, int rank, const LossSettings& settings);
 
   int ranks() const { return static_cast<int>(parts_.size()); }
@@ -20,7 +20,7 @@ class ClassParts {
   int64_t widest() const;
   const Slice& of(int rank) const { return parts_[static_cast<size_t>(rank)]; }
   const Slice& mine() const { return of(rank_); }
-  int owner(int label) const;  // of a class
+  int owner(int label) const;  // the rank that holds a class
 
   // Throw Error for tensors of other shapes.
   void check_summarize(const Tensor& logits, const Tensor& labels, const Tensor* dlogits, const Tensor& stats) const;
@@ -34,7 +34,7 @@ class ClassParts {
   LossSettings settings_;
 };
 
-// Keeps the largest logits in falling order. NaN is left out.
+// Inserts a logit into the largest ones, which are in descending order. NaN is ignored.
 constexpr void keep_largest(float (&top)[kTopClasses], float logit) {
   if (!(logit > top[kTopClasses - 1])) return;
   for (float& kept : top)
@@ -45,17 +45,17 @@ constexpr void keep_largest(float (&top)[kTopClasses], float logit) {
     }
 }
 
-// What exponents and means count from: the largest logit of a shard. Where that is -infinity (there are no classes, or
-// none with another logit), 0 gives the exponentials 0 and the mean -infinity, as they are seen from another shard.
+// The origin of exponents and means: the largest logit of a shard. If that is -infinity (no classes, or all logits are
+// -infinity), the origin is 0: the exponentials are then 0 and the mean -infinity, as other shards need them.
 constexpr float origin_of(float largest) { return largest == -std::numeric_limits<float>::infinity() ? 0.0f : largest; }
 
-struct ShardOwn {  // of a shard that holds the label; else as it stands here
+struct ShardOwn {  // data of a shard that holds the label; these defaults otherwise
   float logit = -std::numeric_limits<float>::infinity();
   int before = 0;
-  float second = -std::numeric_limits<float>::infinity();  // the second label's logit, where labels are mixed
+  float second = -std::numeric_limits<float>::infinity();  // the second label's logit, if labels are mixed
 };
 
-// sum: of exp(x - origin), or of the losses of logistic units; below: of x - origin.
+// sum: of exp(x - origin), or of the losses of logistic units. below: the sum of x - origin.
 constexpr void write_stats(float* stats, double sum, double below, int classes, const ShardOwn& own, bool mixed) {
   const float rounded = static_cast<float>(sum);
   stats[kSumStat] = rounded;
@@ -79,8 +79,8 @@ constexpr double below_of_shard(const float* stats, int classes, float largest) 
                     (static_cast<double>(stats[kTopStats]) - static_cast<double>(largest)));
 }
 
-// Classes of a shard that rank before the label, kTopClasses at most: the label's shard has counted them; of another
-// shard the largest logits tell. lower: its classes are lower than the label.
+// The number of classes of a shard that rank before the label, at most kTopClasses. The label's shard has counted them;
+// for another shard they follow from its largest logits. lower: its classes are lower than the label.
 constexpr int before_of_shard(const float* stats, int classes, float own, bool is_owner, bool lower) {
   if (is_owner) return static_cast<int>(stats[kBeforeStat]);
   int before = 0;

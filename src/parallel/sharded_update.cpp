@@ -8,7 +8,7 @@
 namespace owt {
 namespace {
 
-// Those of the elements [first, first + count) of a bucket that are in the share, counted from the first.
+// The part of the elements [first, first + count) of a bucket that is in the share, relative to `first`.
 Slice part_in(const Slice& share, int64_t first, int64_t count) {
   const int64_t begin = std::clamp<int64_t>(share.begin - first, 0, count);
   return {begin, std::clamp<int64_t>(share.end - first, begin, count)};
@@ -58,7 +58,7 @@ UpdateInShares::Group UpdateInShares::group_of(const Plan& plan, const Bucket& b
   group.share = share_to_update(plan, bucket, comm_.rank());
   group.gradients = Tensor({bucket.elements}, DType::kF32, on.device);
   group.values = Tensor({bucket.elements}, DType::kF32, on.device);
-  // What lies between the parameters travels too.
+  // The padding between the parameters travels too.
   group.gradients.zero();
   group.values.zero();
   if (plan.has_copies16(bucket)) group.copies = Tensor({bucket.elements}, DType::kBF16, on.device);

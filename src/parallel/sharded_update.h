@@ -1,6 +1,6 @@
-// Weights that all ranks have, of which each rank updates a share: the gradients of a bucket are summed for the ranks
-// that update it, each updates its part of the bucket's weights with its part of the optimizer's state, and the weights
-// travel to the others.
+// Sharded updates of weights that all ranks have. The gradients of a bucket are summed for the ranks that update it.
+// Each rank updates its shard of the bucket's weights with its shard of the optimizer state, and the weights are sent
+// to the other ranks.
 #pragma once
 
 #include <span>
@@ -11,11 +11,11 @@
 
 namespace owt {
 
-// By rank, the elements of a parameter (number `param` of this layer) that it updates, in memory order: what a rank's
-// share of the bucket holds of it, which may be nothing. plan.shares_update() must hold.
+// The elements of a parameter (number `param` of this layer) that each rank updates, by rank in memory order: the part
+// of the rank's shard of the bucket that belongs to the parameter, which may be empty. plan.shares_update() must hold.
 std::vector<Slice> updated_parts(const Plan& plan, int64_t layer, size_t param);
 
-// What all ways to do that have in common: everything but how the buckets travel.
+// The common part of all sharded updates: everything except the transport of the buckets.
 class UpdateInShares : public WeightSync {
  public:
   std::span<const ParamPart> share(int bucket) const override { return groups_[static_cast<size_t>(bucket)].parts; }
@@ -23,21 +23,21 @@ class UpdateInShares : public WeightSync {
 
  protected:
   struct Group {
-    Tensor gradients, values, copies;  // one after the other
-    Communicator* comm = nullptr;      // for the gradients
-    std::vector<ParamPart> parts;      // this rank's of every parameter
+    Tensor gradients, values, copies;  // one parameter after the other
+    Communicator* comm = nullptr;      // transports the gradients
+    std::vector<ParamPart> parts;      // this rank's part of every parameter
     Slice share;
   };
 
-  // Lays the gradients, values and bf16 copies of every bucket of the plan side by side in memory (the parameters'
-  // become views of it; values that are there already are kept). There are copies of a whole bucket where a parameter
-  // in it has one. comm: of all ranks; it must outlive this.
+  // Lays the gradients, values and bf16 copies of every bucket of the plan side by side in memory. The parameters'
+  // tensors become views of it; existing values are kept. A whole bucket has copies if one of its parameters has. comm:
+  // of all ranks; it must outlive this.
   UpdateInShares(const Plan& plan, const LayerOf& layer_of, Communicator& comm);
 
   Group& group(int bucket) { return groups_[static_cast<size_t>(bucket)]; }
-  // Gradients that are zero so far are written.
+  // Writes zeros to gradients that have not been written.
   static void complete(const Group& group, const Stream& stream);
-  // The copies are those of the values.
+  // Rounds the values to their bf16 copies.
   static void renew_copies(Group& group, const Stream& stream);
 
   Communicator& comm_;
@@ -49,14 +49,14 @@ class UpdateInShares : public WeightSync {
   std::unordered_map<const Param*, Slice> part_of_;
 };
 
-// Every rank's share is as long (ZeRO-1): gradients are summed by reduce_scatter, weights gathered. Sends what an
-// all_reduce of the gradients does.
+// All shards have the same size (ZeRO-1): reduce-scatter of gradients, all-gather of weights. Sends as many bytes as an
+// all-reduce of the gradients.
 // Source: Rajbhandari et al. 2020, "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", P_os.
 class ShardedUpdate : public UpdateInShares {
  public:
   ShardedUpdate(const Plan& plan, const LayerOf& layer_of, Communicator& comm);
 
-  // To the ranks that update them; the weights of the bucket's layers must not be needed any more.
+  // The backward pass must no longer need the weights of the bucket's layers.
   void start_gradients(int bucket, const Stream& stream) override;
   void wait_for_gradients(int bucket, const Stream& stream) override { stream.wait(way(bucket).summed); }
 
@@ -71,7 +71,7 @@ class ShardedUpdate : public UpdateInShares {
   Way& way(int bucket) { return ways_[static_cast<size_t>(bucket)]; }
   Tensor mine(const Tensor& all, const Group& group) const { return all.part(group.share.begin, {group.share.size()}); }
 
-  std::vector<Way> ways_;  // by bucket
+  std::vector<Way> ways_;  // index: bucket
 };
 
 }  // namespace owt

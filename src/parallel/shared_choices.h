@@ -1,6 +1,6 @@
-// Algorithms are chosen by measuring, and the choice decides the last bits of a result. Among processes one measures
-// for all, so that a run can be repeated to the bit, from a checkpoint too, and no process computes by another
-// algorithm than its partners because its clock was disturbed.
+// Algorithms are chosen by measuring, and the choice affects the last bits of a result. Among processes one measures
+// for all. A run can then be repeated to the bit, also from a checkpoint, and no process uses another algorithm than
+// its partners because its clock was disturbed.
 #pragma once
 
 #include <functional>
@@ -8,11 +8,12 @@
 
 namespace owt {
 
-// Runs bind(), which makes ops and so chooses their algorithms: on rank 0 of the launch first, then on `more`, in
-// rising order, and on the last rank, which has the fewest rows where they are uneven and may know geometries that rank
-// 0 does not, then on all. Each of these tells the others what it has chosen; convolutions on the CPU
-// (layers/conv_algorithm.h) follow rank 0 alone. bind() has nothing left to do when it comes again. Collective over
-// the processes of a launch; alone, and among threads, which share their choices anyway, just bind().
+// Runs bind(), which makes ops and thereby chooses their algorithms. It runs first on rank 0 of the launch, then on the
+// ranks of `more` in increasing order, then on the last rank, then on all. The last rank has the fewest rows if they
+// are uneven, and may need geometries that rank 0 does not. Each of these ranks sends its choices to the others;
+// convolutions on the CPU (layers/conv_algorithm.h) follow rank 0 alone. A second bind() has nothing left to do.
+// Collective over the processes of a launch. A single process, and threads, which share their choices anyway, just run
+// bind().
 void bind_alike(const std::function<void()>& bind, const std::vector<int>& more = {});
 
 }  // namespace owt

@@ -1,4 +1,4 @@
-// Ranks that hold the same weights begin with the same bits.
+// Gives ranks that hold the same weights the same initial bits.
 #pragma once
 
 #include "src/parallel/groups.h"
@@ -6,9 +6,9 @@
 
 namespace owt {
 
-// Collective: every rank takes rank 0's weights before the boundary, and behind it those of the first of its replicas.
-// Drawn on each rank by itself they could differ: another C library rounds a logarithm or a cosine otherwise, and
-// nothing would ever bring the copies together again. The host waits.
+// Collective: every rank takes rank 0's weights of the front part, and the back part's weights from the first of its
+// replicas. Weights drawn on each rank could differ, because C libraries round logarithms and cosines differently, and
+// nothing would make the copies equal again. The host waits.
 void spread_weights(RankModel& model, const Groups& groups);
 
 }  // namespace owt

@@ -30,7 +30,7 @@ StageLinks::StageLinks(const Plan& plan, int64_t step_rows, int rank, Communicat
   connect(plan);
 }
 
-// As many messages at a time as a stage is ahead of the next one at most.
+// A route holds as many messages as a stage can be ahead of the next one.
 void StageLinks::connect(const Plan& plan) {
   int64_t most = 0;
   for (const Slice& rows : rows_) most = std::max(most, rows.size());

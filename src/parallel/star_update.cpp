@@ -43,7 +43,7 @@ Tensor StarUpdate::received(int bucket, int from) {
   return slot(bucket).values.part((from - 1) * shape.elements(), shape);
 }
 
-// The first buckets of a step may use their memory when the step before is over.
+// The first buckets of a step may use their slots, since the previous step is over.
 void StarUpdate::start_gradients(int bucket, const Stream& stream) {
   Group& at = group(bucket);
   Way& on_way = way(bucket);

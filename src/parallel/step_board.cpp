@@ -63,7 +63,7 @@ bool StepBoard::have_told(const Step& step) const {
   return true;
 }
 
-// What a rank told before it was lost counts.
+// Results that a rank sent before it was lost count.
 StepBoard::Sums StepBoard::take_sums() {
   std::unique_lock lock(mutex_);
   Step& step = steps_[taken_];

@@ -1,5 +1,6 @@
-// What a rank of a parameter server hears of the others: what each has told of its steps, who is gone, and who has come
-// to where all meet. The threads that take the messages of the others write here, and the rank's own thread waits.
+// What a rank of a parameter server knows of the other ranks: the results of their steps, which ranks are lost, and
+// which have reached meet(). The threads that receive the messages of the others write here, and the rank's own thread
+// waits.
 #pragma once
 
 #include <array>
@@ -21,23 +22,24 @@ class StepBoard {
 
   StepBoard(int rank, int ranks);
 
-  // By any thread.
-  void note(int rank, const Sums& sums);              // of its next step
-  void note_lost(int rank);                           // nothing of it comes any more
-  void note_met(int rank);                            // it has come to meet(); of rank 0: that has said who is gone
-  void note_without(int gone);                        // rank 0 has said so, which it does before it has met
-  void fail_with(const std::exception_ptr& failure);  // what waits here throws Aborted; the first failure stays
-  void rethrow_failure() const;                       // if there is one
+  // Any thread may call these.
+  void note(int rank, const Sums& sums);  // the result of the rank's next step
+  void note_lost(int rank);               // no more messages of the rank will arrive
+  void note_met(int rank);                // the rank has reached meet(); for rank 0: it has also sent the lost ranks
+  void note_without(int gone);            // rank 0 has sent that this rank is lost, which it does before its note_met
+  // Makes waiting functions throw Aborted; only the first failure is kept.
+  void fail_with(const std::exception_ptr& failure);
+  void rethrow_failure() const;  // if there is one
 
-  // By the rank's own thread. The sums over all ranks of the oldest step that was not asked for: waits until all that
-  // are here have told them.
+  // Called by the rank's own thread. Returns the sums over all ranks of the oldest step not returned yet. Waits until
+  // all remaining ranks have sent them.
   Sums take_sums();
-  // Waits until all that are here have come to meet, on rank 0; until rank 0 has said who is gone, on the others, and
-  // nothing of those comes any more. These ranks.
+  // On rank 0, waits until all remaining ranks have reached meet(). On the others, waits until rank 0 has sent the lost
+  // ranks and no more messages of those can arrive. Returns the lost ranks.
   std::vector<int> meet();
 
  private:
-  // What all have told of a step, by rank.
+  // The results of one step, by rank.
   using Step = std::vector<std::optional<Sums>>;
 
   bool is_here(int rank) const { return !gone_[static_cast<size_t>(rank)]; }
@@ -47,15 +49,15 @@ class StepBoard {
   void await(std::unique_lock<std::mutex>& lock, const Condition& condition);
 
   const int rank_, ranks_;
-  mutable std::mutex mutex_;  // guards all below
+  mutable std::mutex mutex_;  // guards everything below
   std::condition_variable heard_;
   std::map<int64_t, Step> steps_;
-  std::vector<int64_t> told_;  // steps, by rank
-  std::vector<char> gone_;     // by rank
-  std::vector<char> met_;      // by rank
-  std::vector<int> without_;   // those whose loss rank 0 has seen where all met
+  std::vector<int64_t> told_;  // number of results received, by rank
+  std::vector<char> gone_;     // index: rank
+  std::vector<char> met_;      // index: rank
+  std::vector<int> without_;   // lost ranks, as decided by rank 0 in meet()
   std::exception_ptr failure_;
-  int64_t taken_ = 0;  // steps whose sums were asked for
+  int64_t taken_ = 0;  // number of steps whose sums were returned
 };
 
 }  // namespace owt

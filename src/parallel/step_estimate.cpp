@@ -8,12 +8,12 @@
 namespace owt {
 namespace {
 
-// What is reached of the memory's bandwidth and of the instructions that a GPU can issue, and what a launch takes: from
-// one to the next, and by itself.
+// The fractions of the memory bandwidth and of the GPU's instruction rate that are reached; the time from one launch to
+// the next; and the shortest launch.
 constexpr double kByteShare = 0.95, kIssueShare = 0.70, kBetween = 1.3e-6, kLeast = 1.5e-6;
 
-// What products reach of the peak: cuDNN's convolutions at few rows and at many, those over blocks of pixels, which
-// have few outputs; cuBLASLt's. Gradients of weights have fewer and longer sums.
+// The fraction of the peak that products reach: cuDNN's convolutions at few and at many rows; convolutions over blocks
+// of pixels, which have few outputs; and cuBLASLt's products. Gradients of weights have fewer and longer sums.
 constexpr double kFewRows = 512, kConvolution[] = {0.62, 0.78}, kBlocks[] = {0.42, 0.50}, kConvolutionGradient = 0.92,
                  kDense = 0.75, kDenseGradient = 0.70;
 
@@ -24,7 +24,7 @@ double product_share(const StepLaunch& launch, double rows) {
   return launch.weight_gradient ? share * kConvolutionGradient : share;
 }
 
-// For the gradient of a convolution's weights cuDNN's fastest plans split the sum, and add the parts in a second
+// For the gradient of a convolution's weights, cuDNN's fastest plans split the sum and add the parts in a second
 // launch.
 int launches_in(const StepLaunch& launch) {
   return launch.kind == LaunchKind::kConvolution && launch.weight_gradient ? 2 : 1;

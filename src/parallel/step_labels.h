@@ -1,5 +1,4 @@
-// The labels of a step's rows on the ranks that see them at the loss, for one number of rows per step, or of a slice of
-// one.
+// The labels of a step's rows on the ranks that need them for the loss, for one number of rows per step or micro-batch.
 #pragma once
 
 #include <vector>
@@ -11,18 +10,18 @@ namespace owt {
 
 class StepLabels {
  public:
-  // The plan moves labels. comm: that of the model group, which must outlive this. rank: of all.
+  // The plan must have a labels transfer. comm: of the model group; it must outlive this. rank: among all ranks.
   StepLabels(const Plan& plan, const StepRows& rows, int rank, Communicator& comm);
 
-  // Starts to bring all labels of the group together. mine: those of this rank's rows (i32).
+  // Starts an all-gather of the labels in the group. mine: the labels of this rank's rows (i32).
   void start(const Tensor& mine, const Stream& stream);
-  // Those of the dense batch of a round, in its order, once they are there; valid until the next call.
+  // Waits for the labels of a round's dense batch, in its order; valid until the next call.
   Tensor wait(int round, const Stream& stream);
 
  private:
   std::vector<Round> rounds_;
   Communicator& comm_;
-  Tensor mine_, all_, of_round_;  // padded: most rows of a rank of the group; ranks x as many; those of a round
+  Tensor mine_, all_, of_round_;  // padded to the most rows of a rank of the group; ranks x as many; of one round
   Event gathered_;
 };
 

@@ -10,7 +10,7 @@
 namespace owt {
 namespace {
 
-// When the loss is not finite, it looks through outputs for bad values; one launch looks at so many.
+// If the loss is not finite, it searches outputs for bad values; one launch searches this many.
 constexpr int64_t kWatchedPerLaunch = 64;
 
 void add_loss(Layers layers, const Plan& plan, std::vector<StepLaunch>& step) {
@@ -30,7 +30,7 @@ void add_loss(Layers layers, const Plan& plan, std::vector<StepLaunch>& step) {
                     .in_bytes = static_cast<double>(first) * result});
 }
 
-// The update of the layers [begin, end) of the plan.
+// Adds the update of the layers [begin, end) of the plan.
 void add_update(const Plan& plan, int64_t begin, int64_t end, bool beside, std::vector<StepLaunch>& step) {
   double bytes = 0;
   int64_t params = 0;
@@ -49,7 +49,7 @@ void add_update(const Plan& plan, int64_t begin, int64_t end, bool beside, std::
                     .beside = beside});
 }
 
-// The averages take in all weights; a launch counts for its share of the steps.
+// Adds the update of the averages with all weights. A launch counts for the fraction of steps that have it.
 void add_averages(const Plan& plan, std::vector<StepLaunch>& step) {
   double elements = 0;
   int64_t params = 0;
@@ -66,7 +66,7 @@ void add_averages(const Plan& plan, std::vector<StepLaunch>& step) {
                     .weight_bytes = 12 * elements / static_cast<double>(launches) / plan.request.ema_every});
 }
 
-// The norms that an update waits for: squares in chunks, their sums, and what follows.
+// Adds the norms that an update waits for: squares in chunks, their sums, and the factors.
 void add_norms(const Plan& plan, std::vector<StepLaunch>& step) {
   double bytes = 0;
   for (int64_t i = 0; i < std::ssize(plan.layers); ++i)
@@ -88,7 +88,7 @@ void add_norms(const Plan& plan, std::vector<StepLaunch>& step) {
   }
 }
 
-// From which layer on parameters are updated beside the backward pass of those before; the number of layers: none are.
+// The first layer whose parameters are updated beside the backward pass of earlier layers; the number of layers: none.
 int64_t beside_from(Plan plan) {
   plan.request.on.device = Device::kCuda;
   for (const Action& action : training(plan, plan.request.step_rows))
@@ -113,7 +113,7 @@ double update_bytes(const Plan& plan, int64_t layer) {
     const bool kept = p > 0 || !plan.updates_at_once(layer);
     const auto gradient = kept ? static_cast<double>(size_of(plan.gradient_type(layer, p))) : 0;
     const double copy16 = plan.has_copy16(layer, p) ? 2 : 0;
-    // Weight and states are read and written; a running average has no states and no copy.
+    // Weight and state are read and written. A running average has no state and no copy.
     const double states = 8.0 * plan.request.optimizer_states;
     bytes += elements * (gradient + 8 + (at.roles[p] == ParamRole::kAverage ? 0 : states + copy16));
   }

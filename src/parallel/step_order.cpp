@@ -5,7 +5,7 @@
 namespace owt {
 namespace {
 
-// The first layer that learns from the first dense one on.
+// The first learning layer, starting at the first dense layer.
 int64_t first_dense(const Plan& plan) {
   int64_t i = 0;
   while (i < plan.boundary && plan.layer(i).columns != Columns::kSplits) ++i;
@@ -13,8 +13,8 @@ int64_t first_dense(const Plan& plan) {
   return i;
 }
 
-// On a GPU large dense layers are updated while those before them run backward, where their gradients are complete, or
-// on their way, by then.
+// On a GPU large dense layers are updated while the layers before them run backward. Their gradients must be complete,
+// or already on their way.
 bool updates_beside(const Plan& plan) {
   if (plan.request.on.device != Device::kCuda || plan.request.dense_update != DenseUpdate::kStep) return false;
   if (plan.in_stages() || plan.has_norms()) return false;
@@ -161,13 +161,13 @@ std::vector<StageTask> StepOrder::stage_tasks() const {
   return tasks;
 }
 
-// Activations come into the stage's first layer, gradients into the next stage's.
+// Activations arrive at the stage's first layer; gradients belong to the next stage's input.
 TransferId StepOrder::brought_for(const StageTask& task) const {
   if (task.forward) return layer(begin_).transfers.input;
   return plan_.has_loss(place_) ? kNoTransfer : layer(end_).transfers.input_gradient;
 }
 
-// A gradient has come, so the activations that it is of have arrived where it comes from.
+// When the gradient has arrived, the next stage must have received the activations.
 void StepOrder::wait_for(const StageTask& task) {
   wait(brought_for(task), task.batch);
   if (!task.forward) wait_for_output(task.batch);
@@ -177,7 +177,7 @@ void StepOrder::wait_for_output(int batch) {
   if (outputs_sent_.erase(batch) > 0) wait(stage_output(), batch);
 }
 
-// The output takes the memory of an earlier micro-batch's, which in evaluation may still be on its way.
+// The output overwrites the output of an earlier micro-batch, which in evaluation may not have been received yet.
 void StepOrder::forward_stage(int batch) {
   wait_for_output(batch - plan_.tapes(place_));
   for (int64_t i = begin_; i < end_; ++i) add(Action::Kind::kForward, {i, i + 1}, batch);
@@ -186,8 +186,8 @@ void StepOrder::forward_stage(int batch) {
   outputs_sent_.insert(batch);
 }
 
-// There is room for the gradients of two micro-batches on their way to the stage before. One must have arrived before
-// any layer runs, since several may run as one op.
+// There is memory for the gradients of two micro-batches on their way to the previous stage. The wait comes before any
+// layer runs, since several layers may run as one op.
 void StepOrder::backward_stage(int batch, bool last) {
   if (std::ssize(gradients_sent_) == kRoundsAtOnce) wait_for_oldest_gradient();
   for (int64_t i = end_; i-- > begin_ && layer(i).runs_backward();) {
@@ -255,7 +255,7 @@ void StepOrder::update_dense_after(int round) {
   update({dense_, end_}, round, plan_.of_step.dense_gradients, 0, beside_);
 }
 
-// Where logits lie on several ranks, each first sums up what the others must know of its own.
+// If logits are split over several ranks, each rank first computes the statistics that the others need.
 void StepOrder::loss(int round) {
   wait(plan_.of_step.labels, round);
   if (travels(plan_.of_step.loss_statistics)) {
@@ -282,7 +282,8 @@ void StepOrder::share_result() {
   wait(plan_.of_step.result);
 }
 
-// The dense weights' gradients are complete with this round of the slice, which has rows on some rank.
+// Whether the gradients of the dense weights are complete after this round of the micro-batch. Rounds without rows on
+// any rank do not count.
 bool StepOrder::completes(int round) const {
   return every_round() ? round_rows_[static_cast<size_t>(round)] > 0 : is_last_slice() && round + 1 == rounds();
 }
@@ -297,7 +298,7 @@ bool StepOrder::travels(TransferId id) const {
   return id != kNoTransfer && plan_.ranks_of(plan_.transfer(id).group) > 1 && plan_.transfer(id).in(kind_);
 }
 
-// What ends with the sums of the front's gradients on every rank.
+// The transfer after which every rank has the sums of the front's gradients.
 TransferId StepOrder::summed() const {
   return plan_.of_step.gradient_copies == kNoTransfer ? plan_.of_step.gradients : plan_.of_step.gradient_copies;
 }
@@ -327,7 +328,8 @@ void StepOrder::start(TransferId transfer, int round, int bucket, bool beside) {
 
 void StepOrder::wait(TransferId transfer, int round, int bucket, bool beside) {
   if (!travels(transfer)) return;
-  if (plan_.has_norms() && !waited_.insert({transfer, round, bucket}).second) return;  // before the norms
+  // Already waited for before the norms.
+  if (plan_.has_norms() && !waited_.insert({transfer, round, bucket}).second) return;
   add({.kind = Action::Kind::kWait, .round = round, .transfer = transfer, .bucket = bucket, .beside = beside});
 }
 

@@ -1,10 +1,12 @@
-// The words in which strategies are written (order.cpp): each appends actions to the list of a step.
+// The functions in which strategies are written (order.cpp): each appends actions to the list of a step.
 //
-// A transfer that the plan has not got, that steps of this kind have not, or among one rank, is neither started nor
-// waited for. What belongs to learning is left out in evaluation, and backward ends at the first layer that learns.
+// A transfer is left out if the plan does not have it, if this kind of step does not have it, or if its group is a
+// single rank. Evaluation leaves out everything that belongs to learning. The backward pass ends at the first layer
+// that learns.
 //
-// A step of several slices (StepRows) is the order once for each, and gradients add up: those of the front, and dense
-// ones that are not updated every round, leave in the last slice alone, where the updates are too.
+// With gradient accumulation the order runs once per micro-batch (slice, StepRows), and gradients add up. Gradients of
+// the front, and dense gradients that are not updated every round, are sent in the last micro-batch only; updates are
+// there too.
 #pragma once
 
 #include <deque>
@@ -21,60 +23,63 @@ class StepOrder {
  public:
   StepOrder(const Plan& plan, int64_t step_rows, int place, bool learns, StepKind kind);
 
-  // From now on the words are about the next slice; false: this is the last one.
+  // Switches to the next micro-batch. Returns false if the current one is the last.
   bool next_slice();
 
-  // Layers before the boundary, on the rank's own rows. A bucket of gradients leaves as soon as that of its last layer
-  // is there; `left` is told which.
+  // The layers of the front part, on the rank's own rows. A bucket of gradients is sent as soon as the gradient of its
+  // last layer is complete; `left` is called with its index.
   void forward_front();
   void backward_front(const std::function<void(int bucket)>& left = {});
-  // Waits for the sums of all buckets, and updates.
+  // Waits for the sums of all buckets, then updates.
   void update_front();
-  void average_front();    // the weights that each rank has updated by itself, and the optimizer's states
-  void average_weights();  // the averages over time take in all weights, which are alike again wherever they are held
+  void average_front();  // averages the weights that each rank has updated on its own, and the optimizer state
+  // Updates the averages over time with all weights, which are again equal on all ranks that hold them.
+  void average_weights();
   int buckets() const { return static_cast<int>(plan_.buckets.size()); }
-  // Of the buckets with a smaller number that each rank updates a share of, waits for the sums, updates its own, and
-  // sends the new weights; where norms are still to come, waits alone.
+  // For all buckets with an index below `below` whose shards have not been updated: waits for the sum, updates this
+  // rank's shard, and sends the new weights. If norms are still missing, it only waits.
   void update_shares(int below);
   void wait_for_weights();
 
-  // Rounds of dense batches of the slice, and the rows that make them up.
+  // The number of rounds (dense batches) of the micro-batch, and the transfer of their rows.
   int rounds() const { return static_cast<int>(round_rows_.size()); }
   void start_labels() { start(plan_.of_step.labels); }
-  // Starts to bring the rows of a round together, if there is such a round, as soon as there is room: kRoundsAtOnce
-  // have a place, until their gradients are home.
+  // Starts the transfer of a round's rows, if there is such a round. It first waits for room: kRoundsAtOnce rounds are
+  // in memory until their gradients have been returned.
   void bring_rows(int round);
   void wait_for_rows(int round) { wait(seam().input, round); }
-  void wait_for_home();  // the gradients of all rounds
+  void wait_for_home();  // waits for the input gradients of all rounds
 
-  // Layers behind the boundary, with the moves of features between them. The gradient of a layer's input leaves before
-  // those of its weights are computed; with the last round's the gradients of the weights are complete, and leave.
+  // The layers of the back part, with the transfers of features between them. The gradient of a layer's input is sent
+  // before the gradients of its weights are computed. After the last round the gradients of the weights are complete
+  // and are sent.
   void forward_dense(int round);
   void backward_dense(int round);
-  void update_after(int round);  // under DenseUpdate::kRound
-  void update_dense();           // under DenseUpdate::kStep, if it has not been done beside the backward pass
+  void update_after(int round);  // under DenseUpdate::kRound only
+  void update_dense();           // under DenseUpdate::kStep only, unless done beside the backward pass
 
-  // A stage of a pipeline and its micro-batches; forward alone in evaluation. What a task takes from the stage before,
-  // or behind, is brought for it. `last`: with this one the gradients of the weights are complete; without a flush they
-  // are with each.
+  // A pipeline stage and its micro-batches; evaluation has forward tasks only. bring_for() starts the transfer of a
+  // task's input from the neighbouring stage. `last`: the gradients of the weights are complete after this micro-batch.
+  // Without a flush they are complete after each one.
   std::vector<StageTask> stage_tasks() const;
   void bring_for(const StageTask& task) { start(brought_for(task), task.batch); }
   void wait_for(const StageTask& task);
   void forward_stage(int batch);
   void backward_stage(int batch, bool last);
   void wait_for_sent();
-  // Under schedules without a flush: which weights a task runs with, where they are not the newest, and those again
-  // behind it; and the update by a micro-batch, before which a version of the weights may have to be kept.
+  // Schedules without a flush: take_weights() makes a task's weights active if they are not the current ones;
+  // take_newest_weights() makes the current weights active again. update_stage() updates with a micro-batch, and first
+  // stashes the weights if a later task needs them.
   void take_weights(const StageTask& task);
   void take_newest_weights();
   void update_stage(int batch);
 
-  // Where updates depend on norms: waits for all gradients, and finds them.
+  // If updates depend on norms: waits for all gradients, and computes the norms.
   void gradient_norms();
 
-  // Of the round's logits. Under Plan::loss_follows() backward_dense() ends with what is left of it.
+  // The loss of the round's logits. Under Plan::loss_follows(), backward_dense() ends with the rest of the loss.
   void loss(int round);
-  // Tells the others the result of the step, in training; without it share_result() does.
+  // Starts to send the result of the step, in training. If it is not called, share_result() sends it.
   void tell_result();
   void share_result();
 
@@ -88,7 +93,7 @@ class StepOrder {
   bool updates() const { return learns_ && is_last_slice(); }
   void begin_slice(int slice);
   bool completes(int round) const;
-  bool learns(const Slice& layers) const;  // one of them does
+  bool learns(const Slice& layers) const;  // at least one of them learns
   bool travels(TransferId id) const;
   TransferId summed() const;
 
@@ -116,23 +121,23 @@ class StepOrder {
   void update(const Slice& layers, int round, TransferId summed, int bucket, bool beside);
 
   const Plan& plan_;
-  int place_;            // in its model group
-  int64_t begin_, end_;  // the layers behind the boundary that are here
+  int place_;            // place in the model group
+  int64_t begin_, end_;  // the layers of the back part at this place
   bool learns_;
   StepKind kind_;
-  bool beside_;    // the dense layers are updated as soon as their gradients are complete, and beside what follows
-  int64_t dense_;  // the first of the layers that are updated together behind the others
-  int home_ = 0;   // the first round whose gradient was not waited for
+  bool beside_;    // the dense layers are updated as soon as their gradients are complete, beside later actions
+  int64_t dense_;  // the first of the layers that are updated together, after the others
+  int home_ = 0;   // the first round whose input gradient has not been waited for
   StepRows rows_;
   int slice_ = 0;
-  std::vector<int64_t> round_rows_;  // of the slice, over all replicas
-  // Micro-batches whose activations, and whose input's gradients, have left and were not waited for.
+  std::vector<int64_t> round_rows_;  // rows of each round of the micro-batch, over all replicas
+  // Micro-batches whose activations, or whose input gradients, have been sent but not waited for.
   std::set<int> outputs_sent_;
   std::deque<int> gradients_sent_;
-  int shares_ = 0;  // buckets whose shares are updated
+  int shares_ = 0;  // number of buckets whose shards are updated
   bool norms_found_ = false, told_ = false;
-  std::set<std::tuple<TransferId, int, int>> waited_;  // with round and bucket
-  int taken_for_ = kOwnRows;                           // the micro-batch for which a copy has taken the weights' place
+  std::set<std::tuple<TransferId, int, int>> waited_;  // transfer, round and bucket
+  int taken_for_ = kOwnRows;                           // the micro-batch for which stashed weights are active
   std::vector<Action> actions_;
 };
 

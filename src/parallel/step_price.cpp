@@ -10,14 +10,14 @@
 namespace owt {
 namespace {
 
-// Half of what a layer that is split, or a dense one, does backward is the gradient of its input; other layers are
-// taken to do all at once, and frozen ones do nothing else.
+// The fraction of a layer's backward time that computes the gradient of its input: half for layers with large products
+// (dense, or split). Other layers are assumed to compute everything at once, and frozen layers compute nothing else.
 double data_share(const LayerPlan& at) {
   const bool split_images = at.columns == Columns::kSplitsChannels && at.layout == Layout::kFeature;
   return at.learns() && (at.columns == Columns::kSplits || split_images) ? 0.5 : 1;
 }
 
-// What the rank that holds up the others has to compute: so many rows, at a speed that takes so many times as long.
+// The load of the rank that holds up the others: its rows, and the factor by which it is slower.
 struct Load {
   double rows = 0, slowness = 1;
 
@@ -27,12 +27,12 @@ struct Load {
   }
 };
 
-// The slowest rank's loads in a slice of a full step. Who that is may change from the front to a round of dense
-// batches.
+// The slowest rank's loads in a micro-batch of a full step. That rank may differ between the front part and the rounds
+// of dense batches.
 struct Loads {
   Load front;
   std::vector<Load> rounds;
-  double most_slowness = 1;  // of a rank
+  double most_slowness = 1;  // the largest of any rank
 
   Loads(const Plan& plan, const StepRows& rows) {
     const PlanRequest& request = plan.request;
@@ -41,7 +41,7 @@ struct Loads {
     };
     rounds.resize(static_cast<size_t>(rows.count_rounds()));
     const bool alike =
-        rows.alike() && request.shares.empty() && request.speeds.empty();  // no rank has more than the first
+        rows.alike() && request.shares.empty() && request.speeds.empty();  // no rank has more rows than the first
     most_slowness = 0;
     for (int first = 0; first < (alike ? 1 : plan.ranks()); first += plan.model_ranks) {
       double of_group = 0;
@@ -56,7 +56,7 @@ struct Loads {
   }
 };
 
-// Seconds that actions take by themselves.
+// The duration of each action in seconds.
 class Prices : public ActionTimes {
  public:
   Prices(const Plan& plan, const Network& network, const ComputeModel& compute)
@@ -89,7 +89,7 @@ class Prices : public ActionTimes {
     return seconds * (action.is_of_weights() ? loads_.front().most_slowness : load.slowness);
   }
 
-  // All calls of a transfer: its buckets may travel several times. Of sums the mean of their calls stands for each.
+  // Seconds of all calls of a transfer; its buckets may travel several times. For sums the mean of their calls is used.
   double all_calls(TransferId id) const {
     const std::vector<double>& buckets = buckets_[static_cast<size_t>(id)];
     const double once = std::accumulate(buckets.begin(), buckets.end(), 0.0);
@@ -97,7 +97,7 @@ class Prices : public ActionTimes {
   }
 
  private:
-  // What a layer's ops add up over all rows of the step while they run.
+  // Seconds of the sums over all rows of the step that a layer's ops wait for.
   double sums(const Action& action) const {
     const LayerPlan& at = plan_.layer(action.layers.begin);
     const Transfer& transfer = plan_.transfer(action.transfer);
@@ -134,20 +134,21 @@ class Prices : public ActionTimes {
     }
   }
 
-  // Memory bounds them. An update reads weights, states and gradients and writes the first two, a copy reads and writes
-  // weights, and a prediction reads velocities besides; averages are read and written, and weights read.
+  // These actions are limited by memory traffic. An update reads weights, optimizer state and gradients, and writes
+  // weights and state. A copy reads and writes weights; a prediction also reads velocities. An average is read and
+  // written, and weights are read.
   double of_an_update(double arrays) const { return arrays / (3 + 2 * plan_.request.optimizer_states); }
   double copied(const Action& action) const { return of_an_update(action.ahead > 0 ? 3 : 2); }
   double averaged() const { return of_an_update(3) * plan_.local_period() / plan_.period(); }
-  // Once for all ranks, of gradients and perhaps of weights, which are arrays of an update. Where norms travel, they
-  // are settled behind it, which is nothing.
+  // Counted once for all ranks: reads gradients and, for LARS, weights. If norms travel, computing factors after that
+  // costs nothing.
   double squared(const Action& action) const {
     if (action.transfer == kNoTransfer && plan_.of_step.norms != kNoTransfer) return 0;
     const double share = plan_.updates() == Updates::kShares ? 1.0 / plan_.ranks() : 1;
     return share * of_an_update(plan_.request.norm_sums);
   }
 
-  // Running averages may have a bucket of their own; the layer's update is counted for the other one.
+  // Running averages may have a bucket of their own; the layer's update is counted for the other bucket.
   double updated(const Action& action) const {
     if (!plan_.shares_update()) return 1;
     const double share = plan_.shares_evenly() ? 1.0 / plan_.updating_ranks() : 1;
@@ -158,13 +159,13 @@ class Prices : public ActionTimes {
     return group == Group::kReplicas ? network_.across(plan_.replicas()) : network_.consecutive(plan_.ranks_of(group));
   }
 
-  // A stage and the next one may be on the same host.
+  // Two adjacent stages may be on the same host.
   Span span_of_message(const Transfer& message) const {
     const int each = network_.ranks_per_host;
     return message.sender / each == message.receiver / each ? Span{2, 1, 1} : Span{1, 2, 1};
   }
 
-  // A call that moves this share of the transfer's bytes.
+  // Seconds of one call that moves this fraction of the transfer's bytes.
   double seconds(const Transfer& transfer, double share) const {
     const Span span = transfer.is_between_places() ? span_of_message(transfer) : span_of(transfer.group);
     const double bytes = static_cast<double>(transfer.whole) * share;
@@ -172,13 +173,13 @@ class Prices : public ActionTimes {
     return network_.seconds(transfer.collective, star ? bytes * messages_of_star() : bytes, span);
   }
 
-  // Of a server that is no worker, in those of a rank that is a star's only centre.
+  // The number of messages of a server that is not a worker, relative to the messages of a single central server.
   double messages_of_star() const {
     if (!plan_.has_servers_apart()) return 1;
     return static_cast<double>(plan_.computing_ranks()) / plan_.updating_ranks() / (plan_.ranks() - 1);
   }
 
-  // A bucket's share of its transfer is that of its bytes; all buckets may travel several times.
+  // Divides the bytes of a transfer among its buckets; all buckets may travel several times.
   void price_buckets(TransferId id, const std::vector<Bucket>& buckets) {
     if (id == kNoTransfer) return;
     const Transfer& transfer = plan_.transfer(id);
@@ -196,11 +197,12 @@ class Prices : public ActionTimes {
   const Plan& plan_;
   const Network& network_;
   const ComputeModel& model_;
-  std::vector<Loads> loads_;                  // of slices
-  std::vector<std::vector<double>> buckets_;  // seconds of one call, by transfer; of those without buckets a single one
+  std::vector<Loads> loads_;  // index: micro-batch
+  // Seconds of one call, by transfer and bucket; transfers without buckets have one entry.
+  std::vector<std::vector<double>> buckets_;
 };
 
-// Of those that ask for transfers alone.
+// For callers that need transfers only.
 class NoCompute : public ComputeModel {
  public:
   double forward(size_t, double, double) const override { return 0; }
@@ -243,7 +245,7 @@ Prediction price_step(const Plan& plan, const Network& network, const ComputeMod
     if (of.part == 0) continue;
     step.kind = of.kind;
     const StepWalk walked = walk(plan, step, prices);
-    // All are done when the last one is, and the one that works longest stands for them.
+    // A step ends when the last rank is done. Its parts are taken from the rank that works longest.
     const auto& longest = *std::max_element(walked.ranks.begin(), walked.ranks.end(),
                                             [](const auto& a, const auto& b) { return a.busy_s() < b.busy_s(); });
     prediction.compute_s += of.part * longest.computed_s;

@@ -1,4 +1,4 @@
-// What the ranks tell each other at the end of every step.
+// What the ranks exchange at the end of every step.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace owt {
 
-// The f64 values that are summed over the ranks: those of the loss, and how many ranks were asked to stop.
+// The f64 values that are summed over the ranks: the sums of the loss, and the number of ranks that were asked to stop.
 enum StepSum : int { kStopSum = kLossSums, kStepSums };
 
 constexpr int64_t kStepResultBytes = kStepSums * 8;
@@ -15,11 +15,11 @@ constexpr int64_t kStepResultBytes = kStepSums * 8;
 struct StepResult {
   LossSums sums;      // over all rows of the step
   bool stop = false;  // a rank was asked to stop
-  double gradient_norm =
-      0;  // where updates wait for it (PlanRequest::norm_sums); over all ranks where they all know it
+  // If updates wait for norms (PlanRequest::norm_sums): over all ranks if all of them know it.
+  double gradient_norm = 0;
 };
 
-// What the sums over all ranks say, which count every row of the step on one rank only.
+// The result from the sums over all ranks, in which every row of the step is counted by one rank only.
 StepResult step_result(const double* sums);
 
 }  // namespace owt

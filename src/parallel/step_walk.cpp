@@ -12,7 +12,8 @@ namespace {
 
 constexpr int kNone = -1;
 
-// Which call of a transfer it is; of one that started once for all rounds the round is kOwnRows.
+// Identifies a call of a transfer: transfer, round, bucket. A transfer that starts once for all rounds has round
+// kOwnRows.
 using Call = std::tuple<TransferId, int, int>;
 Call call_of(const Action& action) { return {action.transfer, action.round, action.bucket}; }
 
@@ -20,24 +21,24 @@ Call call_of(const Action& action) { return {action.transfer, action.round, acti
 struct Sent {
   Action start;
   double begin_s, end_s;
-  int last;     // of the ranks that take part, by its number here: the one that came last
-  int held_by;  // the transfer before it on that rank's link, for which it had to wait; kNone
+  int last;     // index in walkers_ of the participating rank that came last
+  int held_by;  // index of the previous transfer on that rank's link that delayed this one; kNone: none
 };
 
-// What a rank waited for, or did.
+// An action that the rank did or waited for.
 struct Passed {
   std::optional<Action> action;
   double begin_s, end_s;
-  int sent;  // kNone: the rank was busy
+  int sent;  // the transfer waited for; kNone: the rank was busy
 };
 
-struct Started {  // a transfer by a rank, which may have to wait for others
+struct Started {  // a transfer that a rank has started; it may have to wait for other ranks
   Action action;
   double ready_s;
   int sent = kNone;
 };
 
-// A way of a rank's link: until when it is taken, and by what.
+// One direction of a rank's link: until when it is busy, and with which transfer.
 struct Way {
   double until_s = 0;
   int by = kNone;
@@ -47,12 +48,12 @@ struct Walker {
   int rank;
   std::vector<Action> actions;
   size_t next = 0;
-  double now_s = 0, beside_s = 0;  // where the rank is, what it does beside
+  double now_s = 0, beside_s = 0;  // the rank's time; the time of work beside
   Way in{}, out{};
   std::vector<Started> started{};
-  size_t begun = 0;                  // of those, in order
-  std::map<Call, size_t> newest{};   // of started
-  std::optional<size_t> waits_at{};  // a start that it does not go on behind before the end
+  size_t begun = 0;                  // number of begun entries of `started`, which begin in order
+  std::map<Call, size_t> newest{};   // indexes into `started`
+  std::optional<size_t> waits_at{};  // index of a start; the rank does not continue before its end
   StepWalk::Rank sums{};
   std::vector<Passed> passed{};
 };
@@ -68,7 +69,7 @@ class Walking {
     }
   }
 
-  // Each as far as it comes before it waits for another one.
+  // Advances each rank until it must wait for another one, and repeats.
   StepWalk run() {
     for (bool moved = true; moved;) {
       moved = false;
@@ -90,7 +91,7 @@ class Walking {
 
  private:
   const Transfer& of(const Action& action) const { return plan_.transfer(action.transfer); }
-  // What a GPU does beside holds up nothing behind it, but takes its time from it.
+  // On a GPU, work beside does not delay later actions, but its time counts.
   bool apart(const Action& action) const { return action.beside && !step_.in_turn; }
   bool receives(const Walker& walker, const Action& action) const {
     return of(action).receiver == plan_.place_of(walker.rank);
@@ -104,7 +105,7 @@ class Walking {
     return walker.next > before || (waited && !walker.waits_at);
   }
 
-  // False: what the rank waits for has no end yet.
+  // Returns false if the end of the transfer that the rank waits for is unknown yet.
   bool arrived(Walker& walker) {
     if (!walker.waits_at) return true;
     const Started& start = walker.started[*walker.waits_at];
@@ -116,7 +117,7 @@ class Walking {
     return true;
   }
 
-  // False: as above.
+  // Returns false if the rank must wait for a transfer that has not begun.
   bool run(Walker& walker, const Action& action) {
     switch (action.kind) {
       case Action::Kind::kStart:
@@ -141,7 +142,7 @@ class Walking {
     }
   }
 
-  // A collective that is waited for at once.
+  // Starts the sums of a layer, a collective that is waited for at once.
   void add_up(Walker& walker, const Action& action) {
     if (action.kind != Action::Kind::kForward && action.kind != Action::Kind::kBackwardData) return;
     Action sums = action;
@@ -166,8 +167,8 @@ class Walking {
     walker.started.push_back({action, apart(action) ? walker.beside_s : walker.now_s});
   }
 
-  // The transfer whose end the rank waits for; kNone: it has not begun. What started once for all rounds is waited for
-  // in each.
+  // The transfer that a wait is for; kNone: it has not begun. A transfer that starts once for all rounds is waited for
+  // in each round.
   int brought(const Walker& walker, const Action& action) const {
     if (receives(walker, action)) {
       const auto sent = messages_.find({walker.rank / plan_.model_ranks, call_of(action)});
@@ -188,8 +189,8 @@ class Walking {
     return all;
   }
 
-  // The transfer at the head of the rank's queue, if all who take part have come to it. False: it has to wait, or there
-  // is none.
+  // Begins the transfer at the head of the rank's queue if all its ranks have reached it. Returns false if it must
+  // wait, or if the queue is empty.
   bool begin_next(Walker& walker) {
     if (walker.begun == walker.started.size()) return false;
     const Action action = walker.started[walker.begun].action;
@@ -243,17 +244,17 @@ class Walking {
     if (end > begin) timed_.push_back({action, begin, end, rank});
   }
 
-  // Back from the end of the last rank: through what it was busy with, and, where it waited, through the transfer to
-  // the rank that came to that last.
+  // The critical path, backwards from the end of the last rank: through the rank's own work and, where it waited,
+  // through the transfer to the last rank that reached that transfer.
   std::vector<OnPath> path() const {
     const auto sooner = [](const Walker& a, const Walker& b) { return a.now_s < b.now_s; };
     const Walker* walker = &*std::max_element(walkers_.begin(), walkers_.end(), sooner);
     std::vector<OnPath> path;
-    if (!std::isfinite(walker->now_s)) return path;  // a link carries nothing
+    if (!std::isfinite(walker->now_s)) return path;  // a link has no bandwidth
     const auto add = [&](const std::optional<Action>& action, int rank, double begin, double end) {
       if (end > begin) path.push_back({action, rank, begin, end});
     };
-    // Of what it did, in order, how much began before.
+    // Number of the rank's entries that began before a time; entries are in order.
     const auto begun_before = [&](double seconds) {
       const auto& passed = walker->passed;
       return std::ranges::partition_point(passed, [=](const Passed& each) { return each.begin_s < seconds; }) -
@@ -262,8 +263,9 @@ class Walking {
     auto left = begun_before(walker->now_s);
     for (double now = walker->now_s; left > 0;) {
       const Passed& at = walker->passed[static_cast<size_t>(--left)];
-      if (at.begin_s >= now) continue;  // it took no time
-      // What a GPU does beside may begin a transfer after the wait for it was cut off: then the rank is on the way.
+      if (at.begin_s >= now) continue;  // took no time
+      // With work beside on a GPU, a transfer may begin after the wait for it was cut off; the rank is then on the
+      // path.
       if (at.sent == kNone || sent_[static_cast<size_t>(at.sent)].begin_s >= now) {
         add(at.action, walker->rank, at.begin_s, std::min(at.end_s, now));
         now = at.begin_s;
@@ -288,7 +290,7 @@ class Walking {
   const ActionTimes& times_;
   std::vector<Walker> walkers_;
   std::vector<Sent> sent_;
-  std::map<std::pair<int, Call>, int> messages_;  // by model group: the newest such message
+  std::map<std::pair<int, Call>, int> messages_;  // key: model group and call; the latest message
   std::vector<TimedAction> timed_;
 };
 

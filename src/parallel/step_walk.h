@@ -1,10 +1,10 @@
-// A step that is walked through: the actions of ranks (order.h), one after the other on each, given how long each takes
-// by itself.
+// Critical-path simulation of a step: runs the actions of ranks (order.h), one after the other on each rank, given the
+// duration of each action.
 //
-// A rank has one queue of collectives, first come first served; messages into it and out of it pass each other. A
-// collective begins when the last of its ranks has come to it, and is at the head of the queue of each. Where
-// collectives work while ranks compute, a rank goes on, and waits where it needs what has not arrived; where not, it
-// waits at once. That time is "exposed".
+// A rank has one queue of collectives, in the order of their starts; messages in and out use separate directions. A
+// collective begins when it is at the head of the queue of each of its ranks. If collectives overlap computation, a
+// rank continues and waits when it needs a result that has not arrived. If they do not overlap, it waits at once. The
+// waiting time is "exposed".
 #pragma once
 
 #include <optional>
@@ -15,32 +15,31 @@
 
 namespace owt {
 
-// Seconds that actions take by themselves.
+// The duration of each action in seconds.
 class ActionTimes {
  public:
   virtual ~ActionTimes() = default;
-  // From when all who take part are ready, of whom this rank is one, to the end. Of sums that a layer's ops wait for
-  // while they run (LayerTransfers::sums) it is the layer's action that starts them.
+  // The duration of a transfer, once all its ranks are ready, of which `rank` is one. For sums that a layer's ops wait
+  // for (LayerTransfers::sums), `start` is the action of the layer.
   virtual double transfer(int rank, const Action& start) const = 0;
-  // What the rank itself does; of a start or a wait what it does besides, before it.
+  // The duration of the rank's own work; for a start or a wait, its work before that.
   virtual double compute(int rank, const Action& action) const = 0;
-  // What the rank does before the first action.
+  // The duration of the rank's work before the first action.
   virtual double before(int) const { return 0; }
 };
 
-// When an action runs, in seconds from the step's beginning: one that computes, a wait that is exposed, or, for the
-// start of a transfer, the transfer itself, without what its ranks do besides.
+// When an action runs, in seconds from the beginning of the step. It is a computation, an exposed wait, or the start of
+// a transfer, which stands for the transfer itself without the other work of its ranks.
 struct TimedAction {
   Action action;
   double begin_s = 0, end_s = 0;
-  int place = 0;  // whose action it is: of a predicted pipeline the place in its model group, else the rank
+  int place = 0;  // for a predicted pipeline the place in the model group, else the rank
 };
 
-// A part of the longest way through a step, from its beginning to its end, on which everything waits for what is before
-// it.
+// A section of the critical path of a step, from its beginning to its end. Each section waits for the one before it.
 struct OnPath {
-  std::optional<Action> action;  // a start: the transfer; none: what comes before the first action
-  int rank = 0;                  // of a transfer: that came to it last
+  std::optional<Action> action;  // a start stands for its transfer; none: work before the first action
+  int rank = 0;                  // for a transfer, the last rank to reach it
   double begin_s = 0, end_s = 0;
 };
 
@@ -48,23 +47,23 @@ struct StepWalk {
   struct Rank {
     double end_s = 0;
     double computed_s = 0, updated_s = 0, exposed_s = 0;
-    double sent_s = 0;  // by transfers it starts, hidden or not
+    double sent_s = 0;  // in transfers that the rank starts, hidden or exposed
     double busy_s() const { return computed_s + updated_s; }
   };
   std::vector<Rank> ranks;         // in the order of WalkedStep::ranks
-  std::vector<TimedAction> times;  // none of those that take no time
+  std::vector<TimedAction> times;  // without actions that take no time
   std::vector<OnPath> path;        // without gaps, as far as ranks wait for each other
 
-  double end_s() const;  // of the last rank
+  double end_s() const;  // end of the last rank
 };
 
 struct WalkedStep {
-  // Those whose time matters; the others do the same at the same time as one of them. Transfers are among those of
-  // their group that are here.
+  // The ranks whose time matters; every other rank does the same as one of them at the same time. A transfer is
+  // simulated among the members of its group that are listed.
   std::vector<int> ranks{};
   StepKind kind = StepKind::kSynchronous;
-  bool overlaps = true;  // computation goes on while a collective is under way
-  bool in_turn = true;   // nothing is done beside what follows it
+  bool overlaps = true;  // computation continues during a collective
+  bool in_turn = true;   // nothing runs beside later actions
 };
 StepWalk walk(const Plan& plan, const WalkedStep& step, const ActionTimes& times);
 

@@ -10,7 +10,7 @@
 namespace owt {
 namespace {
 
-// A deque, so that what was asked for stays where it is when another is added.
+// A deque, so that references to entries stay valid when another one is added.
 std::deque<StrategyFacts>& table() {
   static std::deque<StrategyFacts> strategies{
       {.name = "dp",

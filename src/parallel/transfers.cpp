@@ -10,14 +10,14 @@
 namespace owt {
 namespace {
 
-// The bytes of so many features of one row on the wire.
+// Bytes of this many features of one row in transport.
 int64_t activation_bytes(const Plan& plan, int64_t features) {
   return features * std::min(plan.gradient_size(), size_of(activation_type(plan.request.on.precision)));
 }
 
 class TransferList {
  public:
-  // Those of the model group that this rank is the first of.
+  // Lists the transfers of the model group whose first rank is `first`.
   TransferList(Plan& plan, int first) : plan_(plan), rows_(plan.rows(plan.request.step_rows)), first_(first) {}
 
   void list() {
@@ -36,8 +36,8 @@ class TransferList {
   }
 
  private:
-  // One more call of the transfer, which is new where it has no id yet. place: in a model group, where its ranks alone
-  // do this.
+  // Adds one more call of the transfer, which is created if it has no id yet. place: the only place in a model group
+  // that makes the call.
   void add(TransferId& id, const std::string& name, Collective collective, Group group, Layout from, Layout to,
            int64_t tensor_bytes, int every = 1, int place = kEveryPlace) {
     if (id == kNoTransfer) {
@@ -49,7 +49,7 @@ class TransferList {
     ++transfer.calls;
     transfer.whole += tensor_bytes;
     const int ranks = plan_.ranks_of(group);
-    const bool star = is_message(collective) && group == Group::kWorld;  // of all ranks, the mean over them
+    const bool star = is_message(collective) && group == Group::kWorld;  // bytes are the mean over all ranks
     const int64_t sent = star ? tensor_bytes * (ranks - 1) / ranks : bytes_sent(collective, tensor_bytes, ranks);
     if (place == kEveryPlace) {
       transfer.bytes += sent;
@@ -81,7 +81,7 @@ class TransferList {
           columns_of(plan_.layers.back(), round.rows));
   }
 
-  // Uneven parts are padded to the first, which is the longest.
+  // Uneven parts are padded to the first part, which is the longest.
   int64_t columns_bytes(const std::vector<Slice>& parts, int64_t rows) const {
     return activation_bytes(plan_, plan_.model_ranks * parts.front().size() * rows);
   }
@@ -89,8 +89,8 @@ class TransferList {
     return columns_bytes(output.parts, rows * output.pixels_out());
   }
 
-  // What the ops of a layer add up over all rows of the step (rank_sums.h). Where columns are split a rank has those of
-  // its own; all places do it at the same time, so that it is one call, and the first place has most.
+  // The sums of a layer's ops over all rows of the step (rank_sums.h). If columns are split, each rank sums its own
+  // columns. All places do so at the same time, so it is one call, and the first place has the most.
   void add_sums(int64_t i) {
     LayerPlan& at = plan_.layer(i);
     const Group group = plan_.rows_group(i);
@@ -113,7 +113,7 @@ class TransferList {
           transfer.collective, at.step_sums(phase, place)[call] * size_of(DType::kF64), plan_.ranks_of(transfer.group));
   }
 
-  // How rows come together at the boundary, and their gradients go home (seam.h).
+  // The all-gather of rows at the boundary, and the return of their gradients (seam.h).
   void add_crossing(const StepRows::RoundSize& round) {
     LayerPlan& first = plan_.layer(plan_.boundary);
     const StrategyFacts& facts = facts_of(plan_.request.strategy);
@@ -140,7 +140,7 @@ class TransferList {
             plan_.model_ranks * round.longest * row_bytes);
   }
 
-  // A micro-batch goes from stage to stage, and the gradients of its activations go back.
+  // A micro-batch passes from stage to stage, and the gradients of its activations pass back.
   void add_messages(int64_t rows) {
     for (int place = 1; place < plan_.model_ranks && rows > 0; ++place) {
       LayerPlan& first = plan_.layer(plan_.layers_behind(place).begin);
@@ -157,8 +157,8 @@ class TransferList {
     plan_.transfers[static_cast<size_t>(id)].receiver = to;
   }
 
-  // The moves of features around a layer (feature_gather.h): columns are gathered, and summands are scattered. Where
-  // the loss sees whole logits, all ranks have the whole of their gradient.
+  // The transfers of features around a layer (feature_gather.h): columns are gathered, and partial sums are reduced and
+  // scattered. If the loss sees whole logits, every rank has their whole gradient.
   void add_moves(int64_t i, int64_t rows) {
     LayerPlan& at = plan_.layer(i);
     const auto gather = [&](TransferId& id, const char* what, int64_t bytes) {
@@ -187,7 +187,7 @@ class TransferList {
       if (!plan_.synchronizes()) return;
     }
     const int64_t bytes = plan_.wire_bytes(bucket);
-    if (plan_.shares_update()) {  // shares are elements, which is as near to features as to anything
+    if (plan_.shares_update()) {  // kFeature is the closest layout: shards are ranges of elements
       const auto [there, back] = ways_of_shares();
       add(of.gradients, "gradients", there, Group::kWorld, Layout::kPartial, Layout::kFeature, bytes);
       add(of.weights, "weights", back, Group::kWorld, Layout::kFeature, Layout::kReplicated, bucket.elements * 4);
@@ -200,8 +200,8 @@ class TransferList {
           Layout::kReplicated, bytes);
   }
 
-  // How gradients get to those that update, and weights from them. Servers get a message from each worker, and send it
-  // one: all to all, or as in a star where they are not workers.
+  // How gradients reach the ranks that update, and how weights return. Servers exchange one message with each worker:
+  // an all-to-all, or a star if the servers are not workers.
   std::pair<Collective, Collective> ways_of_shares() const {
     if (plan_.updates() == Updates::kFirst || plan_.has_servers_apart())
       return {Collective::kReceive, Collective::kSend};
@@ -215,7 +215,7 @@ class TransferList {
         Layout::kPartial, Layout::kReplicated, served ? plan_.ranks() * kToldBytes : kStepResultBytes);
   }
 
-  // Each rank adds up squares of what it has and updates. Where all update the same there is nothing to tell.
+  // Each rank adds up squares of the gradients that it updates. No norms travel if all ranks update the same weights.
   void add_norms() {
     const bool shares = plan_.updates() == Updates::kShares;
     if (!plan_.has_norms() || plan_.updates() == Updates::kFirst || (!shares && plan_.model_ranks == 1)) return;
@@ -226,10 +226,10 @@ class TransferList {
   Plan& plan_;
   StepRows rows_;
   int first_;
-  int64_t most_rows_ = 0;  // of a rank of the group, in the slice
+  int64_t most_rows_ = 0;  // rows of a rank of the group, in the micro-batch
 };
 
-// What the ranks must know of each other's logits is less than the logits.
+// Whether the statistics that ranks need of each other's logits are smaller than the logits.
 bool sends_less_sharded(const Plan& plan) {
   const LayerPlan& last = plan.layers.back();
   const bool features = last.layout == Layout::kFeature && last.pixels_out() == 1;

@@ -1,15 +1,15 @@
-// What travels in a step of a plan, whenever its order wants it: each transfer with its collective, calls and bytes.
+// The transfers of a step, in no order: each with its collective, calls and bytes.
 #pragma once
 
 #include "src/parallel/plan.h"
 
 namespace owt {
 
-// Fills the plan's transfers, their ids at the layers and of the step, and says whether the loss is sharded. Wants
-// everything else of the plan.
+// Fills in the plan's transfers and their ids at the layers and the step, and decides whether the loss is sharded. The
+// rest of the plan must be complete.
 void list_transfers(Plan& plan);
 
-// The same transfers with the bytes that this rank sends: where rows are dealt by shares, model groups send unlike
+// The same transfers with the bytes that this rank sends. If rows are dealt by shares, model groups send different
 // amounts.
 std::vector<Transfer> transfers_of(Plan plan, int rank);
 

@@ -21,9 +21,10 @@ bool VirtualClock::step() {
   return true;
 }
 
-// All rates rise together until a link is full; those that pass through it stay as they are from then on.
+// Raises all rates together until a link is full; the rates of the transfers through it are then fixed.
 void SharedLinks::share_out() {
-  std::vector<double> free = bandwidths_, wanted(bandwidths_.size());  // by those whose rates still rise
+  // Share of each link that transfers with rising rates use.
+  std::vector<double> free = bandwidths_, wanted(bandwidths_.size());
   std::vector<Transfer*> rising;
   for (Transfer& each : under_way_) {
     rising.push_back(&each);
@@ -57,7 +58,7 @@ void SharedLinks::send(int64_t bytes, Way way, std::function<void()> arrived) {
   plan_next();
 }
 
-// What was planned before holds no more.
+// Schedules the next end of a transfer; earlier schedules become invalid.
 void SharedLinks::plan_next() {
   const int64_t plan = ++plans_;
   if (under_way_.empty()) return;
@@ -69,7 +70,7 @@ void SharedLinks::plan_next() {
   });
 }
 
-// All those that have less than a byte left, since times are rounded.
+// Ends all transfers with less than half a byte left, since times are rounded.
 void SharedLinks::end_transfers() {
   go_on();
   constexpr double kDone = 0.5;

@@ -6,7 +6,7 @@
 
 namespace owt {
 
-// Weights must not be rounded on their way: what a step changes may be less than bf16 can tell.
+// Weights must not be rounded for transport: the change of one step may be smaller than a bf16 rounding error.
 WeightAverage::WeightAverage(const Plan& plan, const WeightSync::LayerOf& layer_of, Communicator& comm)
     : comm_(comm.unrounded()) {
   OWT_CHECK(plan.averages());
@@ -17,7 +17,7 @@ WeightAverage::Group WeightAverage::group_of(const Plan& plan, const Bucket& buc
                                              const WeightSync::LayerOf& layer_of) {
   Group group;
   group.all = Tensor({plan.averaged_elements(bucket)}, DType::kF32, plan.request.on.device);
-  group.all.zero();  // what lies between them travels too
+  group.all.zero();  // padding travels too
   for (const int64_t layer : bucket.layers)
     for (Param* param : layer_of(layer).params())
       if (bucket.holds(param->role)) group.params.push_back(param);

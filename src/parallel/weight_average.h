@@ -1,8 +1,8 @@
-// Averages the copies of weights that ranks have updated each by itself (local SGD): values, running averages and
-// the optimizer's states of a bucket lie side by side and travel together, times the share of the rows that the rank
-// learnt from. Averaged after every step that gives under sgd what a sum of gradients does, to rounding, since all of
-// them are linear in the gradient.
-// Sources: Stich 2019, "Local SGD Converges Fast and Communicates Little"; of the velocities: Yu, Jin and Yang 2019,
+// Averages the weights that ranks have updated independently (local SGD). Values, running averages and optimizer states
+// of a bucket lie side by side and travel together. Each rank scales them with its share of the rows first. Under sgd,
+// averaging after every step gives what a sum of gradients gives, up to rounding, since all of these are linear in the
+// gradient.
+// Sources: Stich 2019, "Local SGD Converges Fast and Communicates Little"; for the velocities: Yu, Jin and Yang 2019,
 // "On the Linear Speedup Analysis of Communication Efficient Momentum SGD".
 #pragma once
 
@@ -15,22 +15,22 @@ namespace owt {
 
 class WeightAverage {
  public:
-  // Lays values and states of every bucket of the plan side by side in memory (the parameters' values become views
-  // of it; those that are there already are kept). comm: of all ranks; it must outlive this.
+  // Lays values and states of every bucket of the plan side by side in memory. The parameters' values become views of
+  // it; existing values are kept. comm: of all ranks; it must outlive this.
   WeightAverage(const Plan& plan, const WeightSync::LayerOf& layer_of, Communicator& comm);
 
-  // Where the states of a trained parameter lie: zero, in the parameter's shape; none of a parameter that is not
-  // averaged.
+  // The memory for the optimizer states of a trained parameter: zeros in the parameter's shape. Empty if the parameter
+  // is not averaged.
   std::vector<Tensor> states(const Param& param) const;
 
-  // Behind what updates the bucket. share: of this rank, f64 on the device; those of all ranks add up to 1.
+  // Call after the updates of the bucket. share: of this rank, f64 on the device; the shares of all ranks sum to 1.
   void start(int bucket, const Tensor& share, const Stream& stream);
-  // Until the averages are there. Renews copies in bf16, and raises versions.
+  // Waits for the averages. Renews bf16 copies and increments versions.
   void wait(int bucket, const Stream& stream);
 
  private:
   struct Group {
-    Tensor all;  // the values one after the other, then the states
+    Tensor all;  // all values, then all states
     std::vector<Param*> params;
     Event arrived;
   };
@@ -43,8 +43,8 @@ class WeightAverage {
   std::unordered_map<const Param*, std::vector<Tensor>> states_;
 };
 
-// values (f32) times a factor (one f64), both on the device of the tag; queued on the stream. The product is rounded
-// once.
+// Multiplies f32 values by a factor (one f64), both on the device of the tag, queued on the stream. The product is
+// rounded once.
 void scale(Cpu, Tensor& values, const Tensor& factor, const Stream& stream);
 void scale(Cuda, Tensor& values, const Tensor& factor, const Stream& stream);
 

@@ -7,7 +7,8 @@
 namespace owt {
 namespace {
 
-// Gradients that may have come and not have been applied. In place the worker's own is where it was computed.
+// The most gradients that may have arrived and not been applied. In place, the own worker's gradient is borrowed, not
+// held.
 int64_t most_waiting(int workers, int own, const ConsistencyRules& rules) {
   if (rules.synchronous()) return own == kNoWorker ? workers : workers - 1;
   return rules.by_task() ? workers * (rules.delay + 1) : workers + rules.pushes - 1;
@@ -15,7 +16,7 @@ int64_t most_waiting(int workers, int own, const ConsistencyRules& rules) {
 
 }  // namespace
 
-// But in place, the weights, and what every other worker was answered with.
+// Unless in place: the weights, and the last answer to every other worker.
 int64_t WeightRange::tensors(int workers, int own, const ConsistencyRules& rules) {
   const int answered = own == kNoWorker ? workers : workers - 1;
   const bool in_place = rules.synchronous() && own != kNoWorker;
@@ -85,7 +86,7 @@ void WeightRange::forget(int worker) {
   answer_who_may();
 }
 
-// Of those of one task the shares add up to one, but for rounding, where no worker is lacking.
+// The `share`s of all pushes of one task sum to 1 (up to rounding) unless a worker is missing.
 void WeightRange::update(const std::vector<Push>& with) {
   std::vector<const void*> addends;
   double share = 0;
@@ -114,7 +115,7 @@ void WeightRange::start(int worker) {
   at(worker).waits = false;
 }
 
-// Others than the one that has pushed may have waited for it.
+// Other workers than the one that has pushed may have waited for this push.
 void WeightRange::answer_who_may() {
   for (int w = 0; w < static_cast<int>(workers_.size()); ++w) {
     Worker& its = at(w);
@@ -129,7 +130,7 @@ void WeightRange::answer_who_may() {
   }
 }
 
-// It takes the weights that are the newest by now.
+// The worker gets the weights that are current when it wakes up.
 void WeightRange::await() {
   std::unique_lock lock(mutex_);
   {

@@ -1,9 +1,10 @@
-// A range of weights on the rank that serves it: gradients come to it from workers, one by one; when they complete an
-// update (consistency.h) the weights are updated with their sum; and a worker whose gradient has come is answered with
-// the weights as soon as it may start its next task. So a push is the request for the next weights as well, and which
-// task and which weights it is of is known by counting. What is called by several threads says so.
+// A range of weights on the rank that serves it. Gradients arrive from workers one by one. When they complete an update
+// (consistency.h), the weights are updated with their sum. A worker that has pushed is answered with the weights as
+// soon as it may start its next task. So a push is also the request for the next weights; its task and weights are
+// known by counting. Functions that several threads may call say so.
 //
-// Sums are taken in the order of the workers where an update is made of one task's gradients, else as they come.
+// If an update consists of the gradients of one task, they are summed in the order of the workers, else in the order of
+// arrival.
 // Source: Li et al. 2014, "Scaling Distributed Machine Learning with the Parameter Server", range push and pull.
 #pragma once
 
@@ -19,19 +20,19 @@
 
 namespace owt {
 
-// Of the step that a gradient is of.
+// Data of the step that a gradient belongs to.
 struct PushedFor {
   double weights = 0, biases = 0;  // learning rates
   double sgd_share = 1;            // OptimizerSettings::sgd_share()
-  double share = 1;                // of the step's rows, that the gradient is of
+  double share = 1;                // fraction of the step's rows that the gradient covers
 };
 
-// What an update is told. Its gradient is the mean over the rows of `share` steps, times `share`.
+// The arguments of an update. The gradient is the mean over the rows of `share` steps, times `share`.
 struct ServedUpdate {
-  Tensor gradient{};  // the sum, f32, as long as the range
-  Tensor weights{};   // to be updated
+  Tensor gradient{};  // the sum in f32, as long as the range
+  Tensor weights{};   // the weights to update
   PushedFor pushed{};
-  int64_t updates = 0;  // that the weights have had
+  int64_t updates = 0;  // number of previous updates of the weights
 };
 
 constexpr int kNoWorker = -1;
@@ -39,50 +40,51 @@ constexpr int kNoWorker = -1;
 class WeightRange {
  public:
   using Update = std::function<void(const ServedUpdate& update)>;
-  // A worker other than the rank's own gets these weights. They stay what they are until its next push.
+  // Sends these weights to a worker other than the rank's own. They do not change until its next push.
   using Answer = std::function<void(int worker, const Tensor& weights)>;
 
-  // mine: the range among the weights that the worker `own` of this rank computes with, f32 on the CPU; kNoWorker: it
-  // computes with none, and only others push. Synchronously
-  // they are updated there, since nobody computes with others. update and answer are called by whoever pushes, one at a
-  // time.
+  // mine: the range in the weights that this rank's worker `own` computes with, f32 on the CPU. own is kNoWorker if the
+  // rank has no worker and only others push. Synchronous updates are made in place in `mine`, since no worker computes
+  // at that time. The pushing thread calls update and answer, one thread at a time.
   WeightRange(int workers, int own, const ConsistencyRules& rules, const Tensor& mine, Update update, Answer answer);
 
-  // Tensors as long as the range that it has in memory beside `mine`, where as many pushes wait as ever can.
+  // The number of tensors as long as the range that it holds besides `mine`, with as many waiting pushes as possible.
   static int64_t tensors(int workers, int own, const ConsistencyRules& rules);
 
-  // Before the first push: the weights are those of `mine`, and every worker starts its first task. updates: that they
-  // have had.
+  // Call before the first push: takes the weights of `mine`, and every worker starts its first task. updates: the
+  // number of updates that the weights have had.
   void begin(int64_t updates);
-  // Memory for a gradient that is to come; push() takes it back. By any thread.
+  // Memory for a gradient that will arrive; push() takes it back. Any thread may call it.
   Tensor memory();
-  // The gradient of the worker's task. By any thread, those of one worker by one at a time.
+  // The gradient of the worker's current task. Any thread may call it, but only one at a time per worker.
   void push(int worker, const Tensor& gradient, const PushedFor& pushed);
-  // The same of the rank's own worker, whose gradient is only borrowed: synchronously until await() returns.
+  // The gradient of the rank's own worker. In synchronous mode it is borrowed until await() returns, otherwise copied.
   void push_own(const Tensor& gradient, const PushedFor& pushed);
-  // The worker was lost: nobody waits for it any more, and it gets no answers. By any thread, once it pushes no more.
+  // A worker is lost: no worker waits for it any longer, and it gets no answers. Any thread may call it after the
+  // worker's last push.
   void forget(int worker);
-  // The rank's own worker waits until it may start its next task; then `mine` are the weights. Throws Aborted after
+  // The rank's own worker waits until it may start its next task; then `mine` has the weights. Throws Aborted after
   // give_up().
   void await();
-  // From now on await() throws. By any thread.
+  // Makes await() throw. Any thread may call it.
   void give_up();
 
-  // All workers have pushed all of their tasks, and begin the next ones with what is in `mine` then on every rank: with
-  // these weights, which every gradient has updated that has come.
+  // Call after all workers have pushed all of their tasks. Applies the waiting gradients and copies the weights to
+  // `mine`, which has all updates then. The next tasks start with what `mine` holds on every rank.
   void settle();
-  // Behind it, and before the next push: the weights are those of `mine` from here on.
+  // Call after settle() and before the next push: takes the weights of `mine`.
   void take_mine();
 
   int64_t updates() const;
-  // Gradients that the weights were updated with, by how many updates these had had since the gradient's were read.
-  const std::map<int64_t, int64_t>& staleness() const { return staleness_; }  // while nobody pushes
+  // The number of gradients that updated the weights, by staleness: the number of updates since the gradient's weights
+  // were read.
+  const std::map<int64_t, int64_t>& staleness() const { return staleness_; }  // only while no worker pushes
 
  private:
   struct Worker {
-    int64_t task = 0, read = 0;  // that it computes; the updates that its weights had had
-    bool waits = false;          // for its next task
-    Tensor weights{};            // that it was answered with
+    int64_t task = 0, read = 0;  // its current task; the number of updates in the weights it computes with
+    bool waits = false;          // waits to start its next task
+    Tensor weights{};            // the last answer
   };
   struct Arrived {
     Tensor gradient;
@@ -101,15 +103,15 @@ class WeightRange {
   const int own_;
   const Update update_;
   const Answer answer_;
-  Tensor mine_, weights_;  // the same in place
+  Tensor mine_, weights_;  // the same memory if in_place()
 
-  mutable std::mutex mutex_;  // guards what follows, and the weights
+  mutable std::mutex mutex_;  // guards everything below, and the weights
   std::condition_variable changed_;
   Consistency consistency_;
   std::vector<Worker> workers_;
-  std::map<std::pair<int, int64_t>, Arrived> arrived_;  // by worker and task
+  std::map<std::pair<int, int64_t>, Arrived> arrived_;  // key: worker and task
   std::vector<Tensor> free_;
-  int64_t before_ = 0;  // updates before begin()
+  int64_t before_ = 0;  // number of updates before begin()
   bool lacks_workers_ = false;
   std::map<int64_t, int64_t> staleness_;
   bool given_up_ = false;

@@ -14,7 +14,7 @@ std::unique_ptr<WeightSync> make_front_sync(const Plan& plan, const WeightSync::
   if (plan.serves()) return std::make_unique<ParameterServer>(plan, layer_of, groups.wire(Group::kWorld));
   if (plan.updates() == Updates::kFirst)
     return std::make_unique<StarUpdate>(plan, layer_of, groups.wire(Group::kWorld));
-  // Nothing is summed where there are no others.
+  // Without other ranks nothing is summed.
   const std::span<const Bucket> buckets = plan.sums_gradients(0) ? plan.buckets : std::span<const Bucket>();
   return std::make_unique<GradSync>(buckets, layer_of, plan.request.on, groups.wire(plan.front_group()),
                                     plan.copies_gradients() ? &groups.wire(Group::kModel) : nullptr);
@@ -23,7 +23,7 @@ std::unique_ptr<WeightSync> make_front_sync(const Plan& plan, const WeightSync::
 std::unique_ptr<WeightSync> make_dense_sync(const Plan& plan, const WeightSync::LayerOf& layer_of,
                                             const Groups& groups) {
   std::vector<Bucket> buckets = plan.back_buckets;
-  for (Bucket& bucket : buckets)  // of another stage there is nothing
+  for (Bucket& bucket : buckets)  // buckets of other stages are empty
     if (!plan.is_at(bucket, groups.model().rank())) bucket = {};
   return std::make_unique<GradSync>(buckets, layer_of, plan.request.on, groups.wire(Group::kReplicas));
 }

@@ -12,7 +12,7 @@
 namespace owt {
 namespace {
 
-constexpr double kWorthIt = 0.9;  // of the step's time
+constexpr double kWorthIt = 0.9;  // fraction of the step's time
 
 // The mean over the ranks that have the row, in seconds.
 double mean_s(std::span<const RankTimes> ranks, const std::string& name, Phase phase) {
@@ -22,7 +22,7 @@ double mean_s(std::span<const RankTimes> ranks, const std::string& name, Phase p
   return count > 0 ? sum / count : 0;
 }
 
-// The name of the row that this layer is the first of: "conv1+relu1".
+// The name of the row that begins with this layer: "conv1+relu1".
 std::string row_named_after(std::span<const RankTimes> ranks, const std::string& layer) {
   for (const RankTimes& rank : ranks)
     for (const RowTimes& row : rank.rows)
@@ -30,8 +30,8 @@ std::string row_named_after(std::span<const RankTimes> ranks, const std::string&
   return layer;
 }
 
-// What updates of all weights that are no layer's row took on all ranks together: each rank has its share, or the first
-// one does it for all; where every rank updates all, once.
+// Seconds of weight updates outside of layer rows, over all ranks: their sum if updates are sharded or made by the
+// first rank, else once.
 double shared_update_s(const Plan& plan, std::span<const RankTimes> ranks) {
   const double mean = mean_s(ranks, "weights", Phase::kUpdate);
   return plan.shares_update() ? mean * plan.ranks() : mean;
@@ -60,7 +60,7 @@ std::unique_ptr<ComputeModel> compute_seen(const Plan& plan, const StepTimes& ti
   return measured_compute(std::move(samples));
 }
 
-// What the network needs for a step's calls of each transfer of the plan, by name.
+// The predicted duration of a step's calls of each transfer of the plan, by name.
 std::map<std::string, double> transfer_ms_by(const Plan& plan, const Network& network) {
   std::map<std::string, double> all;
   const std::vector<double> seconds = transfer_seconds(plan, network);
@@ -68,7 +68,7 @@ std::map<std::string, double> transfer_ms_by(const Plan& plan, const Network& ne
   return all;
 }
 
-// Rows that are known of every layer: a rank without rows has measured nothing.
+// Whether rank 0 has rows in every layer: without rows it has measured nothing.
 bool can_predict(const Plan& plan) {
   for (size_t i = 0; i < plan.layers.size(); ++i)
     if (plan.layer_rows(static_cast<int64_t>(i), plan.request.step_rows).total <= 0 || plan.layers[i].share() <= 0)
@@ -76,12 +76,12 @@ bool can_predict(const Plan& plan) {
   return plan.ranks() > 1;
 }
 
-// Latencies one after the other in a call of a collective among so many ranks (network.h).
+// The number of successive latencies in a call of a collective among this many ranks (network.h).
 double messages_of(Collective collective, int ranks) {
   return collective == Collective::kAllReduce ? 2.0 * (ranks - 1) : ranks - 1;
 }
 
-// What the last of its ranks to come has seen of it; 0: it was not timed by itself, as in a recorded step.
+// The duration seen by the last rank to arrive; 0: it was not measured, as in a recorded step.
 double timed_ms(const StepTimes& times, const std::string& name) {
   for (const RankTimes& rank : times.middle)
     if (const RowTimes* row = rank.find(name, Phase::kTransfer); !row || row->transfer_ms == 0) return 0;
@@ -111,7 +111,7 @@ std::optional<Network> network_seen(const Plan& plan, const StepTimes& times) {
   const double whole_s = timed_ms(times, most->name) / 1e3;
   const double bytes_s = whole_s - most->calls * messages_of(most->collective, size) * link.latency_s;
   if (whole_s <= 0) return {};
-  // Where latencies are all there is, the rate is at least that.
+  // If latencies explain all of the time, this is a lower limit of the rate.
   link.bytes_per_s = static_cast<double>(most->bytes) / std::max(bytes_s, 0.1 * whole_s);
   Network network;
   network.hosts = count;
@@ -128,7 +128,7 @@ std::string advice(const Model& model, const Plan& plan, const StepTimes& times,
   try {
     choice = choose_strategy(model, plan.request, network, *compute);
   } catch (const Error&) {
-    return "";  // a strategy that the recipe does not allow is no advice
+    return "";  // a strategy that the recipe does not allow cannot be advice
   }
   const Prediction& best = choice.chosen();
   const double now_s = std::min(longest_step_ms(times.middle) / 1e3, price_step(plan, network, *compute).step_s());
@@ -141,7 +141,7 @@ std::string advice(const Model& model, const Plan& plan, const StepTimes& times,
 Bottleneck explain_step(const Model& model, const Plan& plan, const StepTimes& times,
                         const std::optional<Network>& links) {
   Bottleneck found = find_bottleneck(times, links ? transfer_ms_by(plan, *links) : std::map<std::string, double>());
-  // The planner's ranks are alike.
+  // The planner assumes equal ranks.
   const bool slow_rank = std::any_of(found.parts.begin(), found.parts.end(),
                                      [](const StepPart& part) { return part.kind == StepPart::Kind::kSlowRank; });
   if (slow_rank) return found;

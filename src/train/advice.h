@@ -1,5 +1,5 @@
-// What the planner says to a step that was measured: whether another strategy is predicted to be faster, and what the
-// links should need.
+// The planner's advice on a measured step: whether another strategy is predicted to be faster, and how long the links
+// should take.
 #pragma once
 
 #include <optional>
@@ -13,18 +13,17 @@
 
 namespace owt {
 
-// The links as the transfers of a step saw them: the latency that of the few bytes of its result, the rate that of the
-// transfer with the most bytes. None where they cannot tell: one rank, links of two kinds (several hosts with several
-// ranks each), nothing that was timed by itself.
+// The links as seen in the transfers of a step: the latency from the small step result, the rate from the transfer with
+// the most bytes. Nothing if the links cannot be determined: one rank, two kinds of link (several hosts with several
+// ranks each), or no transfer with a duration of its own.
 std::optional<Network> network_seen(const Plan& plan, const StepTimes& times);
 
-// "Try --parallel owt-d (predicted 40.0 ms)." where a strategy is predicted to take at most 90 % of this step, both as
-// it was measured and as it is predicted by the same figures: what the layers took here, and the network. Empty: there
-// is none, or not enough is known.
+// "Try --parallel owt-d (predicted 40.0 ms)." if a strategy is predicted to take at most 90 % of this step, both as
+// measured and as predicted from the same layer times and network. Empty: there is none, or too little is known.
 std::string advice(const Model& model, const Plan& plan, const StepTimes& times, const Network& network);
 
-// What bounds the step, with the advice; none where a rank is slow. links: as they were measured by themselves; without
-// them those of network_seen() advise.
+// What limits the step, with the advice; no advice if a rank is slow. links: measured separately; without them the
+// advice uses network_seen().
 Bottleneck explain_step(const Model& model, const Plan& plan, const StepTimes& times,
                         const std::optional<Network>& links = {});
 

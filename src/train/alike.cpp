@@ -59,7 +59,7 @@ void start_together(const std::string& command, const Settings& settings, const 
       {"precision", name_of(settings.run.precision), kSameCommand}};
   facts.insert(facts.end(), more.begin(), more.end());
   check_alike(facts);
-  check_launched(settings.parallel.workers);  // on all, now that all want as many
+  check_launched(settings.parallel.workers);  // after the comparison, so all expect the same number
 }
 
 void check_same_data(const Job& job, const std::string& folder) {

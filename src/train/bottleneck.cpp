@@ -11,7 +11,7 @@ namespace {
 
 using PartKind = StepPart::Kind;
 
-constexpr double kSlower = 0.05;  // of the step: ranks differ by less all the time
+constexpr double kSlower = 0.05;  // fraction of the step; smaller differences between ranks are normal
 
 double median_of_others(std::span<const RankTimes> ranks, size_t rank, double (RankTimes::*figure)() const) {
   std::vector<double> others;
@@ -38,7 +38,7 @@ StepPart part_of(const RowTimes& row, const LoaderTimes& loader) {
   }
 }
 
-// What the rank is busy for: everything but transfers.
+// A rank is busy with everything except transfers.
 bool is_busy(const StepPart& part) { return part.kind != PartKind::kTransfer; }
 
 double sum_of(const std::vector<StepPart>& parts, bool (*counts)(const StepPart&)) {
@@ -47,7 +47,7 @@ double sum_of(const std::vector<StepPart>& parts, bool (*counts)(const StepPart&
   return sum;
 }
 
-// Medians of parts may come to a little more than the median step: they are scaled, and add up to it.
+// Medians of parts may add up to slightly more than the median step, so they are scaled to it.
 std::vector<StepPart> parts_of(const RankTimes& rank) {
   std::vector<StepPart> parts;
   for (const RowTimes& row : rank.rows) parts.push_back(part_of(row, rank.loader));
@@ -57,7 +57,7 @@ std::vector<StepPart> parts_of(const RankTimes& rank) {
   return parts;
 }
 
-// Takes from all that the rank is busy for in proportion, but from data first where that is why it is slow.
+// Removes the excess from all busy parts in proportion; only from data if that is why the rank is slow.
 void take_excess(std::vector<StepPart>& parts, double excess, bool of_data) {
   const auto counts = of_data ? [](const StepPart& part) { return is_data(part.kind); } : is_busy;
   const double all = sum_of(parts, counts);
@@ -65,7 +65,7 @@ void take_excess(std::vector<StepPart>& parts, double excess, bool of_data) {
     if (counts(part)) part.ms *= std::max(0.0, 1 - excess / all);
 }
 
-// 0.87: two digits behind the point, or as many as a small number needs.
+// 0.87: two decimals, in the unit of rate_unit().
 std::string rate_text(double bits_per_s) {
   return bits_per_s >= 1e8 ? format("{:.2f}", bits_per_s / 1e9) : format("{:.2f}", bits_per_s / 1e6);
 }

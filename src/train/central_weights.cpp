@@ -37,7 +37,7 @@ CentralWeights::CentralWeights(const Job& job)
 
 namespace {
 
-// A step's is 1 to the last bit.
+// The share is exactly 1 for all gradients of one step.
 double share_of(const std::vector<WorkerGradient*>& gradients, int64_t rows) {
   const int64_t step_rows = gradients.front()->step_rows;
   const bool alike = std::ranges::all_of(gradients, [&](auto* each) { return each->step_rows == step_rows; });

@@ -1,5 +1,4 @@
-// The weights that the server of a parameter server has, with the optimizer that works there: what they learn from is
-// the gradients that workers push. They are kept here as well.
+// The weights and the optimizer of a simulated parameter server. They learn from the gradients that workers push.
 #pragma once
 
 #include <memory>
@@ -14,7 +13,7 @@
 
 namespace owt {
 
-// The job of all workers as one rank has it, which keeps all gradients.
+// The job of all workers as a single rank, which stores all gradients.
 Job job_of_one(const Job& job);
 
 class CentralWeights {
@@ -22,12 +21,12 @@ class CentralWeights {
   // job: job_of_one(); it must outlive this. Draws or loads the weights.
   explicit CentralWeights(const Job& job);
 
-  // Updates with the sum of the gradients, which is added up in their order and in the memory of the first; those of no
-  // rows count for nothing. share: of the batch that a step is made of. The weights move as far as with that share of
-  // the rate, by the mean gradient of those rows, so that the decay of all shares together is that of a step.
+  // Updates with the sum of the gradients, which is computed in order in the memory of the first one with rows.
+  // Gradients without rows are ignored. share: the fraction of a step's batch. The rate is multiplied by it, and the
+  // gradient is the mean over the rows, so that all shares together decay the weights once per step.
   void update(std::span<WorkerGradient> gradients, const Step::Rates& rates, double share);
   int64_t updates() const { return updates_; }
-  // What a worker that goes on by itself has after plain gradient descent with the rate times this.
+  // A worker's weights after plain gradient descent on its own, with the rate multiplied by `times`.
   WeightSnapshot moved(const WeightSnapshot& weights, const WorkerGradient& gradient, const Step::Rates& rates,
                        double times) const;
 
@@ -35,22 +34,23 @@ class CentralWeights {
   L1Penalty penalty() const;
 
   WeightSnapshot snapshot();
-  // From now on these are the other's weights, averages and optimizer's states; and the mean of others', whose shares
-  // add up to 1.
+  // take(): copies another's weights, averages and optimizer state. average(): their mean over others, whose shares
+  // must sum to 1.
   void take(CentralWeights& other);
   void average(std::span<const std::unique_ptr<CentralWeights>> others, std::span<const double> shares);
-  // A checkpoint's tensors into its folder; notes their checksums. Throws Diverged for weights that are not finite.
+  // Writes a checkpoint's tensors into its folder, and their checksums into the state. Throws Diverged if weights are
+  // not finite.
   void save(const std::string& folder, RunState& state);
 
  private:
-  std::vector<Tensor> tensors(size_t param);  // its value and the optimizer's states
+  std::vector<Tensor> tensors(size_t param);  // its value and the optimizer state
 
   const Job& job_;
   std::unique_ptr<Communicator> comm_;
   Worker worker_;
   std::vector<Param*> params_;
   WeightSnapshot newest_;
-  std::vector<uint64_t> versions_;  // of the parameters in it
+  std::vector<uint64_t> versions_;  // versions of the parameters in newest_
   int64_t updates_ = 0;
 };
 

@@ -65,12 +65,12 @@ void check_statistics(const Settings& settings, const DatasetStatistics& found, 
 std::vector<std::string> class_names_in(const Settings& settings, const std::string& folder) {
   if (settings.data.format == "shards") return shard_classes(folder);
   Settings few = settings;
-  few.data.train_images = 1;  // where they are made up
+  few.data.train_images = 1;  // for synthetic data
   few.data.validation = 0;
   return open_split(few, folder, Split::kTrain)->class_lines();
 }
 
-// The files of a run folder as one text, which ranks can hand on.
+// The files of a run folder as one text, which can be sent to other ranks.
 std::string files_of(const std::string& run_folder) {
   const auto read = [&](const char* name) {
     const std::string path = (fs::path(run_folder) / name).string();
@@ -80,7 +80,7 @@ std::string files_of(const std::string& run_folder) {
 }
 
 bool same_values(const std::vector<double>& a, const std::vector<double>& b) {
-  if (a.empty() || b.empty()) return true;  // one of them is not known
+  if (a.empty() || b.empty()) return true;  // one of them is unknown
   return std::ranges::equal(a, b, [](double x, double y) { return std::abs(x - y) <= 1e-6 * (1 + std::abs(x)); });
 }
 

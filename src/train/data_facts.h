@@ -1,11 +1,11 @@
-// What a trained network needs to know of its training data, as files of the run folder, so that it can be used where
-// the data is not:
-//   statistics.json   the lists of DatasetStatistics (augment.h) by their names, but for empty ones; only where the
-//                     recipe's augmentation wants statistics
-//   classes.txt       line i names the class of output i: KEY, or KEY, a tab and words; only where names are known
+// What a trained network needs to know of its training data, in files of the run folder, so that it can be used without
+// the data:
+//   statistics.json   the non-empty lists of DatasetStatistics (augment.h) by name; only if the recipe's augmentation
+//                     needs statistics
+//   classes.txt       line i names the class of output i: KEY, or KEY, a tab and words; only if names are known
 //
-// They belong to the weights: wherever weights of a run are used, in evaluation as in training that starts from them or
-// goes on with them, the run's facts hold, and not those of the data that is met (data_identity.h).
+// These facts belong to the weights. Evaluation, fine-tuning and resumed training use the facts of the weights' run,
+// not facts of the data at hand (data_identity.h).
 #pragma once
 
 #include <optional>
@@ -23,34 +23,34 @@ struct DataFacts {
   std::vector<std::string> class_names;  // lines of classes.txt; may be empty
 };
 
-// What a run has written down, as far as it has.
+// The facts that a run folder contains.
 struct RunFacts {
-  std::string run;                              // its folder; empty: there is no run, and nothing is known
-  std::optional<DatasetStatistics> statistics;  // as the recipe wants them; empty ones where it wants none
+  std::string run;                              // the run folder; empty: there is no run, and nothing is known
+  std::optional<DatasetStatistics> statistics;  // unset if missing; empty if the recipe needs none
   std::vector<std::string> class_names;
 };
 
-// The folder of the run that a weights file belongs to, since it lies in a checkpoint of it or in the folder itself;
+// The run folder that a weights file belongs to, because it is in one of its checkpoints or in the folder itself;
 // empty: none.
 std::string run_of_weights(const std::string& file);
 
-// What the run folder (empty: none) holds; rank 0 reads. Collective over the processes of a launch. Throws Error for
+// Reads the facts of a run folder (empty: none) on rank 0. Collective over the processes of a launch. Throws Error for
 // damaged files, and for statistics of another recipe.
 RunFacts facts_of_run(const Settings& settings, const std::string& run_folder);
 
-// As statistics.json holds them.
+// The content of statistics.json.
 std::string text_of(const DatasetStatistics& statistics);
 
-// What stood there and is no longer true is kept beside (kept_files.h).
+// Files with other content are kept under another name (kept_files.h).
 void write_data_facts(const std::string& run_folder, const DataFacts& facts);
 
-// Those of the run folder; what it lacks (all, where it is empty) those of the data set in folder `data`, where one is
-// given; what is made up can always be had. A line says what `data` is not used for. Throws Error where the recipe
-// wants statistics and none are found, and for damaged files.
+// The facts of the run folder. Missing facts (all, if it is empty) come from the data set in folder `data`, if given;
+// synthetic data is always available. Logs what `data` is not used for. Throws Error if the recipe needs statistics and
+// there are none, and for damaged files.
 DataFacts find_data_facts(const Settings& settings, const std::string& run_folder, const std::string& data);
 
-// A line to the log where the data set in folder `data` has means or deviations of its own that are not `used`, which
-// are those of the run. train: its training images, where they are open.
+// Logs if the data set in folder `data` has other means or deviations than `used`, the facts of the run. train: its
+// training images, if they are open.
 void tell_of_other_statistics(const Settings& settings, const std::string& data, const RunFacts& used,
                               const Dataset* train = nullptr);
 

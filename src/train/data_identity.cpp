@@ -31,7 +31,7 @@ bool are_names(const Lines& lines) {
 
 bool alike(const Lines& a, const Lines& b) { return std::ranges::equal(a, b, {}, shown_class, shown_class); }
 
-// Outputs by the names of their classes: by whole lines, else by keys, which data without the words has alone.
+// Finds outputs by class name: by whole lines, else by keys, since some data has keys only.
 class Outputs {
  public:
   explicit Outputs(const Lines& lines) {
@@ -41,7 +41,7 @@ class Outputs {
     }
   }
 
-  // Nothing where no output, or more than one, is called so.
+  // Nothing if no output, or more than one, has the name.
   std::optional<int> of(const std::string& line) const {
     const auto whole = whole_.find(shown_class(line)), key = keys_.find(class_key(line));
     if (whole != whole_.end() && whole->second != kSeveral) return whole->second;
@@ -141,7 +141,7 @@ LabelMap by_name(const Settings& settings, const RunFacts& known, const DataClas
   return map;
 }
 
-// The last layer that says how many outputs it has.
+// The last layer with a number of outputs.
 size_t last_layer(const Model& model) {
   for (size_t i = model.layers.size(); i-- > 0;)
     if (Config layer = model.layers[i]; layer.has("out")) {
@@ -152,7 +152,7 @@ size_t last_layer(const Model& model) {
        "; change 'classes' and its last layer in a copy of the model file");
 }
 
-// By the file's name, or by that without what a wrapper put before it.
+// Accepts the name in the file, with or without a wrapper's prefix.
 bool is_weight_of(const std::string& layer, const std::string& tensor) {
   const auto is_one = [&](const std::string& name) {
     return name.starts_with(layer + ".") && name.ends_with(".weight");
@@ -160,7 +160,7 @@ bool is_weight_of(const std::string& layer, const std::string& tensor) {
   return is_one(tensor) || is_one(bare_tensor_name(tensor));
 }
 
-// Rank 0 looks. A file that has no such tensor is another's to judge.
+// Reads the file on rank 0. False for a file without such a tensor, which other code checks.
 bool has_other_outputs(const std::string& file, const std::string& layer, int outputs) {
   return !from_rank_0([&] {
             const SafetensorsReader reader(file);
@@ -171,7 +171,7 @@ bool has_other_outputs(const std::string& file, const std::string& layer, int ou
           }).empty();
 }
 
-// A recipe that wants other statistics measures its own.
+// If the run's statistics do not fit, the recipe computes its own.
 RunFacts facts_to_train_with(const Settings& settings, const std::string& weights) {
   const std::string run = from_rank_0([&] { return run_of_weights(weights); });
   try {
@@ -191,7 +191,7 @@ DataClasses classes_in(const Settings& settings, const std::string& folder) {
       count = static_cast<int>(found.size());
     } else {
       Settings few = settings;
-      few.data.train_images = 1;  // where they are drawn
+      few.data.train_images = 1;  // for synthetic data
       few.data.validation = 0;
       const auto images = open_split(few, folder, Split::kTrain);
       found = images->class_lines();

@@ -14,7 +14,7 @@ int64_t hash_of(const Tensor& values) {
   return static_cast<int64_t>(checksum_of({static_cast<const char*>(here.raw()), static_cast<size_t>(here.bytes())}));
 }
 
-// rank_of: of a member of `comm`, among all ranks.
+// rank_of: converts a rank of `comm` to a rank among all.
 template <class RankOf>
 void compare(const std::vector<Param*>& params, Communicator& comm, Device device, int64_t step,
              const std::string& how_to_go_on, const RankOf& rank_of) {

@@ -1,4 +1,4 @@
-// Finds out when ranks that should hold the same weights do not: a fault of memory, of a link, or of a library.
+// Detects ranks that should hold the same weights but do not, because of a fault in memory, a link or a library.
 #pragma once
 
 #include <cstdint>
@@ -9,10 +9,9 @@
 
 namespace owt {
 
-// Collective. Compares hashes of every parameter over the ranks that hold the same values of it: of the layers before
-// the boundary all ranks, of the parts behind it their replicas. Throws Error on all of a group, naming step, parameter
-// and the first rank that differs from its group's first, and ending with `how_to_go_on`, which is the caller's to
-// know. The host waits.
+// Collective. Compares hashes of every parameter over the ranks that hold the same values: all ranks for the front
+// part, replicas for the back part. Throws Error on all ranks of the group, with step, parameter and the first
+// differing rank. The message ends with `how_to_go_on`. The host waits.
 void check_equality(const Plan& plan, RankModel& model, const Groups& groups, int64_t step,
                     const std::string& how_to_go_on);
 

@@ -11,16 +11,16 @@
 namespace owt {
 namespace {
 
-// The logits of one evaluation step, as far as this rank counts its rows, on the host.
+// The logits of one evaluation step that this rank counts, on the host.
 class StepLogits {
  public:
-  // Its memory is made here, since making some may wait for a GPU.
+  // Allocates its memory here, since allocation may wait for a GPU.
   explicit StepLogits(const Plan& plan)
       : host_(Tensor::shared_with(plan.request.on.device, {plan.request.step_rows, plan.layers.back().out.elements()},
                                   activation_type(plan.request.on.precision))) {}
 
   void clear() { rows_.clear(); }
-  // Queued on the stream.
+  // Queues a copy on the stream.
   void take(const Tensor& logits, std::span<const int64_t> rows, const Stream& stream) {
     const int64_t begin = std::ssize(rows_);
     rows_.insert(rows_.end(), rows.begin(), rows.end());

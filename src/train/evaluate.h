@@ -1,4 +1,4 @@
-// A split through the network, exact: every image counts once, whatever the number of ranks.
+// Evaluates a split exactly: every image counts once, for every number of ranks.
 #pragma once
 
 #include "src/train/evaluation.h"
@@ -8,13 +8,13 @@
 
 namespace owt {
 
-// Shows one view, the centre. Collective; the same on every rank.
+// Evaluates a single view, the centre. Collective; the same result on every rank.
 Evaluation evaluate(Step& step, BatchSource& batches);
-LossSums evaluated_sums(Step& step, BatchSource& batches);  // what it is made of
+LossSums evaluated_sums(Step& step, BatchSource& batches);  // the sums of an Evaluation
 Evaluation evaluation_of(const LossSums& sums);
 
-// `owt eval`: the accuracy of job.weights on the session's ranks. The result is rank 0's, which writes the files; where
-// ranks are processes, the others return an empty one.
+// `owt eval`: the accuracy of job.weights on the session's ranks. Rank 0 returns the result and writes the files. If
+// ranks are processes, the others return an empty result.
 Evaluation evaluate_weights(const Job& job, const EvaluationRequest& request, const Session& session);
 
 }  // namespace owt

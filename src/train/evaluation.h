@@ -1,4 +1,4 @@
-// What is asked of an evaluation, and what comes out.
+// The request for an evaluation, and its result.
 #pragma once
 
 #include <cstdint>
@@ -9,12 +9,12 @@
 
 namespace owt {
 
-// Of the images of one class.
+// The result for the images of one class.
 struct ClassAccuracy {
-  std::string name;  // its number where it has none
+  std::string name;  // its number if it has no name
   int64_t images = 0, top1 = 0, top5 = 0;
-  std::string taken_for{};  // the other class that most of them were taken for, of equal ones the first; empty: none
-  int64_t times = 0;        // how many
+  std::string taken_for{};  // the most frequent wrong class, the first among equals; empty: none
+  int64_t times = 0;        // how often that class was predicted
   int number = 0;
 };
 
@@ -22,17 +22,17 @@ struct Evaluation {
   double loss = 0;            // mean over the images
   double top1 = 0, top5 = 0;  // fractions
   int64_t images = 0;
-  double seconds = 0;                    // that it took, but for reading the weights
-  std::vector<ClassAccuracy> classes{};  // those with images, in order, where EvaluationRequest::per_class asks
+  double seconds = 0;                    // duration without reading the weights
+  std::vector<ClassAccuracy> classes{};  // classes with images, in order, if EvaluationRequest::per_class is set
 };
 
 struct EvaluationRequest {
   Split split = Split::kTest;
-  Views views{};                           // of each image
+  Views views{};                           // views of each image
   std::string predictions{}, confusion{};  // CSV files to write (predictions.h); empty: none
   bool per_class = false;
 
-  // More is wanted than sums over the rows, so whole logits are (PlanRequest::whole_logits).
+  // Whether sums over the rows are not enough, so that whole logits are needed (PlanRequest::whole_logits).
   bool wants_logits() const { return views.count > 1 || !predictions.empty() || !confusion.empty() || per_class; }
 };
 

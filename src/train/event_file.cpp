@@ -27,7 +27,7 @@ std::string little_endian(uint64_t value, int bytes) {
   return text;
 }
 
-// A message of protobuf (protobuf.dev, "Encoding"), field by field.
+// A protobuf message (protobuf.dev, "Encoding"), field by field.
 class ProtoMessage {
  public:
   ProtoMessage& whole(int field, uint64_t value) { return key(field, 0).varint(value); }
@@ -63,8 +63,8 @@ ProtoMessage event_at(double time, int64_t step) {
 
 ProtoMessage scalar(const std::string& tag, double value) { return ProtoMessage().bytes(1, tag).f32(2, value); }
 
-// A tensor of one string, for the plug-in "text", which reads Markdown: lines that begin with four blanks stay as they
-// are.
+// A tensor of one string for the plug-in "text". It reads Markdown, which does not change lines that begin with four
+// blanks.
 ProtoMessage text_value(const std::string& tag, const std::string& text) {
   constexpr int kString = 7, kTensors = 2;  // DataType, DataClass
   std::string indented = "    ";
@@ -82,7 +82,7 @@ const EventJson& value_in(const EventJson& record, const char* key) {
   return found == record.end() ? none : *found;
 }
 
-// What is not finite is null in JSON.
+// Values that are not finite are null in JSON.
 double number_of(const EventJson& value) { return value.is_number() ? value.get<double>() : NAN; }
 bool may_be_number(const EventJson& value) { return value.is_number() || value.is_null(); }
 double finite_or_0(const EventJson& value) { return value.is_number() ? value.get<double>() : 0; }
@@ -92,7 +92,7 @@ std::string split_of(const EventJson& record) {
   return split == "val" ? "validation" : split.is_string() ? split.get<std::string>() : "";
 }
 
-// What is known of several splits has the split behind its name: TensorBoard puts one beside the other.
+// Values of several splits have the split after their name: TensorBoard shows them side by side.
 std::vector<ProtoMessage> values_of_step(const EventJson& record) {
   std::vector<ProtoMessage> values;
   for (const auto& [key, value] : record.items()) {
@@ -148,7 +148,7 @@ std::string summary_record(double time, int64_t step, const std::vector<ProtoMes
   return event_record(event_at(time, step).message(5, summary).text());
 }
 
-// As the facts of a start have it (start_facts.cpp), in seconds since 1970; none where it is no such time.
+// Parses the time in the start facts (start_facts.cpp) to seconds since 1970; nothing if it is invalid.
 std::optional<double> seconds_of(const EventJson& started) {
   std::tm time{};
   if (!started.is_string() || !strptime(started.get<std::string>().c_str(), "%F %T %z", &time)) return {};
@@ -163,7 +163,7 @@ double system_seconds() {
 constexpr std::string_view kEventsBegin = "events.out.tfevents.", kEventsEnd = ".owt";
 constexpr size_t kEventBytesAtOnce = 1 << 20;
 
-// The number of a file of this kind; 0: it is none.
+// The number in the name of such a file; 0: another file.
 int number_in_name(const std::string& name) {
   int number = 0;
   if (!name.starts_with(kEventsBegin) || !name.ends_with(kEventsEnd) ||
@@ -176,7 +176,7 @@ int number_in_name(const std::string& name) {
   return number;
 }
 
-// In the order in which TensorBoard reads them, each to its end.
+// In the order in which TensorBoard reads them, one after the other.
 std::vector<fs::path> event_files(const std::string& folder) {
   std::vector<fs::path> found;
   std::error_code unreadable;
@@ -192,7 +192,7 @@ std::string next_path(const std::string& folder) {
   return (fs::path(folder) / format("{}{:08}{}", kEventsBegin, last + 1, kEventsEnd)).string();
 }
 
-// A TensorBoard that is open, and has read the newest of them, would not get past it if it were not there.
+// A TensorBoard that is reading the latest file would not get past it if it were missing, so it is emptied instead.
 void drop_before_newest(const std::vector<fs::path>& files) {
   for (size_t i = 0; i + 1 < files.size(); ++i)
     if (i + 2 < files.size())
@@ -211,7 +211,7 @@ constexpr std::array<uint32_t, 256> kCrcOfByte = [] {
   return table;
 }();
 
-// "Masked", as TensorFlow calls it, since CRCs of data that hold CRCs are weak.
+// "Masked", as TensorFlow calls it, since CRCs of data that contains CRCs are weak.
 std::string masked_crc(std::string_view bytes) {
   return little_endian(std::rotr(crc32c(bytes), 15) + 0xa282ead8, sizeof(uint32_t));
 }
@@ -229,7 +229,7 @@ std::string event_record(std::string_view event) {
   return concat(length, masked_crc(length), event, masked_crc(event));
 }
 
-// Of several sessions that TensorBoard has read, each but the first takes back what there was from its step on.
+// When TensorBoard reads several sessions, each later one revokes earlier values from its first step on.
 EventFile::EventFile(const std::string& folder, const std::string& metrics, const std::string& recipe)
     : file_(next_path(folder)) {
   constexpr int kStart = 1;  // SessionLog.SessionStatus

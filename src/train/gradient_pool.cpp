@@ -9,7 +9,7 @@
 
 namespace owt {
 
-// Any one of the ranks, all by itself: what it brings is what comes back.
+// A communicator for one rank at a time, alone: collectives return its own data.
 class OneOfMany : public Communicator {
  public:
   explicit OneOfMany(int ranks) : ranks_(ranks) {}
@@ -42,7 +42,8 @@ Step::Options without_updates(const Settings& settings) {
   return options;
 }
 
-// A rank of a run in earnest computes a gradient that it updates with at once in another way than one that it keeps.
+// A real rank updates some weights while it computes their gradient, with another algorithm than for a stored gradient.
+// The simulation must use the same.
 Job as_in_earnest(const Job& job) {
   Job other = job;
   other.plan.request.keeps_gradients = false;
@@ -94,7 +95,7 @@ class GradientPool::Engine {
   }
 
  private:
-  // But for those that are here already.
+  // Loads the weights, except tensors that are loaded already.
   void take(WeightSnapshot weights) {
     for (size_t i = 0; i < params_.size(); ++i)
       if (!here_ || (*here_)[i].raw() != (*weights)[i].raw()) params_[i]->set_value((*weights)[i]);
@@ -126,7 +127,7 @@ void GradientPool::end() {
   more_.notify_all();
 }
 
-// An engine belongs to one thread, whose team it computes with.
+// An engine belongs to one thread and computes with that thread's team.
 void GradientPool::work() {
   set_team_size(1);
   std::unique_ptr<Engine> engine;
@@ -141,7 +142,7 @@ void GradientPool::work() {
   }
 }
 
-// What goes wrong, in the making of an engine too, comes out of the future.
+// The future throws every error, including errors of making an engine.
 template <class Result>
 std::future<Result> GradientPool::begin(std::function<Result(Engine&)> work) {
   using Task = std::packaged_task<Result(std::unique_ptr<Engine>&)>;

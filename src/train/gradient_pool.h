@@ -1,7 +1,6 @@
-// Gradients of many workers' parts of steps, and of evaluations, computed on a few host threads of one process: each
-// has one model, which takes the weights and the part of the rows that it is asked for. A gradient has the bits that a
-// rank with a team of one thread would have, and so has an evaluation: oneDNN divides sums among the threads of a team,
-// on some processors by their number.
+// Computes gradients of many workers' parts of steps, and evaluations, on a few threads of one process. Each thread has
+// one model, and loads the weights and rows of a task. A gradient, and an evaluation, has the bits of a rank with a
+// team of one thread; oneDNN divides sums among a team's threads, on some processors depending on their number.
 #pragma once
 
 #include <condition_variable>
@@ -20,33 +19,33 @@
 
 namespace owt {
 
-// The weights at one moment, in the order of RankModel::params(), f32 on the CPU. Tensors that did not change from one
-// moment to another are the same memory.
+// The weights at one time, in the order of RankModel::params(), f32 on the CPU. Unchanged tensors share their memory
+// with earlier snapshots.
 using WeightSnapshot = std::shared_ptr<const std::vector<Tensor>>;
 
 struct WorkerGradient {
   std::vector<Tensor> of_params;    // in the order of RankModel::params(); undefined: the parameter does not learn
-  StepResult result;                // of the worker's rows
-  int64_t rows = 0, step_rows = 0;  // step_rows: -1 where those of several steps differ
-  double share = 0;                 // of a step, or of several: their rows over the step's
-  int64_t tasks = 1;                // whose sum it is
+  StepResult result;                // over the worker's rows
+  int64_t rows = 0, step_rows = 0;  // step_rows: -1 if this is a sum over steps of different sizes
+  double share = 0;                 // rows / step_rows, summed over the tasks
+  int64_t tasks = 1;                // number of tasks in the sum
 
   void add(const WorkerGradient& newer);
 };
 
 class GradientPool {
  public:
-  // job.plan: that of the workers, dp.
+  // job.plan: the workers' plan, dp.
   GradientPool(const Job& job, int threads);
-  ~GradientPool();  // what nobody has begun is not computed any more
+  ~GradientPool();  // tasks that have not started are dropped
   GradientPool(const GradientPool&) = delete;
   GradientPool& operator=(const GradientPool&) = delete;
 
-  // The sum over the worker's rows of the gradients of the loss, which is a mean over the rows of the step. `batch`
-  // must stay as it is until the gradient is there. step: of the run, from 0. The future throws Diverged where the loss
-  // is not finite.
+  // Computes the sum over the worker's rows of the gradient of the loss, which is a mean over the rows of the step.
+  // `batch` must not change until the gradient is ready. step: step number in the run, from 0. The future throws
+  // Diverged if the loss is not finite.
   std::future<WorkerGradient> compute(int worker, WeightSnapshot weights, const Batch& batch, int64_t step);
-  // Of the evaluated split, each worker's part of the rows by whichever thread is free.
+  // Evaluates a split; any free thread computes each worker's part of the rows.
   Evaluation evaluate(const WeightSnapshot& weights);
 
  private:

@@ -1,4 +1,4 @@
-// A file of a run that grows by records.
+// A file of a run to which records are appended.
 #pragma once
 
 #include <string>
@@ -8,14 +8,14 @@ namespace owt {
 
 class GrowingFile {
  public:
-  // Appends to what is there. Throws Error where it cannot be written.
+  // Appends to an existing file. Throws Error if it cannot be written.
   explicit GrowingFile(const std::string& path);
   ~GrowingFile();
   GrowingFile(const GrowingFile&) = delete;
   GrowingFile& operator=(const GrowingFile&) = delete;
 
-  // The bytes are with the system when this returns. On a full disk they wait in memory, with a warning, for the next
-  // call. Throws Error where they cannot be written for other reasons.
+  // The system has the bytes when this returns. If the disk is full, it logs a warning and keeps them in memory for the
+  // next call. Throws Error if they cannot be written for other reasons.
   void append(std::string_view bytes);
   bool is_complete() const { return waiting_.empty(); }
   const std::string& path() const { return path_; }
@@ -23,7 +23,7 @@ class GrowingFile {
  private:
   std::string path_;
   int descriptor_;
-  std::string waiting_;  // that there was no room for
+  std::string waiting_;  // bytes for which there was no room
 };
 
 }  // namespace owt

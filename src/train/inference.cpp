@@ -11,7 +11,7 @@
 namespace owt {
 namespace {
 
-// Whether a layer inside this composite one, at any depth, has the name.
+// Whether the composite layer contains a layer of this name at any depth.
 bool holds(const Layer& layer, const Shape& in, const std::string& name) {
   const auto inner = layer.inner(in);
   return std::any_of(inner.begin(), inner.end(), [&](const Layer::Inner& each) {
@@ -29,7 +29,7 @@ void refuse_inner(const Model& model, const std::string& name) {
   }
 }
 
-// The first layers of a model, up to the one called `last`.
+// The layers of a model up to `last`.
 Model up_to(Model model, const std::string& last) {
   std::vector<std::string> names;
   for (const auto& layer : whole_layers(model)) names.push_back(layer->name());
@@ -46,7 +46,7 @@ Model up_to(Model model, const std::string& last) {
   return model;
 }
 
-// As activations are on the device.
+// Converts images to the activation type, and copies them to the device.
 Tensor brought(const Tensor& images, const Compute& on) {
   const DType type = activation_type(on.precision);
   if (images.dtype() == type) return images.to(on.device);
@@ -56,7 +56,7 @@ Tensor brought(const Tensor& images, const Compute& on) {
   return rounded.to(on.device);
 }
 
-// The weights of layers that a part of the model leaves out are no surprise.
+// Warns only of tensors of no layer; tensors of layers that were left out are expected.
 void warn_of_unknown(const std::vector<std::string>& unused, const Model& model, const std::string& weights) {
   std::set<std::string> known;
   for (const auto& layer : whole_layers(model))
@@ -92,7 +92,7 @@ Inference::Inference(const Settings& settings, const std::string& weights, const
 // Without memory for backward, which never runs.
 Tape& Inference::tape(int64_t rows) {
   if (rows == tape_rows_) return *tape_;
-  tape_.reset();  // before the next one is made
+  tape_.reset();  // frees its memory first
   tape_rows_ = 0;
   tape_.emplace(model_->front(), rows, on_, nullptr, Tape::Scratch::kOwnForForward);
   tape_rows_ = rows;

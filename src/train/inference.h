@@ -1,4 +1,4 @@
-// A trained network on one device, without a loss: what `owt predict` and `owt extract` run.
+// A trained network on one device, without a loss, for `owt predict` and `owt extract`.
 #pragma once
 
 #include <cstdint>
@@ -13,23 +13,23 @@
 
 namespace owt {
 
-// The same recipe for one rank, which has the whole network.
+// Converts a recipe to a single rank with the whole network.
 Settings for_one_rank(Settings settings);
 
 class Inference {
  public:
-  // The layers of a recipe for_one_rank() up to and with `last` (empty: all), with the weights of a safetensors file.
-  // Layers after `last` do not run, so that none of them takes the place of its output. By the calling thread and its
-  // team. Throws Error where there is no such layer, with the nearest name, and as load_weights() does.
+  // The layers of a for_one_rank() recipe up to and including `last` (empty: all), with the weights of a safetensors
+  // file. Later layers do not run, so they cannot overwrite its output. Computes with the calling thread and its team.
+  // Throws Error if there is no such layer, with the nearest name, and as load_weights() does.
   Inference(const Settings& settings, const std::string& weights, const std::string& last = {});
 
   const Plan& plan() const { return plan_; }
-  const Shape& in() const { return model_->front().in(); }  // of one row: H x W x C
-  Shape out() const { return model_->front().out(); }       // of one row: H x W x C, or F
-  const Stream& stream() const { return stream_; }          // where images are to be ready
+  const Shape& in() const { return model_->front().in(); }  // shape of a row: H x W x C
+  Shape out() const { return model_->front().out(); }       // shape of a row: H x W x C, or F
+  const Stream& stream() const { return stream_; }          // images must be ready on it
 
-  // images: rows x in(), f32 or as activations are there, on either device. Returns rows x out(), f32, on the host,
-  // valid until the next run. Throws Error where a value is not finite.
+  // images: rows x in(), f32 or the type of activations, on either device. Returns rows x out(), f32, on the host,
+  // valid until the next run. Throws Error if a value is not finite.
   Tensor run(const Tensor& images);
 
  private:
@@ -40,7 +40,7 @@ class Inference {
   Plan plan_;
   std::unique_ptr<RankModel> model_;
   Stream stream_;
-  std::optional<Tape> tape_;  // of the last run: there are as many numbers of rows as there are batches of photos
+  std::optional<Tape> tape_;  // for the rows of the last run only: photo batches may have many different sizes
   int64_t tape_rows_ = 0;
 };
 

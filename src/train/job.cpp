@@ -20,7 +20,7 @@ namespace owt {
 
 namespace {
 
-// Those that the files hold, or all that are drawn.
+// The images in the files, or all synthetic images.
 std::shared_ptr<const Dataset> read_split(const Settings& of, const std::string& folder, Split split) {
   const DataSettings& data = of.data;
   if (data.format == "shards") return std::make_shared<ShardDataset>(folder, split, data.crop);
@@ -73,7 +73,7 @@ DatasetStatistics statistics_of(const Settings& settings, const std::string& fol
 
 namespace {
 
-// Of all the images alike, which are of one data set.
+// Matches the labels of all images, which are of the same data set.
 void match_labels(Job& job, const std::string& folder, const RunFacts& known, Use use) {
   const std::shared_ptr<const Dataset>& any = job.train ? job.train : job.test;
   const std::string where = job.settings.data.format == "synthetic" ? "what is drawn" : concat("the data in ", folder);
@@ -132,14 +132,14 @@ void open_data(Job& job, const std::string& folder, Split split, const RunFacts&
   OWT_CHECK(job.images(split), "the recipe holds no images out");
   match_labels(job, folder, known, Use::kEvaluation);
   job.statistics = known.statistics ? *known.statistics : statistics_of(job.settings, folder, job.train.get());
-  // Elsewhere all training images would have to be read.
+  // Other data would need a pass over all training images.
   if (job.train || job.settings.data.format == "shards")
     tell_of_other_statistics(job.settings, folder, known, job.train.get());
   job.augmenter = std::make_shared<Augmenter>(job.settings.data.augment, job.images(split)->image(), job.statistics);
 }
 
 void share_corrupt_records(const Job& job) {
-  if (!launch().several() || job.settings.data.format != "shards") return;  // others have no such records
+  if (!launch().several() || job.settings.data.format != "shards") return;  // other data has no such records
   job.corrupt->merge(from_every_rank(job.corrupt->news()), launch().rank == 0);
 }
 

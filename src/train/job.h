@@ -1,4 +1,4 @@
-// What all ranks of a run share: settings, plan, data.
+// The common data of all ranks of a run: settings, plan, data.
 #pragma once
 
 #include <memory>
@@ -19,53 +19,53 @@ namespace owt {
 struct Job {
   Settings settings;
   Plan plan;
-  std::shared_ptr<const Dataset> train, test, validation;  // train: without those of validation, which may be null
-  DatasetStatistics statistics;          // of the training images; empty where the augmentation does not need them
-  uint64_t train_checksum = 0;           // of the training images; training only
+  std::shared_ptr<const Dataset> train, test, validation;  // train excludes validation images; validation may be null
+  DatasetStatistics statistics;          // statistics of training images; empty if the augmentation does not need them
+  uint64_t train_checksum = 0;           // checksum of the training images; training only
   std::vector<std::string> class_lines;  // names of the outputs, as in a classes.txt; empty: unknown
   std::shared_ptr<const Augmenter> augmenter;
-  std::shared_ptr<CorruptRecords> corrupt;  // met in training
+  std::shared_ptr<CorruptRecords> corrupt;  // damaged records found in training
   std::string run_folder;                   // training only
-  std::string resume_checkpoint;            // folder to go on from; empty: from the start
-  RunState resume_state;                    // of that checkpoint, whose files have been checked
-  bool same_run = false;                    // that checkpoint is the run folder's own
-  StartWeights start;                       // training only; without a file they are drawn from the seed
-  std::string weights;                      // evaluation only: their file
-  std::optional<Network> links;             // on rank 0, where they were measured
+  std::string resume_checkpoint;            // checkpoint folder to resume from; empty: start a new run
+  RunState resume_state;                    // the state in that checkpoint, whose files have been checked
+  bool same_run = false;                    // whether that checkpoint is in run_folder
+  StartWeights start;                       // training only; without a file the weights are drawn from the seed
+  std::string weights;                      // the weights file; evaluation only
+  std::optional<Network> links;             // on rank 0, if they were measured
 
   const std::shared_ptr<const Dataset>& images(Split split) const {
     return split == Split::kTrain ? train : split == Split::kTest ? test : validation;
   }
-  // Workers that are lost are gone on without. A loss during a collective ends the run, so that there are none but
-  // where all meet.
+  // Whether training continues when workers are lost. A loss during a collective would end the run, so such runs use
+  // collectives only at synchronisation points.
   bool tolerates_loss() const;
 };
 
-// Where the data lies: `given` (from the command line), else the recipe's data.dir, else $OWT_DATA, else ./datasets.
+// The data folder: `given` (on the command line), else the recipe's data.dir, else $OWT_DATA, else ./datasets.
 std::string data_folder(const DataSettings& data, const std::string& given);
 
-// Opens the training images and those that training is evaluated on, and measures what the augmentation needs and is
-// not known of the run that the weights are of. Labels are matched with outputs, and a line says where they change.
-// Throws Error for missing or damaged files, and for classes that are not the run's (data_identity.h).
+// Opens the training images and the images that are evaluated in training. Computes the statistics that the
+// augmentation needs, unless they are known from the run of the weights. Matches labels with outputs, and logs if they
+// change. Throws Error for missing or damaged files, and for classes that differ from the run's (data_identity.h).
 void open_data(Job& job, const std::string& folder, const RunFacts& known = {});
-// The same with nothing but what the split that is to be evaluated is made of.
+// Opens the data for an evaluation, which needs only that split.
 void open_data(Job& job, const std::string& folder, Split split, const RunFacts& known);
 
-// Collective over the processes of a launch: the damaged records that each of them has met count for all. Throws Error
-// on all where they are too many.
+// Collective over the processes of a launch: merges the damaged records that each has found. Throws Error on all if
+// there are too many.
 void share_corrupt_records(const Job& job);
 
-// Whether the data set in the folder has a test split (of shards: the folder val).
+// Whether the data set in the folder has a test split (for shards: the folder val).
 bool has_test_images(const DataSettings& data, const std::string& folder);
 
-// Throws Error for the validation split of a recipe that holds no images out.
+// Throws Error for a validation split if the recipe holds out no images.
 std::shared_ptr<const Dataset> open_split(const Settings& settings, const std::string& folder, Split split);
-// The statistics of the images that are trained on (of shards: of all in the folder train), as far as the
-// augmentation needs them; `train` may be null: opened where it is needed.
+// The statistics of the training images (for shards: of all images in the folder train), if the augmentation needs
+// them. train: may be null; it is then opened if needed.
 DatasetStatistics statistics_of(const Settings& settings, const std::string& folder, const Dataset* train = nullptr);
 
-// Batches of this rank's rows, from a place in training on; and all images of a split in order, every step of them once
-// in each of the views.
+// training_batches(): batches of this rank's rows, starting at a position in training. evaluation_batches(): all images
+// of a split in order; every step comes once for each view.
 std::unique_ptr<BatchSource> training_batches(const Job& job, int rank, int64_t epoch, int64_t images_in_epoch);
 std::unique_ptr<BatchSource> evaluation_batches(const Job& job, int rank, Split split = Split::kTest,
                                                 const Views& views = {});

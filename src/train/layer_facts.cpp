@@ -7,12 +7,12 @@
 namespace owt {
 namespace {
 
-// What a layer reads and writes of a row's activations and their gradients at least: each of them once in a pass.
+// The least traffic of a layer for a row's activations and their gradients: each is read or written once per pass.
 double moved_elements(const LayerPlan& at, Mode mode) {
   const auto in = static_cast<double>(at.in.elements()), out = static_cast<double>(at.out.elements());
   const bool trains = mode == Mode::kTrain;
   if (!at.inner.empty()) {
-    double moved = 3 * out * (trains && at.runs_backward() ? 2 : 1);  // the branches put together, and the gradient
+    double moved = 3 * out * (trains && at.runs_backward() ? 2 : 1);  // combining the branches, and their gradient
     for (const LayerPlan& inner : at.inner) moved += moved_elements(inner, mode);
     return moved;
   }
@@ -21,7 +21,7 @@ double moved_elements(const LayerPlan& at, Mode mode) {
   return in + out + out + (at.wants_dx ? in : 0) + (at.learns() ? in : 0);
 }
 
-// Weights go from and to memory in each product, as a gradient that is kept, and in the update.
+// Weights are read in each product; a stored gradient is written; and the update reads and writes.
 double moved_weight_bytes(const Plan& plan, int64_t layer, double each, Mode mode) {
   const LayerPlan& at = plan.layer(layer);
   const double elements = static_cast<double>(at.weight_bytes) / 4;

@@ -1,4 +1,4 @@
-// What is known of the layers of a plan without timing them.
+// Facts about the layers of a plan that need no timing.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@
 
 namespace owt {
 
-// What rank 0 does in a step of so many rows, layer by layer in the order of the plan; for reports. Nothing goes
-// backward where the step evaluates.
+// The work of rank 0 in a step of `step_rows` rows, layer by layer in the order of the plan, for reports. In evaluation
+// nothing runs backward.
 std::vector<LayerFacts> layer_facts(const Plan& plan, int64_t step_rows, Mode mode = Mode::kTrain);
 
 }  // namespace owt

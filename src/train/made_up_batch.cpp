@@ -11,10 +11,10 @@ namespace owt {
 
 namespace {
 
-// Numbers [first, first + images.elements()) of a sequence, -0.5 to 0.5, by the calling rank's team of threads: a large
-// batch has 10^8.
+// Fills in numbers [first, first + images.elements()) of a sequence of values from -0.5 to 0.5, with the calling rank's
+// team: a large batch has 10^8.
 void draw(int64_t first, Tensor& images) {
-  constexpr int64_t kBlock = 4;  // numbers that are drawn together
+  constexpr int64_t kBlock = 4;  // numbers drawn together
   const Philox random(1, RandomStream::kSynthetic);
   const int64_t end = first + images.elements(), first_block = first / kBlock;
   parallel_for((end + kBlock - 1) / kBlock - first_block, 1 << 12, [&](int64_t part, int64_t part_end) {

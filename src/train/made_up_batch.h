@@ -1,4 +1,4 @@
-// Images and labels out of nothing, for timing.
+// Synthetic images and labels, for timing.
 #pragma once
 
 #include <optional>
@@ -9,8 +9,8 @@
 
 namespace owt {
 
-// Rows `rows` of a step as the request says, where it computes, in plain images or a layout; the same values for a row
-// whoever makes it.
+// The rows `rows` of a step, as the request describes it, on its device, as plain images or in a layout. A row has the
+// same values on every rank.
 Batch made_up_batch(const Model& model, const Slice& rows, const PlanRequest& request,
                     const std::optional<ImageLayout>& layout = {});
 

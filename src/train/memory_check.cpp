@@ -16,7 +16,7 @@
 namespace owt {
 namespace {
 
-// That of the host, or of the GPUs, of `ranks` ranks of this process.
+// The memory of the host or the GPUs of `ranks` ranks of this process.
 std::vector<MemoryOfRanks> memory_here(Device device, int ranks) {
   if (device == Device::kCpu) {
     MemoryOfRanks host{"this host", {}, free_memory()};
@@ -37,7 +37,7 @@ std::vector<MemoryOfRanks> memory_here(Device device, int ranks) {
   return list;
 }
 
-// Of processes, by what each of them says.
+// The memory of all processes of the launch, from what each reports.
 std::vector<MemoryOfRanks> memory_of_processes(Device device) {
   const MemoryOfRanks here = memory_here(device, 1).front();
   const std::string host = "host " + host_name();
@@ -59,8 +59,8 @@ std::vector<MemoryOfRanks> memory_of_processes(Device device) {
   return list;
 }
 
-// How many batches of images there are beside the one that step_bytes() counts. On a GPU it counts those that a loader
-// keeps there; where there is none, images that come for a moment do not count.
+// The number of image batches besides the one that step_bytes() counts. On a GPU step_bytes() counts the batches that a
+// loader keeps there; without a loader, short-lived images do not count.
 int64_t batches_beside(const Plan& plan, int batches) {
   if (plan.request.on.device == Device::kCpu) return batches - 1;
   return batches > 1 ? 0 : -1;
@@ -72,7 +72,7 @@ int64_t need_of(const Plan& plan, const MemoryOfRanks& memory, const RankNeed& n
   return bytes;
 }
 
-// The most rows of a step that fit, whole groups for each worker; 0: not even the fewest.
+// The most rows of a step that fit, in whole groups for each worker; 0: not even one group.
 int64_t rows_that_fit(Plan plan, const MemoryOfRanks& memory, const RankNeed& need) {
   const int64_t unit = plan.computing_ranks() * std::max<int64_t>(plan.row_group(0), 1);
   int64_t fit = 0, too_many = std::max<int64_t>(plan.request.step_rows / unit, 1);
@@ -123,7 +123,7 @@ void check_memory(const Plan& plan, const MemoryUse& use) {
     for (const MemoryOfRanks& memory : all) check_memory(plan, memory, need);
   };
   if (!launch().several()) return check_all(memory_here(device, plan.ranks()));
-  if (plan.ranks() != launch().ranks) return;  // which run_ranks() refuses
+  if (plan.ranks() != launch().ranks) return;  // run_ranks() will refuse this
   const std::vector<MemoryOfRanks> all = memory_of_processes(device);
   from_rank_0([&] {
     check_all(all);

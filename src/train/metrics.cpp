@@ -16,12 +16,12 @@ namespace {
 
 using Json = nlohmann::ordered_json;  // writes NaN and infinity as null
 
-// The line of a record that stays when a run goes on after `step`, evaluated last after `evaluated_step`. Throws Error
-// that names the key and what is wrong.
+// Whether a record's line is kept when the run resumes after `step`, with its last evaluation after `evaluated_step`.
+// Throws Error with the key and the problem.
 bool stays(const std::string& line, int64_t step, int64_t evaluated_step) {
   const Json record = json_or_discarded<Json>(line);
   if (record.is_discarded()) check_json_numbers_fit<Json>(line);
-  if (!record.is_object()) return false;  // a crash left it unfinished
+  if (!record.is_object()) return false;  // incomplete after a crash
   const bool evaluation = record.contains("kind") && (record["kind"] == "eval" || record["kind"] == "weights");
   return json_whole(record, "step", 0) <= (evaluation ? std::min(step, evaluated_step) : step);
 }

@@ -19,12 +19,12 @@
 namespace owt {
 namespace {
 
-constexpr int64_t kGrain = 1 << 14;  // elements per thread that are worth waking it for
+constexpr int64_t kGrain = 1 << 14;  // elements per thread that justify waking it
 constexpr int64_t kBlock = 1 << 12;  // elements
 
 enum class Gradient { kPresent, kZero };
 
-// Bound by memory: every array is walked once, and the choices are made outside the loop.
+// Limited by memory bandwidth: one pass over every array, with branches outside of the loop.
 template <Gradient present, class Rule>
 void sweep(const Rule rule, int64_t count, const float* __restrict grad, float* __restrict first,
            float* __restrict second, float* __restrict weight) {
@@ -54,8 +54,8 @@ class Update {
         rule_(rule, RuleTerms(rule, item, now)),
         sweep_(present == Gradient::kPresent ? sweep<Gradient::kPresent, Rule> : sweep<Gradient::kZero, Rule>) {}
 
-  // Of the elements [begin, end), in blocks that stay in the cache until their copy is written. gradient: of the first
-  // of them, or null.
+  // Updates the elements [begin, end), in blocks that stay in the cache until their copy is written. gradient: begins
+  // with element `begin`; may be null.
   void operator()(int64_t begin, int64_t end, const float* gradient) const {
     for (int64_t i = begin; i < end; i += kBlock) {
       const int64_t count = std::min(kBlock, end - i);
@@ -80,8 +80,7 @@ void update_trained(const UpdateRule& rule, const StepRates& now, const UpdateIt
   });
 }
 
-// On the CPU pages that are given back read as zero and come again when they are used, so that a run which only
-// evaluates has no states in memory.
+// On the CPU, released pages read as zero and are allocated again when used, so an evaluation has no states in memory.
 void make_zero(Tensor& state) {
   const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
   const auto begin = reinterpret_cast<uintptr_t>(state.raw()), end = begin + static_cast<size_t>(state.bytes());
@@ -154,7 +153,7 @@ void read_rule(Config& config, OptimizerSettings& s) {
   s.eps = read_positive(config, "eps", s.type == Type::kAdagrad ? 1e-10 : s.eps);
 }
 
-// PyTorch's; sgd's is Krizhevsky's, and rmsprop_warmup's is that of Goyal et al. 2017.
+// Defaults as in PyTorch, except sgd (Krizhevsky) and rmsprop_warmup (Goyal et al. 2017).
 double usual_decay(Type type) {
   switch (type) {
     case Type::kSgd:

@@ -10,13 +10,13 @@ namespace owt {
 namespace {
 
 constexpr unsigned kThreads = 256;
-constexpr int64_t kChunk = 4096;  // elements of one item that a block updates
+constexpr int64_t kChunk = 4096;  // elements of one item per block
 
 static_assert(sizeof(StepRates) == StepRates::kNumbers * sizeof(double), "a GPU has them as so many numbers");
 
 struct Items {
   UpdateItem item[kParamsPerUpdate];
-  int first_block[kParamsPerUpdate + 1];  // of each item
+  int first_block[kParamsPerUpdate + 1];  // by item
   int count;
 };
 
@@ -40,7 +40,7 @@ __device__ void update_one_by_one(const UpdateItem& item, const Rule& rule, int6
   }
 }
 
-// Four elements per access: begin, end and the addresses are multiples of four elements.
+// Four elements per access. begin, end and the addresses must be multiples of four elements.
 template <class Gradient, class Rule>
 __device__ void update_by_four(const UpdateItem& item, const Rule& rule, int64_t begin, int64_t end) {
   for (int64_t i = begin + 4 * threadIdx.x; i < end; i += 4 * blockDim.x) {
@@ -51,7 +51,7 @@ __device__ void update_by_four(const UpdateItem& item, const Rule& rule, int64_t
     weight.y = rule(weight.y, gradient.y, first.y, second.y);
     weight.z = rule(weight.z, gradient.z, first.z, second.z);
     weight.w = rule(weight.w, gradient.w, first.w, second.w);
-    // By intrinsic: nvcc 13.0 makes a word at a time of assignments here.
+    // Intrinsics, because nvcc 13.0 writes one word at a time for assignments here.
     __stcs(reinterpret_cast<float4*>(item.weight + i), weight);
     __stcs(reinterpret_cast<float4*>(item.states[0] + i), first);
     if (Rule::kStates > 1) __stcs(reinterpret_cast<float4*>(item.states[1] + i), second);

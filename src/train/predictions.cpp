@@ -14,7 +14,7 @@
 namespace owt {
 namespace {
 
-constexpr size_t kPiece = 1 << 16;  // bytes of text that are worth writing
+constexpr size_t kPiece = 1 << 16;  // bytes of text to write at a time
 
 // A field of a CSV line (RFC 4180).
 std::string csv_quoted(const std::string& text) {
@@ -24,13 +24,13 @@ std::string csv_quoted(const std::string& text) {
   return out + '"';
 }
 
-// log(exp(a) + exp(b)) without an overflow.
+// log(exp(a) + exp(b)) without overflow.
 double log_sum(double a, double b) {
   const double high = std::max(a, b), low = std::min(a, b);
   return std::isinf(high) ? high : high + std::log1p(std::exp(low - high));
 }
 
-// log(1 / (1 + exp(-x))), the same.
+// log(1 / (1 + exp(-x))) without overflow.
 double log_of_unit(double x) { return std::min(x, 0.0) - std::log1p(std::exp(-std::abs(x))); }
 
 }  // namespace
@@ -174,7 +174,7 @@ Evaluation Predictions::evaluation() const {
 std::vector<ClassAccuracy> Predictions::by_class() const {
   const std::vector<std::string> names = class_names();
   std::map<int, ClassAccuracy> classes;
-  std::map<std::pair<int, int>, int64_t> taken;  // label and another class
+  std::map<std::pair<int, int>, int64_t> taken;  // key: label and a wrong class
   for (int64_t image = 0; image < images_.size(); ++image) {
     const int label = images_.label(image);
     ClassAccuracy& own = classes[label];
@@ -232,7 +232,8 @@ void Predictions::write_csv(const std::string& path) const {
 }
 
 void Predictions::write_confusion_csv(const std::string& path) const {
-  std::vector<std::pair<int, int>> pairs;  // in the end alike ones beside each other; a table would be classes squared
+  // sorted, so that equal pairs are adjacent; a table would need classes squared
+  std::vector<std::pair<int, int>> pairs;
   for (int64_t image = 0; image < images_.size(); ++image) pairs.emplace_back(images_.label(image), predicted(image));
   std::sort(pairs.begin(), pairs.end());
   const std::vector<std::string> names = quoted_class_names();

@@ -14,7 +14,7 @@ namespace owt {
 namespace {
 
 constexpr double kRedrawSeconds = 0.2, kPlainSeconds = 5, kMemorySeconds = 10;
-constexpr int kRoomForCtrlC = 2;  // a terminal shows it as ^C behind the line, which must not wrap
+constexpr int kRoomForCtrlC = 2;  // a terminal shows ^C after the line, which must not wrap
 
 double steady_seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -48,7 +48,7 @@ std::string fitted(const std::vector<ProgressField>& fields, size_t columns) {
   return line;
 }
 
-// A terminal shows the first state at once; a file begins with a line that already knows the rate.
+// A terminal shows the first state at once; in a file the first line waits until the rate is known.
 ProgressLine::ProgressLine(ProgressStyle style, std::function<double()> seconds, int columns)
     : style_(style),
       seconds_(std::move(seconds)),
@@ -66,7 +66,7 @@ bool ProgressLine::due() const {
 void ProgressLine::show(const std::vector<ProgressField>& fields) {
   last_shown_ = seconds_();
   if (style_ == ProgressStyle::kPlain) {
-    // Not std::cerr, which writes nothing more once a disk was full.
+    // Not std::cerr, which writes nothing after a disk was full.
     std::fputs((fitted(fields) + '\n').c_str(), stderr);
     return;
   }
@@ -107,7 +107,7 @@ double Progress::seconds_left() const {
 std::vector<ProgressField> Progress::fields() const {
   const double percent =
       100.0 * static_cast<double>(state_.step) / static_cast<double>(std::max<int64_t>(state_.total_steps, 1));
-  // A step that is under way has waited already.
+  // A step that is under way has already waited.
   const double wait = recent_seconds_ > 0 ? std::min(100 * recent_wait_ / recent_seconds_, 100.0) : 0;
   return {{format("epoch {}/{}", state_.epoch + 1, state_.epochs), 0},
           {format("step {}/{}", state_.step, state_.total_steps), 7},

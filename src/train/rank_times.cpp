@@ -13,7 +13,7 @@
 namespace owt {
 namespace {
 
-// The means over `period` values in a row; a last part that is shorter counts only where there is no other.
+// Means over `period` consecutive values; a shorter rest counts only if it is the only part.
 template <class Value>
 std::vector<double> means_of(const std::vector<Value>& values, int64_t period) {
   std::vector<double> means;
@@ -23,7 +23,7 @@ std::vector<double> means_of(const std::vector<Value>& values, int64_t period) {
   return means;
 }
 
-// The middle half of the steps by how long they took, of an odd number the one in the middle always.
+// The middle half of the steps by duration; it includes the middle one of an odd number.
 std::vector<size_t> middle_half(const std::vector<double>& step_ms) {
   std::vector<size_t> steps(step_ms.size());
   std::iota(steps.begin(), steps.end(), size_t{0});
@@ -32,7 +32,7 @@ std::vector<size_t> middle_half(const std::vector<double>& step_ms) {
   return {steps.begin() + static_cast<std::ptrdiff_t>(left_out), steps.end() - static_cast<std::ptrdiff_t>(left_out)};
 }
 
-// The rows of a phase together, step for step.
+// The sum of the rows of a phase, for each step.
 std::vector<double> sums_of(const Profiler& profiler, Phase phase) {
   std::vector<double> sums(profiler.step_ms().size());
   for (const Profiler::Row& row : profiler.rows())
@@ -40,14 +40,14 @@ std::vector<double> sums_of(const Profiler& profiler, Phase phase) {
   return sums;
 }
 
-// How long every step kept the rank busy.
+// The time that the rank was busy, for each step.
 std::vector<double> busy_ms(const Profiler& profiler) {
   std::vector<double> busy = profiler.step_ms(), waits = sums_of(profiler, Phase::kTransfer);
   for (size_t i = 0; i < busy.size(); ++i) busy[i] -= waits[i];
   return busy;
 }
 
-// By how much the data of the rank that waits longest for it comes later than this one's, step for step.
+// How much longer the slowest rank waits for data than this rank, for each step.
 std::vector<double> late_data_ms(const std::vector<double>& of_ranks, std::vector<double> mine) {
   std::vector<double> late(mine.size());
   for (size_t i = 0; i < of_ranks.size(); ++i)
@@ -55,7 +55,7 @@ std::vector<double> late_data_ms(const std::vector<double>& of_ranks, std::vecto
   return late;
 }
 
-// Every figure of a rank as `typical` makes one of those of all steps.
+// The values of a rank, each computed by `typical` from the values of all steps.
 template <class F>
 RankTimes times_by(const Profiler& profiler, int64_t period, const F& typical) {
   const auto figure = [&](const auto& values) { return typical(means_of(values, period)); };
@@ -66,7 +66,7 @@ RankTimes times_by(const Profiler& profiler, int64_t period, const F& typical) {
   return times;
 }
 
-// The sum over these steps, as a part of the mean over so many.
+// The sum over these steps divided by `of_steps`: their part of the mean.
 RankTimes part_of_mean(const Profiler& profiler, int64_t period, const std::vector<size_t>& steps, size_t of_steps) {
   return times_by(profiler, period, [&](const std::vector<double>& values) {
     double sum = 0;
@@ -75,10 +75,10 @@ RankTimes part_of_mean(const Profiler& profiler, int64_t period, const std::vect
   });
 }
 
-// From every step's time on every rank, and how long it was busy, one rank's after the other's.
+// Selected steps, from the durations and busy times of all ranks' steps, one rank after the other.
 struct MiddleSteps {
-  std::vector<size_t> all;   // for the ranks together
-  std::vector<size_t> mine;  // of those, where this rank is busy for longest
+  std::vector<size_t> all;   // selected steps, equal on all ranks
+  std::vector<size_t> mine;  // the selected steps in which this rank is busiest
 
   MiddleSteps(const std::vector<double>& step_ms, const std::vector<double>& busy, size_t steps, size_t rank) {
     std::vector<double> longest(steps);
@@ -93,7 +93,7 @@ struct MiddleSteps {
   }
 };
 
-// What a rank waits for each transfer, step for step; for the other ranks.
+// The time that a rank waits for each transfer in each step, as a text for other ranks.
 std::string text_of_waits(const Profiler& profiler, int64_t period) {
   std::vector<std::string> texts;
   for (const Profiler::Row& row : profiler.rows()) {
@@ -104,9 +104,9 @@ std::string text_of_waits(const Profiler& profiler, int64_t period) {
   return packed(texts);
 }
 
-using TransferWaits = std::map<std::string, std::vector<double>>;  // by transfer, of each step
+using TransferWaits = std::map<std::string, std::vector<double>>;  // [transfer][step]
 
-// The least of any rank: that of whoever comes last, for whom the others wait.
+// The smallest wait of any rank: the wait of the last rank to arrive, for which the others wait.
 TransferWaits least_waits(const std::vector<std::string>& of_ranks, size_t steps) {
   TransferWaits least;
   for (const std::string& text : of_ranks) {
@@ -130,9 +130,9 @@ void add_part(RankTimes& sum, const RankTimes& part) {
   sum.loader.work_s += part.loader.work_s, sum.loader.wait_s += part.loader.wait_s;
 }
 
-// What a rank waits in transfers for others whose data comes later than its own counts as waiting for data. `part` is
-// its sum over these steps, as a part of the mean over so many; late_ms: by how much the data of others comes later,
-// step for step. It is the first transfers of a step that wait for it.
+// Time that a rank waits in transfers for ranks whose data arrives later counts as waiting for data. part: the rank's
+// part of the mean (part_of_mean). late_ms: how much later the data of others arrives, for each step; the first
+// transfers of a step contain this wait.
 void count_as_data(RankTimes& part, const Profiler& profiler, const std::vector<size_t>& steps, size_t of_steps,
                    const TransferWaits& least, std::vector<double> late_ms) {
   double moved = 0;
@@ -150,7 +150,7 @@ void count_as_data(RankTimes& part, const Profiler& profiler, const std::vector<
   if (moved > 0) add_part(part, {.rows = {{"data wait", Phase::kData, moved}}});
 }
 
-// The numbers of a text that rank_times.cpp has made, one after the other.
+// Reads the numbers of a text made in this file, one after the other.
 class Numbers {
  public:
   explicit Numbers(const std::vector<std::string>& texts) : texts_(texts) {}

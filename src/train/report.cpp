@@ -57,7 +57,7 @@ TimingRow row_named(Kind kind, const std::string& name) {
   return row;
 }
 
-// The row of `rows` with this name; made at the end where there is none yet.
+// The row of `rows` with this name; appended if there is none.
 TimingRow& find_or_add(std::vector<TimingRow>& rows, Kind kind, const std::string& name) {
   const auto found = std::find_if(rows.begin(), rows.end(), [&](const TimingRow& r) { return r.name == name; });
   return found != rows.end() ? *found : rows.emplace_back(row_named(kind, name));
@@ -73,7 +73,7 @@ std::vector<std::string> names_in(const std::string& run) {
   return names;
 }
 
-// Makes one row of the layers that ran as one op.
+// Merges the rows of layers that ran as one op.
 void merge_run(std::vector<TimingRow>& layers, const std::string& run) {
   const std::vector<std::string> names = names_in(run);
   const auto first =
@@ -84,7 +84,7 @@ void merge_run(std::vector<TimingRow>& layers, const std::string& run) {
     const TimingRow& more = *(first + 1);
     first->flops += more.flops;
     first->weight_bytes += more.weight_bytes;
-    first->memory_bytes = std::max(first->memory_bytes, more.memory_bytes);  // what is between them need not go there
+    first->memory_bytes = std::max(first->memory_bytes, more.memory_bytes);  // data between them need not reach memory
     first->activation_bytes = more.activation_bytes;                         // only the last output is kept
     first->out = more.out;
     layers.erase(first + 1);
@@ -98,7 +98,7 @@ TimingRow facts_left_out(const TimingRow& of) {
   return row;
 }
 
-// All rows of a rank: those of layers with its times, and what else it measured.
+// All rows of a rank: the rows of layers with its times, and its other measurements.
 std::vector<TimingRow> rows_of(const RankTimes& rank, std::vector<TimingRow> layers) {
   std::vector<TimingRow> others, transfers;
   for (const RowTimes& measured : rank.rows) {
@@ -129,25 +129,25 @@ void find_slowest(TimingRow& row, const std::vector<std::vector<TimingRow>>& oth
         row.slowest_ms = other.ms, row.slowest_rank = static_cast<int>(r) + 1;
 }
 
-// Text cut to `width`, the cut marked.
+// Text cut to `width`, with a mark.
 std::string cut(const std::string& text, size_t width) {
   return text.size() <= width ? text : text.substr(0, width - 2) + "..";
 }
 
-// A number in its column; blank where it is zero, because it does not apply.
+// A number in its column; blank if it is zero, which means that it does not apply.
 std::string cell(double value, int width, int decimals) {
   return value == 0 ? std::string(static_cast<size_t>(width), ' ') : format("{:{}.{}f}", value, width, decimals);
 }
 
-// "71 c": the share of the peak in percent, and by what the layer is bound.
+// "71 c": the share of the peak in percent, and the initial of its limit.
 std::string peak_cell(double share, const char* bound) {
   return share == 0 ? std::string(kPeakWidth, ' ') : format("{:5.0f} {:.1}", 100 * share, bound);
 }
 
-// Steps of a GPU are short.
+// Steps on a GPU are short.
 int decimals_for(double step_ms) { return step_ms < 20 ? 3 : 2; }
 
-// " 12.34 @3": the slowest rank's milliseconds, and which it is.
+// " 12.34 @3": the slowest rank's milliseconds, and the rank.
 std::string slowest_cell(const TimingRow& r, int decimals) {
   return r.slowest_ms == 0 ? "" : format("{:>7.{}f} @{}", r.slowest_ms, decimals, r.slowest_rank);
 }
@@ -234,7 +234,7 @@ std::string span_event(const Profiler& profiler, const Profiler::Span& span, siz
                         format(R"("step":{}{})", span.step, on_path ? R"(,"longest_way":true)" : ""));
 }
 
-// Where the step begins that took nearest to the median.
+// The beginning of the step closest to the median.
 double begin_of_typical_step(const Profiler& profiler) {
   const std::vector<double>& ms = profiler.step_ms();
   const double typical = median(ms);

@@ -14,7 +14,7 @@ using Curve = RateCurve::Type;
 
 constexpr double kTiny = std::numeric_limits<double>::min();  // low end of a range that excludes 0
 
-// plateau comes last, since biases cannot have it.
+// plateau is last, since biases cannot have it.
 const std::vector<std::string> kCurves = {"constant", "step", "multistep", "poly",   "cosine",
                                           "exp",      "dexp", "steps",     "linear", "plateau"};
 
@@ -48,7 +48,7 @@ double read_below_1(Config& config, const std::string& key, double value, const 
 
 void read_length(Config& config, ScheduleSettings& s) {
   s.max_steps = config.integer("max_steps", 0, {.low = 0});
-  // Without max_steps the missing key is reported as such.
+  // Without max_steps a missing 'epochs' is reported as missing.
   s.epochs = s.max_steps > 0 ? config.number("epochs", 0.0, {.low = kTiny}) : config.number("epochs", {.low = kTiny});
   s.warmup_epochs = config.number("warmup_epochs", 0.0, {.low = 0});
   s.warmup_factor = config.number("warmup_factor", 0.0, {.low = 0, .high = 1});
@@ -102,7 +102,7 @@ void read_curve_keys(Config& config, RateCurve& s) {
   }
 }
 
-// types: those that may stand there.
+// types: the types that are allowed.
 RateCurve read_curve(Config& config, const std::vector<std::string>& types) {
   RateCurve curve;
   const std::string type = config.word("type", "constant", types);
@@ -162,7 +162,7 @@ double Schedule::own_rate(const RateCurve& s, double step, int64_t steps_per_epo
       return std::pow(s.target_factor, -p);
     case Curve::kDexp: {
       const auto levels = static_cast<double>(s.steps);
-      // One division, so that a border that falls on a whole step is met exactly.
+      // A single division, so that a level that begins at a whole step begins exactly there.
       const double level = std::clamp(std::ceil(done * levels / length) - 1, 0.0, levels - 1);
       return std::pow(s.target_factor, -level / (levels - 1));
     }

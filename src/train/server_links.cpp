@@ -3,7 +3,7 @@
 namespace owt {
 namespace {
 
-// Of every worker the way out and the way in, and those of all servers together that are not workers.
+// The outgoing and the incoming link of every worker; then, if servers are separate, the links of all servers together.
 std::vector<double> bandwidths(const VirtualCluster& cluster, int workers) {
   std::vector<double> links(2 * static_cast<size_t>(workers), cluster.link.bytes_per_s);
   if (cluster.servers != kOnWorkers) links.insert(links.end(), 2, cluster.link.bytes_per_s * cluster.servers);
@@ -27,7 +27,7 @@ int64_t ServerLinks::that_travel(int64_t bytes) const {
   return workers_serve() ? bytes * (workers - 1) / workers : bytes;
 }
 
-// All of it passes through the worker's own link; and through those of the servers.
+// A message passes the worker's own link, and the links of the servers.
 SharedLinks::Way ServerLinks::way(int worker, bool to_servers) const {
   const auto own = static_cast<size_t>(worker);
   SharedLinks::Way way{{to_servers ? out_of(own) : into(own)}};
@@ -37,7 +37,7 @@ SharedLinks::Way ServerLinks::way(int worker, bool to_servers) const {
   return way;
 }
 
-// By the worker, and by those that serve.
+// Counts the bytes for the worker and for the workers that serve.
 void ServerLinks::handle(int worker, int64_t sent) {
   handled_[static_cast<size_t>(worker)] += static_cast<double>(sent);
   for (size_t other = 0; workers_serve() && other < workers_; ++other)

@@ -1,7 +1,8 @@
-// The links between virtual workers and their servers, in the time of a virtual clock.
+// The links between simulated workers and their servers, by a virtual clock.
 //
-// Each of S servers has an S-th of every tensor, so that they take turns in nothing and are one server with S links.
-// Where workers serve, each has a K-th, which does not travel to itself, and one link each way for all that does.
+// Each of S servers has one S-th of every tensor, so together they act as one server with S links. If the workers
+// serve, each of K has one K-th. A worker's own part does not travel, and each worker has one link in each direction
+// for all messages.
 #pragma once
 
 #include <functional>
@@ -17,24 +18,24 @@ namespace owt {
 
 class ServerLinks {
  public:
-  // Both must outlive this, and this all messages.
+  // Clock and cluster must outlive this, and this must outlive all messages.
   ServerLinks(VirtualClock& clock, const VirtualCluster& cluster, int workers);
 
-  // A message of no size to the servers.
+  // Sends an empty message to the servers.
   void ask(std::function<void()> arrived);
-  // Messages of so many bytes to all servers, or from all of them; where workers serve, with the part that does not
-  // travel.
+  // Sends this many bytes to all servers, or from all of them. If workers serve, `bytes` includes the part that does
+  // not travel.
   void push(int worker, int64_t bytes, std::function<void()> arrived);
   void pull(int worker, int64_t bytes, std::function<void()> arrived);
 
-  // That a worker has sent or received, as a server too, since this was asked last.
+  // Bytes that a worker has sent or received, also as a server, since the last call.
   double take_handled(int worker) { return std::exchange(handled_[static_cast<size_t>(worker)], 0); }
 
-  // That have left.
+  // Bytes sent so far.
   int64_t bytes_to_servers() const { return to_servers_; }
   int64_t bytes_to_workers() const { return to_workers_; }
   LinkBytes of_worker(int worker) const;
-  std::optional<LinkBytes> of_each_server() const;  // none: workers serve
+  std::optional<LinkBytes> of_each_server() const;  // unset: workers serve
 
  private:
   bool workers_serve() const { return cluster_.servers == kOnWorkers; }

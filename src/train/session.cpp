@@ -26,7 +26,8 @@ Session::Session(const Settings& settings, int threads, const std::string& weigh
   if (is_checkpoint(beside)) ConvChoices::process().preload_for_all_teams(load_checkpoint_state(beside).conv_choices);
 }
 
-// A process of several is one rank, and counts with all others of its host, unless the launcher gave it its own cores.
+// In a run of several processes each is one rank. All ranks of its host are counted, unless the launcher has bound it
+// to its own cores.
 void Session::warn_of_crowd(int ranks) const {
   const Launch& process = launch();
   if (warned_ || process.rank != 0) return;

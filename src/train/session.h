@@ -1,4 +1,4 @@
-// What every command that computes does first, and the ranks it computes on.
+// The setup of every command that computes, and the ranks it computes on.
 #pragma once
 
 #include <functional>
@@ -11,25 +11,25 @@ namespace owt {
 
 class Session {
  public:
-  // threads: of all ranks of this host together; 0: as threads_per_rank() says (src/comm/launch.h). Until ranks run the
-  // calling thread has all of them. Throws Error where so many cannot be started; warns where they are more than cores.
-  // Convolutions choose their algorithms as the recipe says. Where `weights` is the file of a checkpoint, they start
-  // with those of the run that made it, so that the last bits agree with its own evaluation.
+  // threads: of all ranks of this host together; 0: as in threads_per_rank() (src/comm/launch.h). Before ranks run, the
+  // calling thread has all of them. Throws Error if they cannot be started; warns if they exceed the cores.
+  // Convolutions choose their algorithms as the recipe says. If `weights` is a checkpoint file, they begin with the
+  // choices of its run, so that results equal that run's evaluation to the last bit.
   Session(const Settings& settings, int threads, const std::string& weights = {});
 
-  // As run_ranks() (src/comm/threads.h), on the recipe's device, each rank with its part of the threads. Warns where
-  // the ranks of this host are more than its cores.
+  // Calls run_ranks() (src/comm/threads.h) on the recipe's device; each rank gets its part of the threads. Warns if
+  // this host has more ranks than cores.
   void run(int ranks, const std::function<void(Communicator&)>& body) const;
 
  private:
   Device device_;
   int threads_;
-  mutable bool warned_ = false;  // that there are more threads than cores
+  mutable bool warned_ = false;  // whether the warning about too many threads was given
 
   void warn_of_crowd(int ranks) const;
 };
 
-// A line to the log when there was a choice, why it is the CPU; and one where bf16 is slower than fp32 on it.
+// Logs why the CPU is used if there was a choice, and a warning if bf16 is slower than fp32 on this CPU.
 void log_device(const Settings& settings);
 
 }  // namespace owt

@@ -22,7 +22,7 @@ void check_input(const Config& config, const DataSettings& data, const Model& mo
                                    " (height x width x channels); set augment.crop, or the model's input"));
 }
 
-// What only some data sets can do.
+// Checks settings that only some data sets support.
 void check_augment(const Config& augment, const DataSettings& data) {
   const bool shards = data.format == "shards";
   if (shards && data.augment.mean == AugmentSettings::From::kPixel)
@@ -92,7 +92,7 @@ LossSettings read_loss(Config config) {
   return loss;
 }
 
-// The model gets them, since they are a matter of its layers.
+// Returned for the model, since the patterns name its layers.
 std::vector<std::string> read_frozen(Config& optimizer, const Model& model) {
   const std::vector<std::string> patterns = optimizer.strings("freeze");
   std::vector<std::string> layers;
@@ -109,8 +109,8 @@ std::vector<std::string> read_frozen(Config& optimizer, const Model& model) {
   return patterns;
 }
 
-// One number for each worker; where the workers of a group share rows, one for each group will do. Returned are those
-// of workers.
+// The shares of all workers. The recipe has one number per worker or, if the workers of a group share rows, one per
+// group.
 std::vector<double> read_shares(Config& config, const ParallelSettings& parallel) {
   std::vector<double> shares = config.numbers("shares");
   for (const double share : shares)
@@ -186,14 +186,14 @@ PipelineRequest read_pipeline(Config config) {
   return pipeline;
 }
 
-// As TOML has infinity, or in quotes.
+// Infinity as a TOML number or in quotes.
 int64_t read_delay(Config& config) {
   if (config.given("delay") && config.is_infinite("delay")) return kNoBound;
   if (config.is_string("delay") && config.word("delay", {"inf"}) == "inf") return kNoBound;
   return config.integer("delay", 0, {.low = 0, .high = 1 << 16});
 }
 
-// The names and defaults of owt simulate.
+// The same names and defaults as `owt simulate`.
 void read_server(Config config, const OptimizerSettings& optimizer, ParallelSettings& parallel) {
   ConsistencyRules& rules = parallel.server;
   rules.delay = read_delay(config);
@@ -243,7 +243,7 @@ RunSettings read_run(Config config) {
   return run;
 }
 
-// A model file on its own is enough to plan and to time.
+// The settings for a model file alone, which can be planned and timed.
 constexpr const char* kBareRecipe = R"(
 [data]
 format = "synthetic"
@@ -254,7 +254,7 @@ learning_rate = 0.01
 epochs = 1
 )";
 
-// `model`: the path of another model file than the recipe's, if any.
+// model: the path of a model file to use instead of the recipe's, if any.
 Config whole_recipe(Config file, const std::string& path, const std::optional<std::string>& model) {
   if (model && model->empty()) fail("--set model= names no file; name a model file, or leave it out");
   if (model && file.has("layer"))
@@ -294,8 +294,8 @@ int Settings::computing_ranks() const {
   return parallel.workers - (serves ? parallel.servers : 0);
 }
 
-// A batch is dealt as evenly as its groups of rows go (StepRows). batch_per_rank says what each worker has, so that is
-// to be whole groups.
+// A batch is dealt as evenly as its row groups allow (StepRows). batch_per_rank is the rows of each worker, so it must
+// be whole groups.
 int64_t Settings::step_rows() const {
   const int64_t ranks = computing_ranks(), group = model.row_group, each = data.batch_per_rank;
   if (each == 0) return data.batch;
@@ -327,7 +327,7 @@ PlanRequest Settings::plan_request() const {
   request.slices = data.accumulate;
   request.loss = loss;
   request.on.precision = run.precision;
-  if (run.device == "cuda") request.on.device = Device::kCuda;  // planned for, whether or not this machine has one
+  if (run.device == "cuda") request.on.device = Device::kCuda;  // planned for, even if this machine has no GPU
   const int64_t value_bytes = size_of(activation_type(run.precision));
   const BatchMemory batches = memory_beside_images(data.augment, data.image, model.input, value_bytes);
   request.batch_row_bytes = batches.row_bytes;
@@ -354,7 +354,7 @@ Plan Settings::plan_to_run(bool whole_logits) const {
   return plan;
 }
 
-// The scale that it had stays in the rate.
+// The scaling of the original number of workers stays in the rate.
 Settings Settings::without_workers(int lost) const {
   Settings left = *this;
   left.data.batch = step_rows();
@@ -377,7 +377,7 @@ Settings settings_from(Config recipe, const std::string& name) {
   Settings settings;
   settings.name = name;
   settings.recipe = recipe;
-  // First of all: the keys of a section that is misspelt are missing where they should be.
+  // First, since the keys of a misspelt section would be reported as missing.
   for (const char* section : {"model", "data", "loss", "optimizer", "schedule", "parallel", "pipeline", "ps", "run"})
     recipe.given(section);
   recipe.finish("a recipe");

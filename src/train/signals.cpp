@@ -21,7 +21,7 @@ static_assert(std::atomic<bool>::is_always_lock_free && std::atomic<const char*>
                   std::atomic<int64_t>::is_always_lock_free,
               "used in a signal handler");
 
-// In one piece, since other processes write to the same terminal. Nothing here takes memory or locks.
+// A single write, since other processes write to the same terminal. Nothing here allocates memory or takes locks.
 void answer_interrupt() {
   const char* const answer = answer_to_interrupt;
   if (!answer) return;
@@ -41,7 +41,7 @@ int64_t nanoseconds_now() {
 }
 
 extern "C" void on_stop_signal(int signal) {
-  const int error = errno;  // of what the thread was doing
+  const int error = errno;  // preserved for the interrupted thread
   stop = true;
   if (signal == SIGINT) interrupt_at(nanoseconds_now());
   errno = error;
@@ -73,17 +73,17 @@ void interrupt_at(int64_t now) {
   if (press != Presses::Press::kAgain) return;
   drop_status();
   std::signal(SIGINT, SIG_DFL);
-  std::raise(SIGINT);  // the process ends as by default once the handler has returned
+  std::raise(SIGINT);  // ends the process by default once the handler has returned
 }
 
 void catch_stop_signals(const char* answer) {
   presses.forget();
   kept_step = -1;
   answer_to_interrupt = launch().rank == 0 ? answer : nullptr;
-  // mpirun sends SIGTERM once more to the ranks that end a little later than the first.
+  // mpirun sends another SIGTERM to ranks that end a little later than the first.
   for (const int signal : {SIGTERM, SIGUSR1, SIGINT}) stop_on(signal);
   if (!is_ignored(SIGHUP)) stop_on(SIGHUP);
-  std::signal(SIGPIPE, SIG_IGN);  // a closed pager is an error of the write, not the end of the run
+  std::signal(SIGPIPE, SIG_IGN);  // a closed pager causes a write error instead of ending the run
 }
 
 bool stop_requested() { return stop; }

@@ -1,7 +1,6 @@
-// SIGINT, SIGTERM, SIGHUP and SIGUSR1 ask a run to stop at the next step; a SIGINT more than two seconds after the
-// first ends the process at once.
-// SIGUSR1 is for mpirun, which passes it on to all ranks; on a SIGTERM of its own it kills them after a second. SIGHUP
-// stays ignored where it was ignored at the start, as under nohup.
+// SIGINT, SIGTERM, SIGHUP and SIGUSR1 ask a run to stop after the current step. A SIGINT more than two seconds after
+// the first one ends the process at once. SIGUSR1 is for mpirun, which forwards it to all ranks; after a SIGTERM mpirun
+// kills its ranks within a second. SIGHUP stays ignored if it was ignored at the start, e.g. under nohup.
 #pragma once
 
 #include <atomic>
@@ -9,18 +8,18 @@
 
 namespace owt {
 
-// `answer`: the line that the first SIGINT prints on rank 0, a string literal; null: none. A step stands behind it once
-// note_kept_step() has been called.
+// answer: the line that the first SIGINT prints on rank 0, a string literal; null: none. After note_kept_step() has
+// been called, the line ends with that step.
 void catch_stop_signals(const char* answer = nullptr);
 bool stop_requested();
-void request_stop(bool stop);  // as the signal would; false forgets it
+void request_stop(bool stop);  // has the effect of a signal; false withdraws the request
 
-// The answer of a run that writes checkpoints, which keep everything up to a step.
+// The answer of a run that writes checkpoints. It ends with the step of the last one.
 inline constexpr char kCheckpointFollows[] =
     "stopping after this step; a checkpoint follows; press again to end at once and lose the steps since step ";
 void note_kept_step(int64_t step);
 
-// Presses of Ctrl-C by their times in nanoseconds. Those within two seconds of the first are the same wish: people
+// Presses of Ctrl-C, by their times in nanoseconds. Presses within two seconds of the first count as one, since people
 // press twice. Lock-free, for a signal handler.
 class Presses {
  public:
@@ -33,7 +32,7 @@ class Presses {
   std::atomic<int64_t> first_{kNever};
 };
 
-// What the handler of SIGINT does at this time.
+// The action of the SIGINT handler at this time.
 void interrupt_at(int64_t now);
 
 }  // namespace owt

@@ -1,4 +1,4 @@
-// What a process that trains is, for the record of a run: version, command, machine, workers, seed.
+// Facts about a training process for the record of a run: version, command, machine, workers, seed.
 #pragma once
 
 #include <string>
@@ -12,7 +12,7 @@ namespace owt {
 // Name and value of each, for people.
 std::vector<std::pair<std::string, std::string>> facts_of_start(const Job& job);
 
-// The command line of this process, as a shell takes it; empty where the system does not tell.
+// The command line of this process in shell syntax; empty if the system does not provide it.
 std::string command_line();
 std::string shell_words(const std::vector<std::string>& words);
 

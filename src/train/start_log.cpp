@@ -14,7 +14,7 @@ std::string who_serves(const Plan& plan) {
   return concat("the last ", servers, " workers compute nothing and serve");
 }
 
-// How a step is dealt where workers have unlike numbers of images, and no shares say so.
+// Logs how a step is dealt if workers have different numbers of images without shares.
 void log_uneven_rows(const Plan& plan, const Settings& settings) {
   const StepRows rows = plan.rows(plan.request.step_rows);
   const int workers = plan.computing_ranks();

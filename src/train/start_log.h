@@ -1,4 +1,4 @@
-// What a run says when it starts.
+// The log lines at the start of a run.
 #pragma once
 
 #include <cstdint>
@@ -7,8 +7,8 @@
 
 namespace owt {
 
-// Lines of the log: the model, the workers, the step and the rate; what is unusual about them; after which step of how
-// many the run goes on. records: steps are recorded as CUDA graphs.
+// Logs the model, the workers, the step and the learning rate; unusual settings; and for a resumed run its step and the
+// total. records: steps are recorded as CUDA graphs.
 void log_start(const Job& job, bool records, int64_t step, int64_t total_steps);
 
 }  // namespace owt

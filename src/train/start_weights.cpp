@@ -17,7 +17,7 @@ std::set<std::string> mismatched_layers(const std::string& path, const RankModel
   return layers;
 }
 
-// Every rank says so, and those that cannot read the file say less.
+// Every rank throws; ranks that cannot read the file give fewer details.
 [[noreturn]] void nothing_fits(const std::string& path, const RankModel& model, const Groups& groups) {
   std::vector<std::string> names, in_file;
   for (const Param* param : model.params()) names.push_back(concat(param->name, " ", param->file_shape));
@@ -54,7 +54,7 @@ StartedFrom start_from(const StartWeights& start, RankModel& model, const Groups
         start.file, model, groups, [&](const Param& param) { return !is_drawn(param); },
         [](Param& param, int64_t first, const Tensor& rows) { param.set_rows(first, rows); });
   } catch (const Error& e) {
-    // Rank 0 alone has read; where no layer fits the file is of another model.
+    // Only rank 0 has read the file. If no layer fits, the file belongs to another model.
     if (groups.world().rank() > 0 || unfit.empty() || unfit.size() == layers.size()) throw;
     const auto first = std::ranges::find_if(layers, [&](const std::string& layer) { return unfit.contains(layer); });
     fail(e.what(), "; --except ", *first, " draws the layer anew, --except-mismatched every layer that does not fit");

@@ -1,4 +1,4 @@
-// Weights that training starts from: those of a file, but for layers that are to be learned anew (fine-tuning).
+// Initial weights from a file, except for layers that are trained from scratch (fine-tuning).
 #pragma once
 
 #include <cstdint>
@@ -11,23 +11,23 @@
 namespace owt {
 
 struct StartWeights {
-  std::string file{};  // safetensors, with the layers' names; empty: none, all weights are drawn
-  // Layers whose weights stay as they were drawn: names, of a composite layer too, or patterns of the shell ("fc*").
+  std::string file{};  // safetensors with the layers' names; empty: all weights are drawn
+  // Layers that keep their drawn weights: names, also of composite layers, or shell patterns ("fc*").
   std::vector<std::string> except{};
-  bool except_mismatched = false;  // and layers of which a tensor has another shape in the file, or is not there
+  bool except_mismatched = false;  // also layers with a tensor that is missing in the file or has another shape
 };
 
 struct StartedFrom {
-  int64_t taken = 0;                  // tensors
-  std::vector<std::string> drawn{};   // layers
-  std::vector<std::string> unused{};  // tensors of the file, on rank 0
+  int64_t taken = 0;                  // number of tensors
+  std::vector<std::string> drawn{};   // names of layers
+  std::vector<std::string> unused{};  // unused tensors of the file, on rank 0
 };
 
 // Collective: loads the weights into a model whose weights have been drawn. Throws Error as load_tensors() does, and
-// for a name or pattern that no layer has.
+// for a name or pattern that matches no layer.
 StartedFrom start_from(const StartWeights& start, RankModel& model, const Groups& groups);
 
-// One line of what was taken and what was drawn, and a warning for each tensor of the file that nobody takes.
+// Logs a line with the loaded and the drawn weights, and a warning for each unused tensor of the file.
 void log_start_weights(const std::string& file, const StartedFrom& from);
 
 }  // namespace owt

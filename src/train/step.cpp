@@ -1,4 +1,4 @@
-// How a step runs: one action of src/parallel/order.cpp after the other.
+// Runs a step: the actions of src/parallel/order.cpp, one after the other.
 #include "src/train/step.h"
 
 #include <algorithm>
@@ -8,8 +8,8 @@
 namespace owt {
 namespace {
 
-// The copy of weights that is not taken any more where this action brings the newest ones back, before it is made anew
-// or the step ends; else kNewestWeights.
+// If this action makes the current weights active again: the stash that was active and is no longer used before it is
+// made again or the step ends; else kNewestWeights.
 int ended_copy(const std::vector<Action>& actions, size_t at) {
   const auto takes = [&](size_t i) { return actions[i].kind == Action::Kind::kTakeWeights; };
   if (!takes(at) || actions[at].copy != kNewestWeights) return kNewestWeights;
@@ -90,7 +90,7 @@ void Step::begin_sums(int64_t layer, Phase phase, const Running& now) {
   (front ? front_sums_ : dense_sums_)->begin(at, phase, !pass.rows.empty(), stream_);
 }
 
-// Without a boundary the loss is that of the rank's own rows, and so is its gradient.
+// If nothing is split, the loss and its gradient belong to the rank's own rows.
 void Step::loss(const Action& action, Running& now) {
   const int round = action.round;
   if (!plan_.split()) begin_round(round, now);
@@ -104,7 +104,7 @@ void Step::loss(const Action& action, Running& now) {
   if (!prepares) hand_out(logits(round, now), now.slice->dense_rows[static_cast<size_t>(round)]);
 }
 
-// What all have told is asked for when the step is finished.
+// The servers' answer is read in finish().
 void Step::tell_servers(const Running& now) {
   const StepRates& rates = now.slot.block().front;
   const double share = static_cast<double>(now.bound.own_rows) / static_cast<double>(now.batch.step_rows);
@@ -114,7 +114,8 @@ void Step::tell_servers(const Running& now) {
   result_shared_ = Event();
 }
 
-// Without a boundary it is that of the front's output. prepares: the others' statistics have not come.
+// If nothing is split, the gradient belongs to the front part's output. prepares: the other ranks' statistics have not
+// arrived.
 void Step::take_gradient_of_loss(int round, bool prepares, Running& now) {
   if (!plan_.split())
     now.gradient = dense_of(round, now).loss->dlogits();
@@ -130,7 +131,7 @@ void Step::begin_backward(int round, Running& now) {
   dense.tape.begin_backward(dense.loss->dlogits(), wants_dx ? &now.dense_gradient : nullptr, stream_);
 }
 
-// Backward of other micro-batches has come between this one's forward and its backward.
+// The backward pass of other micro-batches runs between forward and backward of this one.
 void Step::begin_backward_of_stage(int batch, Running& now) {
   Dense& dense = dense_of(batch, now);
   StageLinks& links = *now.bound.links;
@@ -165,20 +166,20 @@ void Step::backward_weights(const Action& action, Running& now) {
   now.slice->front->backward_weights(now.front_pass, layer);
 }
 
-// The rows whose gradient updates these layers: those of the whole step, but a round that is followed by an update
-// stands for itself, and so does a rank before the boundary in a local step.
+// The number of rows whose gradient updates these layers: the rows of the whole step; of the round, if an update
+// follows it; of this rank, for the front part in a local step.
 int64_t Step::rows_behind(const Action& action, const Running& now) const {
   if (action.round != kOwnRows) return now.slice->round_rows[static_cast<size_t>(action.round)];
   const bool local = now.slot.kind != StepKind::kSynchronous && action.layers.begin < plan_.boundary;
   return local ? now.bound.own_rows : now.batch.step_rows;
 }
 
-// The loss carries 1/N.
+// The loss is divided by the rows of the whole step.
 double Step::gradient_scale(const Action& action, const Running& now) const {
   return static_cast<double>(now.batch.step_rows) / static_cast<double>(rows_behind(action, now));
 }
 
-// What is queued behind an update beside it reads nothing that the update writes.
+// Actions queued after an update on the second stream read nothing that the update writes.
 void Step::update(const Action& action, Running& now) {
   const Stream& stream = stream_of(action);
   now.beside = now.beside || &stream == &beside_;
@@ -206,8 +207,8 @@ void Step::average_weights(const Running& now) {
   ema_->update(now.slot.block().kept, kept_, stream_);
 }
 
-// Squares are added up before a transfer, or, where there is none, before what is made of them. A rank that is alone
-// has the norm written where the host reads it.
+// Squares are added up before a transfer or, without one, before the norms are computed. A single rank writes the norm
+// to host memory.
 void Step::find_norms(const Action& action, const Running& now) {
   const Profiler::Scope scope(profiler_, "weights", Phase::kUpdate);
   if (action.transfer != kNoTransfer || plan_.of_step.norms == kNoTransfer) norms_->add_up(stream_);
@@ -225,7 +226,7 @@ void Step::transfer(const Action& action, Running& now) {
 
 std::vector<Step::Move> Step::moves() {
   std::vector<Move> all(plan_.transfers.size());
-  for (size_t id = 0; id < all.size(); ++id)  // those that are not named below move features between dense layers
+  for (size_t id = 0; id < all.size(); ++id)  // transfers not set below move features between dense layers
     all[id] = {[=, this](const Action& action, Running& now, const Stream& stream) {
                  dense_of(action.round, now).tape.start(static_cast<TransferId>(id), stream);
                },
@@ -297,7 +298,7 @@ void Step::add_moves_of_rounds(std::vector<Move>& moves) {
       [](Act action, Now now, On on) { now.slice->seam->wait_back(action.round, on); });
 }
 
-// What comes from one neighbour and goes to the other is the same transfer of the plan to both ends.
+// A message from one neighbour and a message to the other are the same transfer of the plan, seen from its two ends.
 void Step::add_moves_of_stages(std::vector<Move>& moves) {
   using Act = const Action&;
   using Now = Running&;

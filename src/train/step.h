@@ -1,7 +1,7 @@
-// One training step, and the same pass for evaluation, on one rank: runs the actions that src/parallel/order.cpp lists.
+// One training step, or one evaluation pass, on one rank: runs the actions of src/parallel/order.cpp.
 //
-// A step is started and its result asked for later: on a GPU the host only queues the work, so that it can prepare the
-// next step meanwhile. On the CPU a step is over when start() returns.
+// A step is started, and its result is requested later. On a GPU the host only queues the work, so it can prepare the
+// next step at the same time. On the CPU start() returns when the step is done.
 #pragma once
 
 #include <deque>
@@ -36,7 +36,7 @@
 
 namespace owt {
 
-// Values that are not finite: the loss, or weights. It names the step and the layer, and what to change.
+// A loss or weights that are not finite. The message has the step, the layer and what to change.
 class Diverged : public Error {
  public:
   using Error::Error;
@@ -45,77 +45,78 @@ class Diverged : public Error {
 class Step {
  public:
   struct Rates {
-    double front = 0, back = 0;  // learning rates before and behind the boundary, schedule included
-    double front_biases = front, back_biases = back;  // those of biases
+    double front = 0, back = 0;  // learning rates of the front part and the back part, including the schedule
+    double front_biases = front, back_biases = back;  // learning rates of biases
     double sgd_share = 1;                             // OptimizerSettings::sgd_share()
-    double kept = 1;  // of the exponential averages of the weights (EmaSettings::kept()); 1: they stay what they are
+    double kept = 1;  // decay of the weights' moving averages (EmaSettings::kept()); 1: the averages do not change
   };
-  // The logits of the rows with these indexes in the step; valid for work queued on the stream in this call.
+  // logits: of the rows with these indexes in the step, valid for work queued on the stream during the call.
   using LogitsReceiver = std::function<void(const Tensor& logits, std::span<const int64_t> rows, const Stream& stream)>;
   struct Options {
     uint64_t seed = 0;
-    NormSettings norms = {};          // where the plan has norms
-    bool graphs = true;               // record steps as CUDA graphs, where the device and the communicator can
-    bool record_collectives = false;  // and where the communicator could; see Communicator::could_record()
-    // Called while an evaluation is queued, for each round, on the ranks that count its rows, so that over all ranks
-    // and rounds every row of the step comes once. Wants a plan with whole_logits; nothing is recorded then.
+    NormSettings norms = {};          // used if the plan has norms
+    bool graphs = true;               // record steps as CUDA graphs, if the device and the communicator can
+    bool record_collectives = false;  // also if the communicator only could; see Communicator::could_record()
+    // Called for each round of an evaluation while it is queued, on the ranks that count its rows. Over all ranks and
+    // rounds every row of the step is passed once. Requires a plan with whole_logits, and disables recording.
     LogitsReceiver logits = {};
-    std::string weights = {};  // the file they come from, where it is evaluated; empty: they are being trained
-    bool updates = true;       // false: a step leaves the weights, and its gradients in the parameters, for the caller
+    std::string weights = {};  // evaluation: the file of the weights; empty: training
+    // false: a step does not update the weights, and leaves the gradients in the parameters for the caller
+    bool updates = true;
   };
 
-  // All but profiler must outlive this; profiler may be null. The model's parameters get their memory here. A
-  // communicator that moves nothing may be another rank's from one step to the next (gradient_pool.h).
+  // All arguments but profiler must outlive this; profiler may be null. Allocates the memory of the model's parameters.
+  // A communicator that moves nothing may have the number of another rank in each step (gradient_pool.h).
   Step(const Plan& plan, RankModel& model, Optimizer& optimizer, Communicator& comm, Profiler* profiler,
        const Options& options);
 
-  // Makes what steps of so many rows need, which the first of them does otherwise: on all ranks at the same time.
-  // Throws OutOfMemory with the number of rows that would fit.
+  // Prepares steps of `step_rows` rows; otherwise the first such step does it. Collective. Throws OutOfMemory with the
+  // number of rows that would fit.
   void prepare(int64_t step_rows, Mode mode = Mode::kTrain);
 
-  // Where batches are to be ready: pass it to BatchSource::next().
+  // The stream on which batches must be ready: pass it to BatchSource::next().
   const Stream& stream() const { return stream_; }
-  bool records() const;  // steps into graphs
-  // How the first layer of a step of so many rows, which must have been prepared, likes its images best; none: plain.
+  bool records() const;  // whether steps are recorded as graphs
+  // The image layout that the first layer prefers for a step of `step_rows` rows; nullopt: plain. Requires
+  // prepare(step_rows).
   std::optional<ImageLayout> wanted_images(int64_t step_rows) const;
-  // Lets the source make them so from now on, for steps that are prepared. This must live as long as the source is
-  // used.
+  // Makes the source use these layouts for steps that are prepared. This object must outlive the use of the source.
   void feed_from(BatchSource& batches) const;
-  // Steps that may be started before the first result is asked for.
+  // The number of steps that may be started before the first result is requested.
   int most_in_flight() const { return static_cast<int>(slots_.size()); }
 
-  // Starts global step number `step` on this rank's rows. stop: this rank wishes the run to stop; any rank's wish comes
-  // back in the result. kind: the same on all ranks; none: Plan::kind_of(step).
+  // Starts global step number `step` on this rank's rows. stop: this rank asks the run to stop; the result is true if
+  // any rank asks. kind: the same on all ranks; nullopt: Plan::kind_of(step).
   void start_training(const Batch& batch, int64_t step, const Rates& rates, bool stop,
                       std::optional<StepKind> kind = {});
   void start_evaluation(const Batch& batch);
-  // Waits for the oldest step whose result was not asked for, and returns that: over all rows of the step, the same on
-  // every rank. Throws Error on all ranks, naming the step and the first layer with a bad value, when the loss is not
-  // finite; the weights are spoilt then.
+  // Waits for the oldest unfinished step and returns its result, over all rows of the step and equal on every rank. If
+  // the loss is not finite, throws Error on all ranks with the step and the first layer with a bad value; the weights
+  // are then unusable.
   StepResult finish();
 
-  // Start and finish in one.
+  // Start and finish in one call.
   StepResult train(const Batch& batch, int64_t step, const Rates& rates, bool stop, std::optional<StepKind> kind = {});
-  // Makes the weights alike on all ranks where the last steps have left them different: averages them, or takes what
-  // servers have. No step is under way, on any rank.
+  // Makes the weights equal on all ranks if the last steps have left them different: averages them, or takes the
+  // servers' weights. No step may be under way on any rank.
   void settle();
-  // Collective, behind settle(): the weights were changed from outside, the same on all ranks, and servers take them.
+  // Collective, after settle(): servers take weights that the caller has changed in the same way on all ranks.
   void take_changed_weights();
   StepResult evaluate(const Batch& batch);
 
-  // Where servers are apart and the loss of workers is tolerated: those that all ranks go without from here on
-  // (ParameterServer::meet). No step is under way, on any rank.
+  // If servers are separate ranks and the loss of workers is tolerated: the workers that all ranks must continue
+  // without (ParameterServer::meet). No step may be under way on any rank.
   std::vector<int> meet() { return server_->meet(); }
-  // What `before` has learnt, where it went on without workers that were lost, and this is of those that are left:
-  // weights and updates. Before the first step; collective.
+  // After workers were lost, this is the step of the remaining ranks: takes weights and update counts of `before`. Call
+  // before the first step; collective.
   void take(Step& before);
 
   const Groups& groups() const { return groups_; }
-  WeightEma* ema() { return ema_ ? &*ema_ : nullptr; }  // null: none are kept (PlanRequest::ema_every)
-  // The elements of this parameter whose states this rank keeps: all, but for a share of the update.
+  WeightEma* ema() { return ema_ ? &*ema_ : nullptr; }  // null: no averages are kept (PlanRequest::ema_every)
+  // The elements of this parameter whose optimizer state this rank keeps: all, unless updates are sharded.
   Slice updated(const Param& param) const;
-  // Updates that the parameters before and behind the boundary have had; the same on all ranks. A run that goes on from
-  // a checkpoint says it: what the optimizer does depends on it.
+  // The number of updates of the front part's and the back part's parameters, equal on all ranks. A resumed run takes
+  // it from its checkpoint, since the optimizer depends on it.
   struct Updates {
     int64_t front = 0, back = 0;
   };
@@ -123,77 +124,77 @@ class Step {
   void go_on_after(const Updates& updates);
 
  private:
-  // What the host tells the device at the start of a step, and hears at its end.
+  // Values that the host sends to the device at the start of a step, and reads back at its end.
   struct Block {
     int64_t step;
     StepRates front, back;
-    double share;  // of this rank in the average of the weights
+    double share;  // weight of this rank in the average of the weights
     double kept;   // Rates::kept
     double gradient_norm;
     double sums[kStepSums];
-    int32_t bad_layer;  // the first in the plan with a value that is not finite
+    int32_t bad_layer;  // the first layer in the plan with a value that is not finite
   };
   struct Slot {
-    Tensor host;  // a Block the device can copy from and to
+    Tensor host;  // a Block that the device can copy from and to
     Event done;
-    Tensor images;  // of the batch, for what forward has forgotten of them
+    Tensor images;  // the batch's images, to recompute activations that forward has dropped
     Pass pass;
     StepKind kind;
-    bool averages;  // over time, which take in the weights in this step
+    bool averages;  // the moving averages of the weights are updated in this step
     Block& block() { return *reinterpret_cast<Block*>(host.raw()); }
     const Block& block() const { return *reinterpret_cast<const Block*>(host.raw()); }
   };
-  struct Dense {  // behind the boundary, for one number of rows
+  struct Dense {  // the back part, for one number of rows
     Dense(Step& step, int64_t rows, const Dense* lender);
     DenseTape tape;
-    std::optional<RankLoss> loss;  // not in the stages of a pipeline before the last one
+    std::optional<RankLoss> loss;  // unset in all stages of a pipeline but the last
   };
-  struct RowIndexes {  // indexes in the step, on the host and, for kernels, on the device
+  struct RowIndexes {  // row indexes in the step, on the host and, for kernels, on the device
     std::vector<int64_t> host;
     Tensor device;
     void give_to(Pass& pass) const;
   };
-  struct SliceOfStep {                     // of the rows of every rank (StepRows)
-    Slice mine{};                          // among those that this rank has of the step
-    std::shared_ptr<Tape> front{};         // of slices with as many of them
-    std::shared_ptr<Seam> seam{};          // of slices alike; null where nothing is split
-    std::shared_ptr<StepLabels> labels{};  // the same, where they travel
-    RowIndexes front_rows{};               // of this rank
-    std::vector<RowIndexes> dense_rows{};  // of every round
-    std::vector<int64_t> round_rows{};     // of every round, over all replicas
-    Tensor aligned_images{};               // as kernels want them, where those of the batch are not
+  struct SliceOfStep {              // one micro-batch (StepRows::slice)
+    Slice mine{};                   // relative to this rank's rows of the step
+    std::shared_ptr<Tape> front{};  // shared by micro-batches with the same number of rows
+    std::shared_ptr<Seam> seam{};   // shared by micro-batches with the same rows on all ranks; null if nothing is split
+    std::shared_ptr<StepLabels> labels{};  // shared likewise; null if labels do not travel
+    RowIndexes front_rows{};               // row indexes of this rank
+    std::vector<RowIndexes> dense_rows{};  // row indexes of every round
+    std::vector<int64_t> round_rows{};     // rows of every round, over all replicas
+    Tensor aligned_images{};               // copies that kernels can read, if the batch's images are not aligned
   };
   struct Bound {  // everything that depends on the number of rows of a step
     Bound(Step& step, int64_t step_rows);
     std::map<StepKind, std::vector<Action>> training;
     std::vector<Action> evaluation;
     std::vector<SliceOfStep> slices;
-    std::optional<StageLinks> links;  // of a pipeline
-    int64_t own_rows;                 // of this rank
+    std::optional<StageLinks> links;  // pipelines only
+    int64_t own_rows;                 // rows of this rank
     bool learns = false;              // prepared for backward
   };
-  // What the step that is being queued has come to.
+  // The state of the step that is being queued.
   struct Running {
     const Batch& batch;
     const Slot& slot;
     Bound& bound;
-    SliceOfStep* slice;  // whose turn it is
+    SliceOfStep* slice;  // the current micro-batch
     bool learns;
     Pass front_pass, dense_pass;
-    Tensor images;                       // of the rank's rows of the slice
-    Tensor dense_batch, dense_gradient;  // of the round: the dense layers' input, and where its gradient goes
-    Tensor labels;                       // of the round, or of the rank's own rows of the slice
-    Tensor gradient;                     // at the front's output
-    bool beside;                         // something runs beside
+    Tensor images;                       // images of the rank's rows of the micro-batch
+    Tensor dense_batch, dense_gradient;  // the round's dense input, and the memory for its gradient
+    Tensor labels;                       // labels of the round, or of the rank's own rows of the micro-batch
+    Tensor gradient;                     // gradient of the front part's output
+    bool beside;                         // some action runs on the second stream
   };
-  // How a transfer of the plan is done here.
+  // Functions that start and wait for a transfer of the plan.
   struct Move {
     std::function<void(const Action&action, Running&now, const Stream&stream)> start, wait;
   };
 
   void start(const Batch& batch, Pass pass, StepKind kind, const Rates& rates, bool stop);
   void count_rows(int64_t step_rows, StepKind kind);
-  double take_share();  // of this rank in the average, by the rows counted since the last one
+  double take_share();  // weight of this rank in the average, by the rows counted since the last average
   void queue(const Batch& batch, const Pass& pass, const Slot& slot);
   void queue_all(const Batch& batch, const Pass& pass, Slot& slot);
   void begin_slice(int slice, Running& now);
@@ -222,7 +223,7 @@ class Step {
   bool wants_copies(Mode mode) const;
   void make_copies();
   Bound& bound(int64_t step_rows);
-  const Bound* made(int64_t step_rows) const;  // null: it has not been asked for
+  const Bound* made(int64_t step_rows) const;  // null: not bound yet
   SliceOfStep slice_of(const StepRows& rows);
   void prepare(Bound& bound, bool backward);
   std::shared_ptr<Tape> front(int64_t rows);
@@ -245,12 +246,12 @@ class Step {
   void update(const Slice& layers, const Optimizer::Rates& rates, double gradient_scale, const Stream& stream);
   void update(std::span<Param* const> params, const std::string& name, const Optimizer::Rates& rates,
               double gradient_scale, const Stream& stream);
-  int updates_before(int round, const Running& now) const;  // in the step
+  int updates_before(int round, const Running& now) const;  // number of updates before this round of the step
   Optimizer::Rates rates_of(const Action& action, const Running& now) const;
   void count_updates(const Bound& bound);
   [[noreturn]] void report_out_of_memory(const OutOfMemory& e, int64_t step_rows) const;
   bool forgets(const Pass& pass) const { return pass.mode == Mode::kEval && stream_.device() == Device::kCpu; }
-  int32_t bad_layer(Slot& slot);  // of an oldest step whose loss is not finite
+  int32_t bad_layer(Slot& slot);  // for the oldest step, whose loss is not finite
   [[noreturn]] void report_bad_loss(const StepResult& result, const Pass& pass, int32_t bad_layer);
   static Tensor part_of(const Tensor& block, size_t offset, DType dtype, int64_t elements);
   Tensor block_part(size_t offset, DType dtype, int64_t elements) const {
@@ -265,29 +266,31 @@ class Step {
   Options options_;
   Stream stream_;
   Groups groups_;
-  int place_;                                            // of this rank in its model group
-  std::unique_ptr<WeightSync> front_sync_, dense_sync_;  // of the layers before and behind the boundary
-  ParameterServer* server_ = nullptr;                    // the former of them, where ranks serve weights
-  std::optional<WeightAverage> average_;                 // of those before it, under local SGD
-  std::optional<WeightCopies> copies_;                   // of a stage that runs with others than the newest weights
-  std::optional<WeightEma> ema_;                         // of all weights here
-  std::optional<GradientNorms> norms_;                   // that updates wait for
-  std::optional<RankSums> front_sums_, dense_sums_;      // over all rows of a step, before and behind the boundary
-  int64_t own_rows_ = 0, all_rows_ = 0;                  // of local steps since the last average: here, on all ranks
-  Stream beside_;                                        // of actions that others need not wait for
-  std::vector<Move> moves_;                              // by transfer of the plan
-  Tensor block_;                                         // on the device
-  Tensor sums_, bad_layer_, share_, kept_;               // parts of it
-  Tensor others_sums_;                                   // where ranks that see rows another rank counts add theirs
+  int place_;                                            // the rank's place in its model group
+  std::unique_ptr<WeightSync> front_sync_, dense_sync_;  // for the front part and the back part
+  ParameterServer* server_ = nullptr;                    // points to front_sync_ if ranks serve weights
+  std::optional<WeightAverage> average_;                 // averages the front part, under local SGD
+  std::optional<WeightCopies> copies_;                   // weight stashes of a pipeline stage
+  std::optional<WeightEma> ema_;                         // averages of all weights on this rank
+  std::optional<GradientNorms> norms_;                   // norms that updates wait for
+  // Sums over all rows of a step, in the front part and the back part.
+  std::optional<RankSums> front_sums_, dense_sums_;
+  int64_t own_rows_ = 0, all_rows_ = 0;     // rows of local steps since the last average: of this rank, of all ranks
+  Stream beside_;                           // for actions that others need not wait for
+  std::vector<Move> moves_;                 // index: TransferId
+  Tensor block_;                            // a Block on the device
+  Tensor sums_, bad_layer_, share_, kept_;  // parts of block_
+  Tensor others_sums_;                      // receives the sums of rows that another rank counts
   Event result_shared_, norms_shared_;
-  std::vector<Slot> slots_;      // in turn
+  std::vector<Slot> slots_;      // used in rotation
   std::deque<Slot*> in_flight_;  // oldest first
   size_t next_slot_ = 0;
-  Updates updates_;                                 // up to the newest step that was started
-  std::map<std::pair<int64_t, int>, Bound> bound_;  // by the rows of a step, and whose part of them it computes
-  // Those of fewer rows have the memory of the largest one made before them.
-  std::map<int64_t, std::shared_ptr<Tape>> front_;  // before the boundary, by rows
-  std::map<int, std::map<int64_t, Dense>> dense_;   // by which of those under way, and rows
+  Updates updates_;                                 // including the latest step that was started
+  std::map<std::pair<int64_t, int>, Bound> bound_;  // key: rows of a step, and the rank whose part is computed
+  // A tape of fewer rows uses the memory of the largest tape made before it.
+  std::map<int64_t, std::shared_ptr<Tape>> front_;  // the front part; key: rows
+  // [tape index][rows]; the tape index is the round (micro-batch) modulo the number of tapes
+  std::map<int, std::map<int64_t, Dense>> dense_;
   StepRecorder recorder_;
 };
 

@@ -1,4 +1,4 @@
-// What a step is made of; how it runs is in step.cpp.
+// Makes the parts of a step; step.cpp runs it.
 #include <algorithm>
 #include <cstddef>
 #include <numeric>
@@ -14,15 +14,15 @@
 namespace owt {
 namespace {
 
-// Ranks share a GPU where there are fewer than ranks.
+// The number of ranks that share a GPU, if there are fewer GPUs than ranks.
 int64_t sharing_a_gpu(int ranks) { return find_gpus().list.size() > 1 ? 1 : ranks; }
 
 WeightSync::LayerOf layer_of(RankModel& model) {
   return [&model](int64_t layer) -> Layer& { return model.layer(layer); };
 }
 
-// Where rows are dealt by shares, or in groups that are not alike: cuDNN's plans depend on them, so one rank of each
-// number of rows chooses.
+// If rows are dealt by shares, or in unequal groups, cuDNN's plans depend on the number of rows. One rank for each
+// number then makes the choice.
 std::vector<int> first_of_each_size(const Plan& plan, int64_t step_rows) {
   const StepRows rows = plan.rows(step_rows);
   if ((plan.request.shares.empty() && rows.alike()) || plan.request.on.device == Device::kCpu) return {};
@@ -33,7 +33,7 @@ std::vector<int> first_of_each_size(const Plan& plan, int64_t step_rows) {
   return ranks;
 }
 
-// The host may be this many steps ahead of a GPU: enough to hide its work, few enough to hear of trouble soon.
+// The number of steps that the host may be ahead of a GPU: enough to hide its work, few enough to see errors early.
 constexpr size_t kAheadOfGpu = 3;
 
 }  // namespace
@@ -81,7 +81,7 @@ Step::Step(const Plan& plan, RankModel& model, Optimizer& optimizer, Communicato
   if (profiler) profiler->use_stream(stream_);
 }
 
-// Servers update in threads of their own, which the profiler is not for.
+// Servers update in threads of their own, which the profiler does not cover.
 void Step::serve() {
   OWT_CHECK(plan_.request.on.device == Device::kCpu && options_.updates);
   server_ = static_cast<ParameterServer*>(front_sync_.get());
@@ -136,7 +136,7 @@ Step::Bound::Bound(Step& step, int64_t step_rows)
   const StepRows rows = plan.rows(step_rows);
   int64_t most = 0;
   for (int s = 0; s < rows.slices(); ++s) most = std::max(most, rows.slice(s).of(rank).size());
-  step.front(most);  // first, so that those of smaller slices have its memory
+  step.front(most);  // first, so that tapes of smaller micro-batches use its memory
   for (int s = 0; s < rows.slices(); ++s) {
     SliceOfStep& slice = slices.emplace_back(step.slice_of(rows.slice(s)));
     slice.mine = {slice.mine.begin - rows.of(rank).begin, slice.mine.end - rows.of(rank).begin};
@@ -148,7 +148,7 @@ Step::Bound::Bound(Step& step, int64_t step_rows)
   }
 }
 
-// But for what slices alike share.
+// Without the parts that equal micro-batches share.
 Step::SliceOfStep Step::slice_of(const StepRows& rows) {
   const int rank = comm_.rank();
   SliceOfStep slice{.mine = rows.of(rank), .round_rows = plan_.round_rows(rows)};
@@ -170,7 +170,7 @@ std::shared_ptr<Tape> Step::front(int64_t rows) {
   return front_[rows] = std::move(tape);
 }
 
-// On a GPU kernels want images from a multiple of 16 bytes on, which those of odd size may not be.
+// GPU kernels need images aligned to 16 bytes. Images of odd size may not be aligned.
 Tensor Step::images_of(SliceOfStep& slice, const Tensor& of_batch) const {
   constexpr uintptr_t kAlignment = 16;
   const Tensor images = of_batch.rows(slice.mine.begin, slice.mine.end);
@@ -201,7 +201,7 @@ Step::Dense& Step::dense_of(int round, const SliceOfStep& slice) {
   return dense(rows, round % plan_.tapes(place_));
 }
 
-// The dense batch has come by a transfer, or it is there already.
+// The dense batch has arrived by a transfer, or is made here.
 void Step::begin_round(int round, Running& now) {
   const RowIndexes& rows = now.slice->dense_rows[static_cast<size_t>(round)];
   rows.give_to(now.dense_pass);
@@ -231,15 +231,16 @@ bool Step::wants_copies(Mode mode) const {
   return mode == Mode::kTrain && !copies_ && plan_.in_stages() && copies_weights(plan_.request.pipeline.schedule);
 }
 
-// As many as a full step has; a smaller one has fewer mini-batches.
+// Makes as many stashes as a full step needs; smaller steps have fewer mini-batches.
 void Step::make_copies() {
   std::vector<Param*> trained = model_.params();
   std::erase_if(trained, [](const Param* param) { return param->role != ParamRole::kTrained; });
   copies_.emplace(trained, weight_copies(training(plan_, plan_.request.step_rows, place_)), optimizer_);
 }
 
-// Choosing algorithms uses memory that running steps use too. And ranks take turns in it, and freeing memory may wait
-// for a GPU, which must not have to wait for a collective of a rank whose turn has not come.
+// All running steps must end first, for two reasons. Choosing algorithms uses memory that running steps use too. Ranks
+// of a host prepare in turn, and freeing memory may wait for a GPU, which must not wait for a collective of a rank
+// whose turn has not come.
 void Step::prepare(int64_t step_rows, Mode mode) {
   const bool learns = mode == Mode::kTrain, copies = wants_copies(mode);
   const Bound* const before = made(step_rows);
@@ -261,7 +262,7 @@ void Step::prepare(int64_t step_rows, Mode mode) {
   }
 }
 
-// The largest tapes first, so that smaller ones have their memory.
+// Prepares the largest tapes first, so that smaller ones use their memory.
 void Step::prepare(Bound& bound, bool backward) {
   std::set<std::pair<int64_t, int>, std::greater<>> sizes;
   for (const SliceOfStep& slice : bound.slices)
@@ -275,7 +276,7 @@ void Step::prepare(Bound& bound, bool backward) {
     if (backward) slice.front->prepare_backward(false);
 }
 
-// All slices take plain images; of other ones each takes those that it wants.
+// If the micro-batches prefer different layouts, the images stay plain, which all accept.
 std::optional<ImageLayout> Step::wanted_images(int64_t step_rows) const {
   const Bound* const bound = made(step_rows);
   if (!bound) return {};
@@ -289,22 +290,22 @@ void Step::feed_from(BatchSource& batches) const {
   batches.lay_out([this](int64_t step_rows) { return wanted_images(step_rows); });
 }
 
-// Collectives have no times of their own in a graph. And bf16 on the wire takes memory in turns, which lets a recorded
-// collective depend on one before the recording.
+// A graph has no separate times for collectives. Bf16 transport uses its buffers in rotation, so a recorded collective
+// could depend on one before the recording.
 bool Step::records() const {
   const bool timed = profiler_ && profiler_->in_step();
   const bool collectives = options_.record_collectives && comm_.could_record() && !plan_.request.half_wire && !timed;
   return options_.graphs && !options_.logits && stream_.device() == Device::kCuda && (comm_.records() || collectives);
 }
 
-// One of the ranks that see the same rows counts them; the others need a place for their sums all the same.
+// One of the ranks that see the same rows counts them. The others still need memory for their sums.
 Tensor& Step::my_sums() {
   if (plan_.counts_rows(comm_.rank())) return sums_;
   others_sums_.zero(stream_);
   return others_sums_;
 }
 
-// The sums of a rank that is alone need not be added to others', and go to the host from here.
+// A single rank need not add its sums to others; they go to the host from here.
 LossFollowUp Step::after_loss(const Running& now, const Dense& dense) const {
   LossFollowUp then{forgets(now.front_pass) ? std::vector<Watched>{} : now.slice->front->watched(0), bad_layer_};
   for (Watched& one : dense.tape.watched()) then.watched.push_back(std::move(one));
@@ -321,7 +322,7 @@ void Step::hand_out(const Tensor& logits, const RowIndexes& rows) const {
 
 Slice Step::updated(const Param& param) const { return front_sync_->updated(param); }
 
-// Where each round that has rows is followed by an update.
+// The number of earlier updates, if an update follows each round that has rows.
 int Step::updates_before(int round, const Running& now) const {
   int updates = 0;
   for (const SliceOfStep& slice : now.bound.slices) {
@@ -333,7 +334,7 @@ int Step::updates_before(int round, const Running& now) const {
   return updates;
 }
 
-// Behind a boundary the dense layers have a rate of their own, and perhaps an update after every round.
+// In the back part the dense layers have a rate of their own, and possibly an update after every round.
 Optimizer::Rates Step::rates_of(const Action& action, const Running& now) const {
   const Block& block = now.slot.block();
   if (!plan_.split() || action.layers.begin < plan_.boundary)
@@ -342,7 +343,7 @@ Optimizer::Rates Step::rates_of(const Action& action, const Running& now) const 
           action.round == kOwnRows ? 0 : updates_before(action.round, now)};
 }
 
-// A rank without rows in a local step counts it as the others do.
+// A rank without rows in a local step counts it as other ranks do.
 void Step::count_updates(const Bound& bound) {
   const bool every_round = plan_.split() && plan_.request.dense_update == DenseUpdate::kRound;
   int64_t rounds = 0;
@@ -352,18 +353,18 @@ void Step::count_updates(const Bound& bound) {
   updates_.back += every_round ? rounds : 1;
 }
 
-// A step that is timed does one thing after the other, so that its parts add up to it.
+// A profiled step runs everything on one stream, so that its parts add up to its total.
 const Stream& Step::stream_of(const Action& action) const {
   return action.beside && !(profiler_ && profiler_->in_step()) ? beside_ : stream_;
 }
 
-// On a rank without rows nothing is updated; what comes next is added to no gradient that may be there all the same.
+// Without rows nothing is updated. The next gradient must not be added to an old one that may still be in memory.
 void Step::leave(const Slice& layers) {
   for (int64_t i = layers.begin; i < layers.end; ++i)
     for (Param* param : model_.layer(i).params()) param->grad_is_zero = true;
 }
 
-// Its gradient has no memory in a step that updates.
+// In a step that updates, this gradient has no memory.
 TakeGradient Step::leave_in_pieces(Param& weight) {
   if (!weight.grad.defined()) weight.grad = Tensor(weight.shape());
   return [to = weight.grad.data()](int64_t first, int64_t count, const float* gradient) {
@@ -371,7 +372,7 @@ TakeGradient Step::leave_in_pieces(Param& weight) {
   };
 }
 
-// On a GPU one launch for all. A parameter without memory for its gradient has been updated with the last piece of it.
+// On a GPU, one launch for all parameters. A parameter without gradient memory has already been updated piece by piece.
 void Step::update(const Slice& layers, const Optimizer::Rates& rates, double gradient_scale, const Stream& stream) {
   std::vector<Param*> together;
   for (int64_t i = layers.begin; i < layers.end; ++i) {
@@ -395,7 +396,7 @@ void Step::update(std::span<Param* const> params, const std::string& name, const
 void Step::report_out_of_memory(const OutOfMemory& e, int64_t step_rows) const {
   if (e.total_bytes == 0) throw e;
   const MemoryNeed need = memory_need(plan_);
-  constexpr int64_t kReserve = 1 << 30;  // the driver's, and workspaces of libraries
+  constexpr int64_t kReserve = 1 << 30;  // for the driver, and for workspaces of libraries
   const int64_t memory = (e.total_bytes - kReserve) / sharing_a_gpu(comm_.ranks()), fits = need.rows_in(memory);
   const int slices = slices_that_fit(plan_, memory);
   const std::string cure = fits > 0 && fits < step_rows

@@ -1,4 +1,4 @@
-// How a step is started and finished, with others under way meanwhile.
+// Starts and finishes steps; several may be under way.
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
@@ -90,9 +90,9 @@ StepResult Step::finish() {
   return result;
 }
 
-// What a pass forgot is found again. On the CPU the images are there until the caller has this result. On a GPU later
-// ones may have come in their place; but of layers before all that learn the same weights see them. Behind the boundary
-// the last round's rows are looked through.
+// Recomputes outputs that the pass has dropped. On the CPU the images are valid until the caller has this result. On a
+// GPU later images may have overwritten them, but in layers before the first one that learns these pass the same
+// weights. In the back part only the last round's rows are searched.
 int32_t Step::bad_layer(Slot& slot) {
   int32_t first = slot.block().bad_layer;
   const auto look = [&](auto& tape, const RowIndexes& rows) {

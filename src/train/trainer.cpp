@@ -71,7 +71,7 @@ Trainer::Trainer(const Job& job, Communicator& comm, Trainer* before)
 
 void Trainer::open_files() {
   checkpoints_.emplace(job_.run_folder, job_.settings.run.keep_checkpoints);
-  // First, since a run that stops before its next checkpoint goes on from here, where its metrics end.
+  // First, since a run that stops before its next checkpoint resumes from this one, and metrics must end there.
   if (job_.same_run) checkpoints_->go_on_from(job_.resume_checkpoint);
   const std::string metrics = job_.run_folder + "/metrics.jsonl";
   drop_metrics_after(metrics, state_.step, state_.evaluated_step);
@@ -82,8 +82,8 @@ void Trainer::open_files() {
   progress_ = std::make_unique<Progress>();
 }
 
-// On a GPU, so that a lack of memory shows at once and not at the end of an epoch, when a smaller step comes; where the
-// loss of workers is tolerated, so that steps have nothing to do together but what servers do.
+// Prepares all sizes of steps in advance. On a GPU this reports a lack of memory at once, not at the end of an epoch
+// with its smaller step. If the loss of workers is tolerated, later steps then need no collectives except the servers'.
 void Trainer::prepare_steps() {
   const int64_t rows = job_.plan.request.step_rows;
   if (job_.plan.request.on.device == Device::kCpu && !job_.tolerates_loss()) return;
@@ -106,14 +106,14 @@ void Trainer::restore() {
   state_.conv_choices = loaded.conv_choices;
   state_.plateau = loaded.plateau;
   state_.checksums = loaded.checksums;
-  if (!job_.same_run) return;  // the best checkpoint of another folder is not here
+  if (!job_.same_run) return;  // the best checkpoint is in the other folder
   saved_step_ = loaded.step;
   state_.best_top1 = loaded.best_top1;
   state_.best_step = loaded.best_step;
   state_.since_best = loaded.since_best;
 }
 
-// Images that the lost ones had of steps under way are not seen again in this epoch.
+// Images of steps under way on lost workers are not seen again in this epoch.
 void Trainer::take(Trainer& before) {
   worker_.take(before.worker_);
   const RunState mine = state_;
@@ -132,7 +132,7 @@ void Trainer::take(Trainer& before) {
   checkpoints_ = std::move(before.checkpoints_);
 }
 
-// They begin as the weights where the checkpoint has none.
+// Without averages in the checkpoint they start with the weights.
 void Trainer::restore_ema() {
   WeightEma& ema = *worker_.step.ema();
   state_.ema_step = job_.resume_checkpoint.empty() ? -1 : job_.resume_state.ema_step;
@@ -144,7 +144,7 @@ void Trainer::restore_ema() {
   load_ema(job_.resume_checkpoint, worker_);
 }
 
-// An epoch that steps of another size began has fewer of this size left than a whole one.
+// If steps of another size were taken in this epoch, fewer steps of the current size are left.
 int64_t Trainer::position() const {
   const int64_t left = steps_per_epoch(job_.train->size() - state_.images_in_epoch, job_.plan.request.step_rows);
   return (state_.epoch + 1) * batches_->steps_per_epoch() - left;
@@ -215,7 +215,7 @@ TrainingEnd Trainer::run_to_the_end() {
   if (!takes_over_) note_kept_step(std::max(saved_step_, first_step_));
   if (takes_over_) {
     if (const auto end = look_around(stop_)) return *end;
-  } else if (evaluation_due() && run_evaluation()) {  // the run was stopped before it came to that
+  } else if (evaluation_due() && run_evaluation()) {  // the run was stopped before this evaluation
     save();
   }
   while (!is_over() && !out_of_patience()) {
@@ -233,11 +233,11 @@ TrainingEnd Trainer::run_to_the_end() {
     if (const auto end = look_around(stop)) return *end;
   }
   if (!is_over()) end_early();
-  if (!last_evaluation_) last_evaluation_ = evaluate_now();  // nothing was left to do
+  if (!last_evaluation_) last_evaluation_ = evaluate_now();  // no steps were left
   return TrainingEnd::kFinished;
 }
 
-// Between two steps, and at the end of the last one, when the weights are alike where anybody looks at them.
+// Called between two steps, and after the last one. All ranks then have equal weights if anything reads them.
 std::optional<TrainingEnd> Trainer::look_around(bool stop) {
   if (job_.tolerates_loss()) share_corrupt_records(job_);
   if (stop && !is_over()) {
@@ -249,7 +249,7 @@ std::optional<TrainingEnd> Trainer::look_around(bool stop) {
   }
   if (writes() && (state_.images_in_epoch == 0 || is_over())) progress_->end_epoch();
   if (equality_due()) check_equality(job_.plan, worker_.model, worker_.step.groups(), state_.step, how_to_go_on());
-  if (checkpoint_due()) save();  // first, since images to evaluate on may be damaged
+  if (checkpoint_due()) save();  // first, since evaluation images may be damaged
   if (evaluation_due() && run_evaluation()) save();
   return {};
 }
@@ -262,7 +262,7 @@ void Trainer::tell_of_losses() {
              losses[told_losses_]);
 }
 
-// Behind an evaluation, so that ranks that learn each by itself have been averaged.
+// Called after an evaluation, so weights that ranks update independently have been averaged.
 void Trainer::end_early() {
   if (state_.evaluated_step == state_.step) save();
   if (writes())
@@ -300,7 +300,7 @@ void Trainer::start_step() {
 
 void Trainer::time_step() {
   const int64_t left = total_steps_ - state_.step, done = state_.step - first_step_;
-  if (job_.tolerates_loss()) return;  // what all have measured would be brought together in the midst of steps
+  if (job_.tolerates_loss()) return;  // gathering the times would need a collective between steps
   const int64_t timed = done - std::min(kTimedFrom, (left + done) / 2);
   worker_.profiler.enable(timed >= 0 && timed < kTimedSteps);
   if (timed == 0) loader_before_ = batches_->times();
@@ -336,8 +336,8 @@ Step::Rates Trainer::rates_now() const {
           s.optimizer.sgd_share(fraction(at, per_epoch))};
 }
 
-// Whoever looks at the weights behind it finds the same on all ranks: they are averaged before. It is a function of the
-// recipe and the place in the run, so that a run that goes on from a checkpoint does as one that was not stopped.
+// Evaluations, checkpoints and comparisons must find equal weights on all ranks, so the step before them averages. The
+// kind depends only on the recipe and the position, so a resumed run does the same as one that was not stopped.
 StepKind Trainer::kind_of_step() const {
   const Plan& plan = job_.plan;
   const double synchronous = plan.request.average_from * static_cast<double>(batches_->steps_per_epoch());
@@ -346,7 +346,7 @@ StepKind Trainer::kind_of_step() const {
   return looked_at ? StepKind::kAveraging : plan.kind_of(state_.step - 1);
 }
 
-// Weights that differ from rank to rank are in no average.
+// Weights that differ between ranks do not enter the average.
 double Trainer::kept_of_ema(StepKind kind) {
   const EmaSettings& ema = job_.settings.ema;
   if (!ema.on() || kind == StepKind::kLocal || state_.step - state_.ema_step < ema.every) return 1;
@@ -396,12 +396,12 @@ void Trainer::write_start() {
   metrics_->write(StartRecord{first_step_, first_position_ / steps, batches_->steps_per_epoch(), facts_of_start(job_)});
 }
 
-// A process that had nothing left to do writes none.
+// A process without any step writes none.
 void Trainer::write_end(const std::string& state) {
   if (writes() && began_ >= 0) metrics_->write(EndRecord{state_.step, state, seconds()});
 }
 
-// Collective. Of the weights that learn, not of their averages.
+// Collective. Writes the sizes of the learning weights, not of their averages.
 void Trainer::write_weight_sizes(int64_t epoch) {
   std::vector<WeightSize> sizes = weight_sizes_.measure(worker_.comm, worker_.step.stream());
   if (writes()) metrics_->write(WeightsRecord{state_.step, epoch, std::move(sizes), seconds()});
@@ -413,7 +413,7 @@ void Trainer::log_convolutions() {
 }
 
 Evaluation Trainer::evaluate_now() {
-  // Kept for the next time: recorded steps read its memory.
+  // Kept for the next evaluation: recorded steps read its memory.
   if (!evaluated_batches_) {
     on_all_hosts(worker_.comm, [&] {
       evaluated_batches_ = evaluation_batches(job_, worker_.comm.rank(), job_.settings.data.evaluated());
@@ -427,8 +427,8 @@ Evaluation Trainer::evaluate_now() {
   return evaluation;
 }
 
-// What counts evaluations counts those that a longer run would have too, so that a run that ended early goes on as one
-// that did not.
+// Patience and plateau count only evaluations that a longer run would have too. A run that ended early can then resume
+// as if it had not ended.
 bool Trainer::run_evaluation() {
   const double begin = seconds_now();
   const int64_t epoch = state_.images_in_epoch == 0 ? state_.epoch - 1 : state_.epoch;
@@ -454,7 +454,7 @@ bool Trainer::run_evaluation() {
   return best;
 }
 
-// A step's loss can be finite and its update not; such weights must not become the last good checkpoint.
+// A step can have a finite loss and a bad update; such weights must not become the latest checkpoint.
 void Trainer::check_weights() {
   std::string name;
   for (const Param* param : worker_.model.params())
@@ -470,7 +470,7 @@ std::string Trainer::of_rank_0(const std::string& text) {
   return on_host::gather(worker_.comm, writes() ? text : "", job_.plan.request.on.device).front();
 }
 
-// A disk without room for the checkpoint is no reason to lose what is learnt: the next one is tried.
+// If the disk has no room for the checkpoint, the run continues and tries the next one.
 void Trainer::save() {
   if (saved_step_ == state_.step || unsaved_step_ == state_.step) return;
   check_weights();
@@ -485,7 +485,7 @@ void Trainer::save() {
   if (writes()) unless_full([&] { folder = checkpoints_->begin(state_.step); });
   if (no_room = of_rank_0(no_room); !no_room.empty()) return note_no_room(no_room);
   std::map<std::string, uint64_t> checksums;
-  // Replicas that have nothing to write are ahead of those that free what they gathered.
+  // on_all_hosts, because replicas with nothing to write arrive earlier than the ranks that free gathered tensors.
   on_all_hosts(worker_.comm, [&] { unless_full([&] { checksums = save_worker(folder, job_.plan, worker_); }); });
   if (writes() && no_room.empty()) {
     state_.updates = {worker_.step.updates().front, worker_.step.updates().back};
@@ -508,10 +508,10 @@ void Trainer::note_no_room(const std::string& why) {
   progress_->skip_time();
 }
 
-// At the end of the run, or where it was stopped.
+// Called at the end of the run, or when it was stopped.
 void Trainer::check_that_all_is_written() {
   if (unsaved_step_ == state_.step) {
-    // A rank that ends before would end rank 0 in its last evaluation.
+    // A rank that ends earlier would end rank 0 in its last evaluation.
     on_host::sum(worker_.comm, {0.0}, job_.plan.request.on.device);
     const std::string what = concat("the last checkpoint, of step ", state_.step, ", could not be written: ", no_room_,
                                     "; ", how_to_go_on());

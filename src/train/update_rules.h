@@ -1,5 +1,5 @@
-// The rules of optimizer.h for one element, for CPUs and for kernels: each turns a weight, its gradient and its states
-// into the new weight and states. What is the same for all elements of a parameter is worked out once.
+// The rules of optimizer.h for one element, for CPUs and kernels. Each rule turns a weight, its gradient and its states
+// into the new weight and states. Values that are equal for all elements of a parameter are computed once.
 #pragma once
 
 #include <cmath>
@@ -9,11 +9,11 @@
 
 namespace owt {
 
-// What the elements of one parameter have in common.
+// The common values of the elements of one parameter.
 struct RuleTerms {
-  double rate, lr, scale, decay;  // of the step, times lr_mult; gradient_scale; decay times decay_mult
-  double l1;                      // times decay_mult; 0 of biases
-  double update;                  // from 1
+  double rate, lr, scale, decay;  // rate of the step; rate times lr_mult; gradient_scale; decay times decay_mult
+  double l1;                      // times decay_mult; 0 for biases
+  double update;                  // number of the update, from 1
   double sgd_share;
 
   OWT_ON_DEVICES RuleTerms(const UpdateRule& rule, const UpdateItem& item, const StepRates& now)
@@ -26,7 +26,7 @@ struct RuleTerms {
         sgd_share(now.sgd_share) {}
 };
 
-// The rate and the sign are in the velocity.
+// The velocity includes the rate and the sign.
 template <bool nesterov>
 struct SgdRule {
   static constexpr int kStates = 1;
@@ -44,7 +44,7 @@ struct SgdRule {
   }
 };
 
-// They are outside.
+// The velocity excludes the rate and the sign.
 template <bool nesterov>
 struct CorrectedSgdRule {
   static constexpr int kStates = 1;
@@ -67,7 +67,7 @@ struct AdamWRule {
   static constexpr int kStates = 2;
   float scale, keep, beta1, beta2, new1, new2, step, root, eps;
 
-  // 1 - beta^t loses no digits so.
+  // Computes 1 - beta^t without loss of digits.
   OWT_ON_DEVICES static float correction(double log_beta, double update) {
     return -expm1f(static_cast<float>(log_beta * update));
   }
@@ -135,7 +135,7 @@ struct RmspropWarmupRule {
   static constexpr int kStates = 2;
   float scale, decay, lr, alpha, fresh, momentum, eps, of_sgd, of_rmsprop;
 
-  // At a rate of zero, where nothing moves, the share of RMSprop in the velocity would be infinite.
+  // At a rate of zero no weight moves, but RMSprop's share of the velocity would be infinite.
   OWT_ON_DEVICES RmspropWarmupRule(const UpdateRule& rule, const RuleTerms& of)
       : scale(static_cast<float>(of.scale)),
         decay(static_cast<float>(of.decay)),
@@ -155,7 +155,7 @@ struct RmspropWarmupRule {
   }
 };
 
-// A region of 0 is a new one. NaN stays NaN.
+// A region of 0 is an initial state. NaN stays NaN.
 struct ProximalRule {
   static constexpr int kStates = 1;
   float scale, decay, lr, threshold, first, least, most;
@@ -185,7 +185,7 @@ struct RuleTag {
   using Rule = T;
 };
 
-// Calls visit(tag) with the rule that the settings ask for, as tag's Rule.
+// Calls visit(tag), where tag's Rule is the rule for the settings.
 template <class Visit>
 decltype(auto) with_rule(const OptimizerSettings& settings, const Visit& visit) {
   using Type = OptimizerSettings::Type;

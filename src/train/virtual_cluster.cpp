@@ -55,7 +55,7 @@ Plan plan_of_virtual_workers(const Settings& settings) {
   PlanRequest request = settings.plan_request();
   request.on = settings.compute();
   request.keeps_gradients = true;
-  request.average_every = 1;  // that comes on top
+  request.average_every = 1;  // local SGD is simulated separately
   Plan plan = make_plan(settings.model, request);
   if (plan.ranks() > 1 && plan.most_step_sums() > 0)
     fail("batch norm with rows = \"step\" wants sums over the rows of all workers, which a parameter server has not; ",

@@ -73,12 +73,12 @@ bool VirtualLearning::learns_locally(int64_t task) const {
          ratio(task, per_epoch_) >= job_.settings.parallel.average_from;
 }
 
-// As Trainer has it: weights that are looked at are averaged before.
+// Weights are averaged before anything reads them, as in Trainer.
 bool VirtualLearning::averages_after(int64_t task) const {
   return (task + 1) % job_.settings.parallel.average_every == 0 || evaluates_after(task + 1) || saves_after(task + 1);
 }
 
-// Each worker by its own gradient, with all of the rate.
+// Updates each worker with its own gradient, at the full rate.
 void VirtualLearning::learn_locally(const std::vector<Push>& with, std::vector<WorkerGradient>& gradients,
                                     const Step::Rates& rates) {
   const auto workers = static_cast<size_t>(job_.plan.ranks());
@@ -101,7 +101,7 @@ void VirtualLearning::learn_locally(const std::vector<Push>& with, std::vector<W
   local_rows_.assign(workers, 0);
 }
 
-// An evaluation comes after the checkpoint, as in a run in earnest: the images to evaluate on may be damaged.
+// An evaluation comes after the checkpoint, as in a real run, since evaluation images may be damaged.
 void VirtualLearning::finish_step(double now, GradientPool* evaluator) {
   ++state_.step;
   state_.epoch = state_.step / per_epoch_;
@@ -179,7 +179,7 @@ void VirtualLearning::evaluate(double now, GradientPool& evaluator) {
              record.penalty->loss, 100 * record.penalty->zeros);
   }
   metrics_->write(record);
-  // Without room the evaluation is in the next checkpoint.
+  // Without room, the next checkpoint has the evaluation.
   if (saved_step_ == state_.step && !checkpoints_->note_evaluation(state_).empty()) unnoted_step_ = state_.step;
   if (best) save();
   progress_.skip_time();

@@ -89,7 +89,7 @@ std::vector<VirtualRun::VirtualWorker> VirtualRun::workers_of(const Job& job, co
   return workers;
 }
 
-// A team that has worked spins for a while, on the cores that gradients are computed on.
+// The calling thread gets a team of one, since an idle team spins for a while on cores that compute gradients.
 VirtualOutcome VirtualRun::run() {
   set_team_size(1);
   learning_.open_files();
@@ -155,7 +155,7 @@ void VirtualRun::compute(int worker) {
   clock_.after(cluster_.planned ? times_.of_planned_step(task) : its.seconds, [=, this] { computed(worker); });
 }
 
-// The rows of its task, whose gradient is computed from now on.
+// Starts to compute the gradient of its task, and returns the task's rows.
 int64_t VirtualRun::begin(VirtualWorker& its, int worker) {
   const int64_t task = its.push.task;
   if (!pool_) {
@@ -192,7 +192,7 @@ void VirtualRun::computed(int worker) {
   start_who_may();
 }
 
-// The bytes that travel.
+// Filters the gradient, and returns the bytes that travel.
 int64_t VirtualRun::filter(VirtualWorker& its) {
   if (!cluster_.filters.any() && cluster_.blocks == BlockOrder::kNone) return bytes_;
   if (!its.kept) its.kept = its.gradient.get();
@@ -209,7 +209,7 @@ int64_t VirtualRun::filter(VirtualWorker& its) {
   return bytes;
 }
 
-// How many entries of a parameter's gradient, which the filters change.
+// Filters a parameter's gradient, and returns the number of entries to send.
 int64_t VirtualRun::sent_of(VirtualWorker& its, size_t param) {
   if (!pool_) {
     const auto all = static_cast<double>(params_[param].elements);
@@ -220,7 +220,7 @@ int64_t VirtualRun::sent_of(VirtualWorker& its, size_t param) {
   return its.filter->apply(param, values, its.push.task, penalised(its, param)).count();
 }
 
-// The gradient is that of the worker's rows, by which the step's penalty is divided.
+// The gradient belongs to the worker's share of the rows, so the penalty of the step is scaled by this share.
 Penalised VirtualRun::penalised(const VirtualWorker& its, size_t param) const {
   const Tensor& weights = (*its.weights)[param];
   return {{weights.data(), static_cast<size_t>(weights.elements())}, learning_.l1(param) * its.kept->share};
@@ -290,7 +290,7 @@ void VirtualRun::update(const std::vector<Push>& with) {
   if (!learning_.is_over()) start_who_may();
 }
 
-// Gradients of a block are all of one task; those of no rows change nothing.
+// All gradients of a block belong to one task; gradients without rows change nothing.
 void VirtualRun::note_change(int64_t task, const std::vector<WorkerGradient>& by) {
   if (std::ranges::none_of(by, [](const WorkerGradient& each) { return each.rows > 0; })) return;
   ++changes_;

@@ -1,29 +1,29 @@
-// A parameter server with many workers, simulated: gradients, updates and evaluations are computed, the time that all
-// of it would take passes on a virtual clock. A round of one worker:
+// Simulates a parameter server with many workers. Gradients, updates and evaluations are computed for real; their
+// duration is modelled on a virtual clock. A round of one worker:
 //
-//   may it start its next task (consistency.h)? else it waits
-//   pull     a message to the servers, which answer when they are done with what came before: a snapshot of the weights
-//            travels through the servers' links (server_links.h), which all who pull at that time share
-//   compute  as long as virtual_times.h says; the gradient itself is computed meanwhile, by whichever thread of the
-//            pool is free
-//   push     the gradient travels back, filtered (push_filters.h); when it is there the servers update the weights
-//            (virtual_learning.h), if it completes an update
+//   wait     until the worker may start its next task (consistency.h)
+//   pull     a message to the servers; they answer after earlier work with a snapshot of the weights, which travels
+//            through the servers' links (server_links.h), shared by all workers that pull at that time
+//   compute  for the time of virtual_times.h; any free thread of the pool computes the gradient
+//   push     the filtered gradient travels back (push_filters.h); when it arrives and completes an update, the servers
+//            update the weights (virtual_learning.h)
 //
-// Where a worker pulls, or pushes, only once in several tasks, it goes on by itself between them, with plain gradient
-// descent, and pushes the sum of its gradients (Downpour; Dean et al. 2012, "Large Scale Distributed Deep Networks").
+// If a worker pulls or pushes only once in several tasks, it applies plain gradient descent on its own in between, and
+// pushes the sum of its gradients (Downpour; Dean et al. 2012, "Large Scale Distributed Deep Networks").
 //
-// With blocks (delayed block proximal gradient) a task is the gradient of one block of layers, the same one for all
-// workers; only that is pushed, and a pull brings what has changed.
+// With blocks (delayed block proximal gradient) a task is the gradient of one block of layers, the same block for all
+// workers. Only that gradient is pushed, and a pull transfers only weights that have changed.
 //
-// A strategy without servers runs in the same clock: its workers have the losses of dp, and every step takes what the
-// planner says, with the computation of the slowest worker in it. Under local SGD each has weights of its own, which
-// are averaged every so many steps.
+// Strategies without servers run by the same clock. Their losses equal the losses of dp. Every step takes the time that
+// the planner predicts, with the computation time of the slowest worker. Under local SGD each worker has weights of its
+// own, which are averaged from time to time.
 //
-// What a message costs the processors, the time to add gradients up and evaluations take no virtual time. Everything is
-// a function of the recipe, the seed and the options: not of the machine, nor of the threads that compute.
+// Evaluations, the addition of gradients, and the processor time of messages take no virtual time, except what
+// message_work sets. The result depends on the recipe, the seed and the options only, not on the machine or the number
+// of threads.
 //
-// Nothing of all that depends on the values of gradients, but for what some filters leave out. So where only times are
-// wanted there are none, and no data: every step has all its rows.
+// Times do not depend on the values of gradients, except through some filters. With times_only there are therefore no
+// gradients and no data, and every step has all its rows.
 #pragma once
 
 #include <future>
@@ -42,13 +42,13 @@ namespace owt {
 struct VirtualOutcome {
   bool finished = true;  // false: stopped by a signal
   Evaluation evaluation{};
-  double seconds = 0;  // virtual
+  double seconds = 0;  // time of the virtual clock
   SimulationRecord record{};
 };
 
-// What of the model travels.
+// A parameter, and the bytes of it that travel.
 struct VirtualParam {
-  int64_t layer = 0;  // of the plan
+  int64_t layer = 0;  // index in the plan
   ParamRole role{};
   int64_t elements = 0;
 
@@ -57,24 +57,25 @@ struct VirtualParam {
 
 class VirtualRun {
  public:
-  // job: with the two above. All must outlive this. threads: that compute gradients and evaluations.
+  // job: made with the functions of virtual_cluster.h. All arguments must outlive this. threads: for gradients and
+  // evaluations.
   VirtualRun(const Job& job, const VirtualCluster& cluster, const ComputeModel& compute, int threads);
 
   VirtualOutcome run();
 
  private:
   struct VirtualWorker {
-    std::unique_ptr<BatchSource> batches;  // none: only times are wanted
-    int64_t batch = 0;                     // that comes next
+    std::unique_ptr<BatchSource> batches;  // null with times_only
+    int64_t batch = 0;                     // number of the next batch
     WeightSnapshot weights;
-    int64_t has = 0;  // the updates that made the servers' weights which it pulled
+    int64_t has = 0;  // the number of updates in the weights that it has pulled
     Push push;
-    std::future<WorkerGradient> gradient;  // of its last task, or
-    std::optional<WorkerGradient> kept;    // where it looks at it before it is pushed
+    std::future<WorkerGradient> gradient;  // the gradient of its last task, unless it is in `kept`
+    std::optional<WorkerGradient> kept;    // set if the gradient is needed before it is pushed
     std::optional<PushFilter> filter;
-    bool waits = true;  // for its next task's turn
+    bool waits = true;  // for the turn of its next task
     double computing = 0, on_the_way = 0, since = 0;
-    double seconds = 0;  // that the task takes which it computes; 0: none
+    double seconds = 0;  // duration of its current task; 0: none
     int64_t tasks = 0;
   };
   VirtualWorker& at(int worker) { return workers_[static_cast<size_t>(worker)]; }
@@ -95,10 +96,10 @@ class VirtualRun {
   void update(const std::vector<Push>& with);
   void note_change(int64_t task, const std::vector<WorkerGradient>& by);
   void change_rules();
-  int64_t block_of(int64_t task) const;  // a layer of the plan; 0: all of them from there on
+  int64_t block_of(int64_t task) const;  // a layer of the plan; 0: all layers
   bool is_of_block(size_t param, int64_t task) const;
-  int64_t news(const VirtualWorker& its) const;  // bytes of what it has not
-  bool goes_alone() const;                       // between pulls, or pushes
+  int64_t news(const VirtualWorker& its) const;  // bytes of weights that the worker does not have
+  bool goes_alone() const;                       // without the servers, between pulls or pushes
   void write_start();
   SimulationRecord summary();
   int64_t per_epoch() const;
@@ -114,19 +115,19 @@ class VirtualRun {
   ServerLinks links_;
   Stream host_;
   const std::vector<VirtualParam> params_;
-  const int64_t bytes_;  // of all weights, and of all gradients
+  const int64_t bytes_;  // bytes of all weights, and of all gradients
   const double update_seconds_;
   double servers_free_at_ = 0;
   std::vector<int64_t> blocks_;                                // layers that learn
-  std::vector<int64_t> changed_at_;                            // by parameter: the number of its last update
-  int64_t changes_ = 0;                                        // updates by gradients of any rows
-  std::map<std::pair<int, int64_t>, WorkerGradient> arrived_;  // by worker and task
-  int64_t counted_ = 0;                   // pushes; where they are gathered by task, those that nobody waits for too
-  std::map<int64_t, int64_t> staleness_;  // gradients by it
-  std::optional<GradientPool> pool_;      // last, since it must end before what its gradients are of
+  std::vector<int64_t> changed_at_;                            // by parameter: the value of changes_ at its last update
+  int64_t changes_ = 0;                                        // number of updates by gradients with rows
+  std::map<std::pair<int, int64_t>, WorkerGradient> arrived_;  // key: worker and task
+  int64_t counted_ = 0;  // number of pushes; with updates by task, including pushes that no update waits for
+  std::map<int64_t, int64_t> staleness_;  // staleness -> number of gradients
+  std::optional<GradientPool> pool_;      // last member, since its threads must end before the objects that they use
 };
 
-// What a run takes at least on so many threads: a network on each of them, and a gradient and batches of each worker.
+// The least memory of a run with this many threads: a network per thread, and a gradient and batches per worker.
 int64_t bytes_of_simulation(const Plan& plan, int threads);
 
 }  // namespace owt

@@ -32,7 +32,8 @@ double VirtualTimes::of_update() const {
   return seconds;
 }
 
-// Forward, and backward down to a layer; of those behind it with the gradients of their weights, which are not wanted.
+// Forward, then backward down to `from_layer`. The backward time of each layer includes gradients of its weights,
+// although only the block's gradients are needed.
 double VirtualTimes::compute_seconds(int64_t rows, int64_t from_layer) {
   if (rows == 0) return 0;
   const auto [known, is_new] = known_.try_emplace({rows, from_layer}, 0);

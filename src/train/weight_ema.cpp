@@ -61,7 +61,7 @@ Tensor& WeightEma::of(const Param& param) {
   return averages_[static_cast<size_t>(found - params_.begin())];
 }
 
-// In this form an average of equal weights stays what it is to the last bit.
+// In this form the average of equal weights does not change in any bit.
 void ema_update(Cpu, double kept, const Tensor&, std::span<const EmaItem> items, const Stream&) {
   constexpr int64_t kElementsOfAThread = 1 << 15;
   const auto taken = static_cast<float>(1 - kept);

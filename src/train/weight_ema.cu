@@ -12,7 +12,7 @@ struct EmaItems {
   EmaItem item[kParamsPerUpdate];
 };
 
-// A row of blocks for each item.
+// Grid: a row of blocks per item.
 __global__ void ema_items(EmaItems items, const double* kept) {
   const EmaItem& item = items.item[blockIdx.y];
   const auto taken = static_cast<float>(1 - *kept);

@@ -1,12 +1,12 @@
-// Averages of the weights that forget exponentially (EMA, Polyak averaging): evaluation and everybody who takes the
-// trained weights gets them, while training goes on from the weights themselves. The running averages of batch norm are
-// averaged alike, so that they belong to the weights beside them.
+// Exponential moving averages of the weights (EMA, Polyak averaging). Evaluation uses them, and so does every consumer
+// of the trained weights; training continues from the weights themselves. Batch norm's running averages are averaged in
+// the same way, so that they match the averaged weights.
 //
-// After a step, the n-th of the run, with the decay d(n) = decay, or with a warm-up min(decay, (1 + n) / (10 + n)):
+// After step n of the run, with the decay d(n) = decay, or with a warm-up min(decay, (1 + n) / (10 + n)):
 //   average = kept * average + (1 - kept) * weight,   kept = the product of d over the steps since the last such update
-// Sources: Polyak and Juditsky 1992, "Acceleration of Stochastic Approximation by Averaging"; the warm-up and the decay
-// are those of TensorFlow's ExponentialMovingAverage. torchvision's references average the buffers too, every 32 steps;
-// they choose the decay for those, 1 - (1 - model_ema_decay) * batch * steps / epochs, which is kept here.
+// Sources: Polyak and Juditsky 1992, "Acceleration of Stochastic Approximation by Averaging"; warm-up and decay as in
+// TensorFlow's ExponentialMovingAverage. torchvision's references average the buffers too, every 32 steps, with the
+// decay 1 - (1 - model_ema_decay) * batch * steps / epochs; here the decay is per step.
 #pragma once
 
 #include <span>
@@ -19,14 +19,13 @@
 namespace owt {
 
 struct EmaSettings {
-  double decay = 0;    // a step's, [0, 1); 0: no averages are kept
-  int every = 1;       // steps from one update of the averages to the next, at least
-  bool warmup = true;  // of the decay
+  double decay = 0;    // per step, [0, 1); 0: no averages are kept
+  int every = 1;       // the least number of steps between updates of the averages
+  bool warmup = true;  // warm-up of the decay
 
-  static EmaSettings from(Config& optimizer);  // from [optimizer]
+  static EmaSettings from(Config& optimizer);  // reads [optimizer]
   bool on() const { return decay > 0; }
-  // The share of the averages that stays when they take in the weights after step number `step`, the last time having
-  // been after step `last` < step.
+  // The factor `kept` of an update after step number `step`, if the last update was after step `last` < step.
   double kept(int64_t last, int64_t step) const;
 };
 
@@ -39,24 +38,24 @@ struct EmaItem {
 
 class WeightEma {
  public:
-  // Of parameters that have memory, which must outlive this and stay where they are. The averages have no values yet.
+  // params: must have memory, outlive this and not move. The averages have no values yet.
   explicit WeightEma(std::vector<Param*> params);
 
-  // The averages are the weights, as a run begins.
+  // Queues a copy of the weights into the averages, at the beginning of a run.
   void begin(const Stream& stream);
-  // Queues an update. kept: of the averages; on a GPU it is read from there (f64), since a recorded step is replayed
-  // with other numbers.
+  // Queues an update. kept: the factor of the averages. A GPU reads it from kept_on_device (f64), since a recorded step
+  // is replayed with other values.
   void update(double kept, const Tensor& kept_on_device, const Stream& stream);
-  // Queues that averages and weights change places: the parameters have the averages for their values, or what they had
-  // before, and copies in bf16 to match. Raises versions.
+  // Queues a swap of averages and weights, including bf16 copies: the parameters' values become the averages, and back
+  // with the next call. Increments versions.
   void swap(const Stream& stream);
 
-  // f32, of the parameter's shape.
+  // The average of a parameter, f32, in its shape.
   Tensor& of(const Param& param);
 
  private:
   std::vector<Param*> params_;
-  std::vector<Tensor> averages_;  // by parameter
+  std::vector<Tensor> averages_;  // index: parameter
 };
 
 void ema_update(Cpu, double kept, const Tensor& kept_on_device, std::span<const EmaItem> items, const Stream& stream);

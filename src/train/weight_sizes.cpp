@@ -9,7 +9,7 @@
 namespace owt {
 namespace {
 
-// The sampled elements of the part that is here, as places in it.
+// The sampled elements in this rank's part, as indexes in it.
 std::vector<int64_t> sampled_elements(const Param& param) {
   const int64_t stride = sample_stride(param.full_shape), row = param.full_shape.row_elements();
   const Slice columns = param.columns.value_or(Slice{0, row});
@@ -53,7 +53,7 @@ void WeightSizes::note(const Stream& stream) {
 }
 
 std::vector<WeightSize> WeightSizes::measure(Communicator& comm, const Stream& stream) {
-  std::vector<double> sums;  // of each parameter: |w|, |w - w'|, elements
+  std::vector<double> sums;  // for each parameter: |w|, |w - w'|, elements
   for (Sample& sample : samples_) {
     double size = 0, change = 0;
     const std::vector<float> now = values_of(sample, stream);

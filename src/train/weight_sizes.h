@@ -1,13 +1,13 @@
-// How large weights are and how much an update changes them: what tells best whether a layer's learning rate fits
-// (Krizhevsky's cuda-convnet prints it at every test).
+// The size of weights and of their updates. Their ratio shows best whether a layer's learning rate fits (Krizhevsky's
+// cuda-convnet prints it at every test).
 //
-// Of every parameter that is trained, over a sample of its elements:
-//   mean    of |w|, after the last update
-//   change  of |w - w'|, w' before that update
-// The sample are the elements of the whole tensor, in memory order, whose number is a multiple of a stride: all where
-// there are up to 4096, else about so many; the stride has no factor in common with the length of a row, so that all
-// columns are in it. A rank counts those it has, and all ranks' sums are added and divided by how many they counted, so
-// that the means are the same for every number of ranks, to rounding.
+// For every trained parameter, over a sample of its elements:
+//   mean    mean of |w|, after the last update
+//   change  mean of |w - w'|, w' before that update
+// The sample consists of elements of the whole tensor, in memory order, at multiples of a stride: all elements of up to
+// 4096, else about 4096. The stride and the row length have no common factor, so all columns are sampled. Each rank
+// counts the elements that it has; the sums of all ranks are divided by their counts. The means are therefore equal for
+// every number of ranks, up to rounding.
 #pragma once
 
 #include <cstdint>
@@ -26,23 +26,23 @@ constexpr int64_t kSampledElements = 4096;
 struct WeightSize {
   std::string name;
   double mean = 0;
-  std::optional<double> change{};  // none: there was no update since the process began
+  std::optional<double> change{};  // unset: no update since the process began
 };
 
 class WeightSizes {
  public:
-  // Of parameters with memory, which must outlive this; the same ones, in the same order, on all ranks.
+  // params: must have memory and outlive this; the same list on all ranks.
   explicit WeightSizes(const std::vector<Param*>& params);
 
-  // The weights are about to be updated. Behind the work that is queued; the host waits.
+  // Call before an update. Runs after the work that is queued; the host waits.
   void note(const Stream& stream);
-  // Collective, behind the update.
+  // Call after the update. Collective.
   std::vector<WeightSize> measure(Communicator& comm, const Stream& stream);
 
  private:
   struct Sample {
     const Param* param;
-    std::vector<int64_t> elements;  // of the part that is here
+    std::vector<int64_t> elements;  // indexes in this rank's part
     std::vector<float> before{};
   };
   static std::vector<float> values_of(const Sample& sample, const Stream& stream);
@@ -51,7 +51,7 @@ class WeightSizes {
   bool noted_ = false;
 };
 
-// How far apart the elements of a sample are.
+// The distance of two elements of a sample.
 int64_t sample_stride(const Shape& whole);
 
 }  // namespace owt

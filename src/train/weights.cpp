@@ -11,7 +11,7 @@
 namespace owt {
 namespace {
 
-// A tensor that is meant: its name in the file, its parameter and where that is in the plan.
+// A selected tensor: its name in the file, its parameter, and the parameter's place in the plan.
 struct Meant {
   std::string name;
   size_t layer, number;
@@ -19,7 +19,7 @@ struct Meant {
   Tensor tensor;
 };
 
-// In layer order.
+// Visits in layer order.
 template <class Visit>
 void for_each_tensor(const Plan& plan, RankModel& model, const std::vector<NamedTensors>& tensors, const Visit& visit) {
   for (size_t i = 0; i < plan.layers.size(); ++i) {
@@ -39,10 +39,10 @@ void check_shape(const SafetensorsReader& file, const std::string& path, const P
          "; it belongs to another model");
 }
 
-// Brings pieces that rank 0 reads to the host of every rank.
+// Broadcasts pieces that rank 0 reads to the hosts of all ranks.
 class Broadcasts {
  public:
-  // most: the elements of the largest piece that will come.
+  // most: the elements of the largest piece.
   Broadcasts(int64_t most, const Groups& groups)
       : comm_(groups.world()), there_(on_all_hosts(comm_, [&] {
           return comm_.ranks() == 1 ? Tensor() : Tensor({most}, DType::kF32, groups.device());
@@ -87,7 +87,7 @@ uint64_t save_tensors(const std::string& path, const Plan& plan, RankModel& mode
 
 uint64_t save_tensors(const std::string& path, const Plan& plan, RankModel& model,
                       const std::vector<NamedTensors>& tensors, const Groups& groups, Kept kept) {
-  const bool shares = kept == Kept::kShare;  // of what is whole in every model group
+  const bool shares = kept == Kept::kShare;  // shares of tensors that every model group has whole
   if (!shares && groups.replicas().rank() != 0) return 0;
   Communicator& comm = shares ? groups.replicas() : groups.model();
   std::optional<SafetensorsWriter> writer;
@@ -120,7 +120,7 @@ std::vector<std::string> unused_tensors(const SafetensorsReader& file, const std
     if (const auto* entry = file.find(name)) used.insert(entry->name);
   std::vector<std::string> unused;
   for (const auto& entry : file.entries())
-    // PyTorch's batch norm counts batches; nothing here needs the count.
+    // PyTorch's batch norm counts batches; the count is not needed here.
     if (!used.contains(entry.name) && !entry.name.ends_with(".num_batches_tracked")) unused.push_back(entry.name);
   return unused;
 }

@@ -15,7 +15,7 @@ namespace {
 
 using RowName = std::pair<std::string, Phase>;
 
-// What an action takes in proportion to the others of its row: rows and parts of layers, weights, bytes of transfers.
+// Weights for dividing a row's time among its actions: rows and parts of layers, weights, bytes of transfers.
 class InProportion : public ComputeModel {
  public:
   explicit InProportion(const Plan& plan) : plan_(plan) {}
@@ -54,13 +54,14 @@ Phase phase_of(const Action& action) {
   }
 }
 
-// Of layers that run as one, "conv1+relu1", each is named by the row of all.
+// Each layer of a merged row, "conv1+relu1", is named by that row.
 bool names_layer(const std::string& row, const std::string& layer) {
   return ("+" + row + "+").find("+" + layer + "+") != std::string::npos;
 }
 
-// What of a transfer's row is neither the transfer nor waiting for it: what each rank does to its bytes. The least of
-// all ranks, since whoever comes early waits besides. Only where all wait at once: else it may be others' transfers.
+// The part of a transfer's row that is neither the transfer nor waiting for it: work of each rank on the bytes. This is
+// the smallest value of all ranks, since early ranks also wait. Valid only if all wait at once; otherwise it may
+// include other transfers.
 double own_ms_of(std::span<const RankTimes> ranks, const std::string& name) {
   double least = INFINITY;
   for (const RankTimes& rank : ranks)
@@ -69,7 +70,7 @@ double own_ms_of(std::span<const RankTimes> ranks, const std::string& name) {
   return std::isfinite(least) ? least : 0;
 }
 
-// What a transfer takes beside what those who take part are busy with it themselves.
+// The duration of a transfer without the work of its ranks.
 double link_ms(std::span<const RankTimes> ranks, const std::string& name, const std::function<bool(int)>& takes_part) {
   double ms = transfer_ms_of(ranks, name, takes_part);
   for (size_t r = 0; r < ranks.size(); ++r)
@@ -112,11 +113,11 @@ class MeasuredTimes : public ActionTimes {
 
  private:
   struct OfRank {
-    std::map<Phase, std::vector<std::string>> rows;  // the row of each layer
-    std::map<RowName, double> own{};                 // seconds for a part of a row
-    std::map<std::string, double> transfers{};       // the same of transfers themselves
+    std::map<Phase, std::vector<std::string>> rows;  // names of the rows by layer
+    std::map<RowName, double> own{};                 // seconds per part of a row
+    std::map<std::string, double> transfers{};       // seconds per part of a transfer
     double before_s = 0;                             // waiting for data
-    double between_s = 0;                            // the host, for each action
+    double between_s = 0;                            // host time per action
   };
   const OfRank& of(int rank) const { return ranks_[static_cast<size_t>(rank)]; }
 
@@ -126,7 +127,7 @@ class MeasuredTimes : public ActionTimes {
     return at == all.end() ? 0 : at->second;
   }
 
-  // An update has the name of its layer alone, where passes have those of all that run as one.
+  // An update row has the name of a single layer; rows of passes have the names of all layers that run as one.
   std::map<Phase, std::vector<std::string>> rows_of_layers(const RankTimes& rank) const {
     std::map<Phase, std::vector<std::string>> names;
     for (const Phase phase : {Phase::kForward, Phase::kBackward, Phase::kUpdate})
@@ -139,7 +140,7 @@ class MeasuredTimes : public ActionTimes {
     return names;
   }
 
-  // Of a row's parts in a mean step.
+  // The sum of each row's parts in a mean step.
   std::map<RowName, double> sums_of(int rank) const {
     std::map<RowName, double> sums;
     for (const KindOfStep& of : kinds_of_steps(plan_))
@@ -148,7 +149,7 @@ class MeasuredTimes : public ActionTimes {
     return sums;
   }
 
-  // In a mean step.
+  // The number of computing actions in a mean step.
   double actions_of(int rank) const {
     double count = 0;
     for (const KindOfStep& of : kinds_of_steps(plan_))
@@ -157,14 +158,14 @@ class MeasuredTimes : public ActionTimes {
     return count;
   }
 
-  // What a rank does for a row itself, beside what others do or wait for meanwhile.
+  // The time of a rank's own work in a row, without waiting for others.
   double own_ms(std::span<const RankTimes> ranks, const RowTimes& row) const {
     if (row.phase != Phase::kTransfer) return row.ms;
     if (row.own_ms > 0) return row.own_ms;
     return overlaps_ ? 0 : own_ms_of(ranks, row.name);
   }
 
-  // Gives every row of a rank its seconds for each of its parts; what belongs to none comes before the first action.
+  // Computes the seconds per part for every row of a rank; rows without parts come before the first action.
   void take(std::span<const RankTimes> ranks, int rank) {
     const std::map<RowName, double> sums = sums_of(rank);
     const RankTimes& measured = ranks[static_cast<size_t>(rank)];
@@ -184,7 +185,7 @@ class MeasuredTimes : public ActionTimes {
     }
   }
 
-  // The same with the sums over all ranks that a layer's ops wait for while they run.
+  // The parts() of an action, and the sums over all ranks that a layer's ops wait for.
   std::vector<std::pair<RowName, double>> all_parts(int rank, const Action& action) const {
     std::vector<std::pair<RowName, double>> all = parts(rank, action);
     if (action.kind != Action::Kind::kForward && action.kind != Action::Kind::kBackwardData) return all;
@@ -195,7 +196,7 @@ class MeasuredTimes : public ActionTimes {
     return all;
   }
 
-  // The rows that an action is part of, and how much of them it is.
+  // The rows that an action belongs to, and its part of each.
   std::vector<std::pair<RowName, double>> parts(int rank, const Action& action) const {
     const Phase phase = phase_of(action);
     if (action.moves_bytes()) {
@@ -228,7 +229,7 @@ class MeasuredTimes : public ActionTimes {
   std::vector<OfRank> ranks_;
 };
 
-// The parts of the path in the words of a trace.
+// The critical path with the names of a trace.
 std::vector<PathPart> path_of(const Plan& plan, const MeasuredTimes& times, const std::vector<OnPath>& walked) {
   std::vector<PathPart> path;
   for (const OnPath& on : walked) {
@@ -251,7 +252,7 @@ std::vector<PathPart> path_of(const Plan& plan, const MeasuredTimes& times, cons
   return path;
 }
 
-// The ranks' times with some rows so many times as long; what is in no row stays.
+// The ranks' times with each row multiplied by a factor; time outside of rows does not change.
 std::vector<RankTimes> scaled(std::span<const RankTimes> ranks,
                               const std::function<double(int rank, const RowTimes& row)>& factor) {
   std::vector<RankTimes> all(ranks.begin(), ranks.end());
@@ -260,7 +261,7 @@ std::vector<RankTimes> scaled(std::span<const RankTimes> ranks,
       const double by = factor(static_cast<int>(r), row), before = row.ms;
       if (by == 1) continue;
       if (row.phase == Phase::kTransfer) {
-        // Never 0, which stands for what could not be timed.
+        // never 0, which would mean that the duration is unknown
         const double own = own_ms_of(ranks, row.name), transfer = row.taken_ms();
         row.transfer_ms = std::max(by * transfer, 1e-9);
         row.ms = own + row.transfer_ms;
@@ -312,7 +313,7 @@ double taken_ms(std::span<const RankTimes> ranks, const Change& change) {
   return most;
 }
 
-// A rank that is busy for longer than the others, if it were as fast as their median.
+// The effect of making a slow rank as fast as the median of the others.
 std::optional<WhatIf> slow_rank(const StepTimes& times,
                                 const std::function<double(const std::vector<RankTimes>&)>& step_ms) {
   const Bottleneck found = find_bottleneck(times);
@@ -361,7 +362,7 @@ WhatIfs what_if(const Plan& plan, const StepTimes& times) {
   const MeasuredWalk now = walk_measured(plan, ranks);
   WhatIfs found{longest_step_ms(ranks), now.ms, {}};
   const bool overlaps = transfers_overlap(ranks);
-  // The walk is off by as much with and without the change.
+  // The error of the simulation is assumed to be the same with and without the change.
   const auto step_ms = [&](const std::vector<RankTimes>& changed) {
     return found.measured_ms - (found.walked_ms - walk_of(plan, changed, overlaps).ms);
   };

@@ -7,7 +7,7 @@
 namespace owt {
 namespace {
 
-// The rows of it that this rank has.
+// Sets the rows that this rank has.
 void whiten(const Job& job, Param& weight) {
   const Shape& full = weight.full_shape;
   const std::vector<float> filters =

@@ -1,4 +1,4 @@
-// First values of weights that depend on the images: init type "whitening".
+// Initial weights that depend on the images: init type "whitening".
 #pragma once
 
 #include "src/parallel/rank_model.h"
@@ -6,9 +6,9 @@
 
 namespace owt {
 
-// Where the first layer's weight begins so: its first outputs are the filters of data/patch_whitening.h, the next ones
-// their negatives (a relu behind them keeps what either lets through); further ones stay as they were drawn. Of the
-// training images the first `images` are read. Throws what whitening_filters() does.
+// If the first layer's weight has this init: its first outputs are the filters of data/patch_whitening.h, and the next
+// ones their negatives, so that a following relu keeps both signs. Further outputs keep their drawn values. Reads the
+// first `images` training images. Throws what whitening_filters() throws.
 void whiten(const Job& job, RankModel& model);
 
 }  // namespace owt

@@ -10,15 +10,16 @@ namespace owt {
 Step::Options step_options(const Settings& settings);
 
 struct Worker {
-  // Settings, plan and communicator must outlive this. The weights have memory and no values yet.
+  // Settings, plan and communicator must outlive this. The weights have memory but no values yet.
   Worker(const Settings& settings, const Plan& plan, Communicator& inner, const Step::Options& options);
   Worker(const Settings& settings, const Plan& plan, Communicator& inner)
       : Worker(settings, plan, inner, step_options(settings)) {}
 
-  // What `before` has learnt, where workers were lost and this is of those that are left (Step::take). Collective.
+  // After workers were lost, this is a worker of the smaller run: takes weights, optimizer state and updates of
+  // `before` (Step::take). Collective.
   void take(Worker& before);
 
-  Profiler profiler;  // off
+  Profiler profiler;  // switched off
   ProfiledCommunicator comm;
   RankModel model;
   Optimizer optimizer;

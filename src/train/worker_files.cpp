@@ -18,7 +18,7 @@ std::string file_in(const std::string& folder, const char* name) {
 
 bool has_states(const Param& param) { return param.role == ParamRole::kTrained; }
 
-// The parameters whose states the file lacks, since their layers were frozen.
+// The parameters without states in the file, because their layers were frozen.
 std::vector<Param*> begin_anew(const std::string& file, const std::string& state, Worker& worker) {
   std::vector<Param*> begins = not_in_file(file, worker.model, worker.step.groups(), state);
   std::erase_if(begins, [](const Param* param) { return !has_states(*param); });
@@ -28,7 +28,7 @@ std::vector<Param*> begin_anew(const std::string& file, const std::string& state
   return begins;
 }
 
-// The elements that this rank updates, of some rows of a parameter from number `first` on.
+// Takes the elements that this rank updates from some rows of a parameter, beginning with row `first`.
 void take_state(Worker& worker, size_t state, Param& param, int64_t first, const Tensor& rows) {
   const Slice kept = worker.step.updated(param);
   const int64_t begin = first * param.shape().row_elements();
@@ -82,7 +82,7 @@ std::map<std::string, uint64_t> save_worker(const std::string& folder, const Pla
   const Groups& groups = worker.step.groups();
   std::map<std::string, uint64_t> checksums;
   FirstNoRoom no_room;
-  // All ranks do all of it, also where rank 0 could not write an earlier file.
+  // All ranks save every file, even if rank 0 could not write an earlier one.
   const auto save = [&](const char* file, const std::vector<NamedTensors>& tensors, Kept kept) {
     FirstNoRoom here;
     here.unless_full(

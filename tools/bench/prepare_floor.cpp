@@ -1,4 +1,4 @@
-// The least that preparing photos can cost: decoding, resizing and encoding alone, from memory to memory on all cores.
+// The least cost of preparing photos: decoding, resizing and encoding alone, from memory to memory on all cores.
 //
 //   usage: prepare_floor THREADS TIMES PHOTO...      each photo TIMES times
 //

@@ -12,7 +12,7 @@
 namespace owt {
 namespace {
 
-// In units of what measure_compute() returns, the mean of the ranks' times.
+// Relative to the mean of the ranks' times, which measure_compute() returns.
 std::vector<double> in_units_of_the_mean(std::vector<double> speeds) {
   double seconds = 0;
   for (const double speed : speeds) seconds += 1 / speed;

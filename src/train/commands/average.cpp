@@ -24,12 +24,12 @@ void check_place(const AverageOptions& options) {
     fail(options.out, " is there already; add --force to write over it, or choose another --out");
 }
 
-// Their folders, oldest first.
+// The folders of the last checkpoints, oldest first.
 std::vector<std::string> last_checkpoints(const AverageOptions& options) {
   const std::string recipe = (fs::path(options.run_folder) / "config.toml").string();
   if (!fs::is_regular_file(recipe)) fail(options.run_folder, " is no run folder: it holds no config.toml; name a run");
   std::vector<std::string> folders = checkpoints_to_latest(options.run_folder);
-  constexpr std::ptrdiff_t kFewest = 2, kMost = 5;  // where nobody says how many
+  constexpr std::ptrdiff_t kFewest = 2, kMost = 5;  // if --last is not given
   const std::ptrdiff_t found = std::ssize(folders),
                        last = options.last > 0 ? options.last : std::clamp(found, kFewest, kMost);
   if (found < last) {
@@ -56,7 +56,7 @@ struct Checkpoint {
   SafetensorsReader weights;
 };
 
-// A run that went on with another model has weights of two kinds.
+// If the run was resumed with another model, its checkpoints have different tensors.
 void check_same_tensors(const Checkpoint& a, const Checkpoint& b) {
   const auto cure = "; the run went on with another model, so average the checkpoints of one of them only";
   for (const auto& entry : a.weights.entries()) {
@@ -67,7 +67,7 @@ void check_same_tensors(const Checkpoint& a, const Checkpoint& b) {
   }
 }
 
-// Of these rows of a tensor.
+// The mean of some rows of a tensor.
 std::vector<float> mean_of(std::vector<Checkpoint>& checkpoints, const std::string& name, const Slice& rows) {
   std::vector<double> sums;
   for (Checkpoint& checkpoint : checkpoints) {

@@ -18,29 +18,30 @@
 namespace owt {
 namespace {
 
-// With so large a rate the update is the gradient, and rounding to the weight's last bit takes nothing from it.
+// With such a large rate the update is the gradient, and the rounding of the weight loses nothing of it.
 constexpr double kRate = 1024;
-constexpr double kDistances[] = {0.03, 0.01, 0.003, 0.001};  // of an element's move, in units of the weights' size
-constexpr double kBiases = 0.1;                              // the standard deviation of what is drawn for them
+// by which an element is moved, relative to the size of the weights
+constexpr double kDistances[] = {0.03, 0.01, 0.003, 0.001};
+constexpr double kBiases = 0.1;  // standard deviation of the drawn biases
 constexpr int64_t kRowsOfRank = 8;
-// Relative errors of gradients against differences of the loss: what is right, that in units of the noise, and the
-// noise that leaves the question open.
+// Relative errors of gradients, compared with difference quotients of the loss: the largest correct error, the same in
+// units of the noise, and the noise above which the result is unclear.
 constexpr double kRight = 0.03, kOfNoise = 5, kNoisy = 0.1;
-constexpr double kRounding = 0.01;  // and against one worker's: a relu may fall on its other side
+constexpr double kRounding = 0.01;  // largest correct error compared with one worker: a relu may switch
 constexpr std::chrono::seconds kBetweenReports{5};
-constexpr double kLastBit = 6e-8;  // of an f32, relative to it
-// A gradient whose summands cancel, as of a bias before a normalisation, is what rounding leaves of them; relative to
-// the gradient of all parameters.
+constexpr double kLastBit = 6e-8;  // relative rounding error of f32
+// If the summands of a gradient cancel, e.g. for a bias before a normalisation, only rounding errors are left. Relative
+// to the gradient of all parameters.
 constexpr double kSumsToNothing = 1e-3;
-constexpr double kNothing = 1e-4;  // what is no gradient, relative to that of all parameters
+constexpr double kNothing = 1e-4;  // relative to the gradient of all parameters: no gradient
 
 double square(double x) { return x * x; }
 double relative(double difference, double size) { return difference / std::max(size, 1e-300); }
 
-// What one worker finds, in the order of the model's parameters.
+// The results of one worker, in the order of the model's parameters.
 struct Reference {
   double loss = 0;
-  std::vector<Tensor> gradients;  // whole, on the host
+  std::vector<Tensor> gradients;  // whole tensors, on the host
 };
 
 // One element of a parameter, by its place in the whole tensor in memory order.
@@ -68,7 +69,7 @@ class RankCheck {
   double loss() const { return loss_; }
   Reference reference() const { return {loss_, gradients_}; }
 
-  // Of every parameter, the same on all ranks. reference: may be null.
+  // Checks every parameter; the result is the same on all ranks. reference: may be null.
   std::vector<CheckedParameter> check(int samples, const Reference* reference) {
     std::vector<CheckedParameter> checked(params_.size());
     double all = 0;
@@ -94,8 +95,8 @@ class RankCheck {
     reported_ = now;
   }
 
-  // Recipes begin with small weights and without biases, where every relu is at its bend and no difference tells a
-  // slope. With these activations are of size one.
+  // Recipes begin with small weights and without biases, so that every relu is near its kink and differences give no
+  // slope. These weights give activations of size one.
   void draw_weights(uint64_t seed) {
     for (Param* param : worker_.model.params()) {
       if (param->full_shape.rank() > 1)
@@ -115,7 +116,7 @@ class RankCheck {
     return result.sums.loss / static_cast<double>(result.sums.rows);
   }
 
-  // Takes the gradients from what an update does to the weights, and gives these back.
+  // Computes the gradients from the effect of an update on the weights, and restores the weights.
   void learn() {
     loss_ = step(kRate);
     worker_.step.settle();
@@ -136,7 +137,7 @@ class RankCheck {
   int64_t width(size_t p) const { return params_[p]->full_shape.elements() / params_[p]->full_shape.rows(); }
   Slice columns(size_t p) const { return params_[p]->columns.value_or(Slice{0, width(p)}); }
 
-  // function(element of the whole tensor, its number among those that are here), for all that are here.
+  // Calls function(element of the whole tensor, its index among this rank's elements) for all elements on this rank.
   template <class Function>
   void for_each_here(size_t p, const Function& function) const {
     if (!gradients_[p].defined()) return;
@@ -159,7 +160,7 @@ class RankCheck {
     return on_host::sum(worker_.step.groups().world(), values, plan_.request.on.device);
   }
 
-  // Squares of the whole tensor, each element counted once however many ranks have it.
+  // Sums of squares over the whole tensor; an element counts once, however many ranks have it.
   struct Squares {
     double difference = 0, size = 0;
   };
@@ -184,7 +185,7 @@ class RankCheck {
     to.of_workers = *to.from_one <= kRounding ? Verdict::kRight : Verdict::kWrong;
   }
 
-  // The largest gradient of all ranks, and elements that are drawn.
+  // The element with the largest gradient of all ranks, and random elements.
   std::vector<Element> elements_to_move(size_t p, int samples) const {
     std::vector<double> mine = {-1, 0, 0};
     for_each_here(p, [&](const Element& at, int64_t i) {
@@ -223,8 +224,8 @@ class RankCheck {
     return (above - below) / (2 * distance);
   }
 
-  // Over small distances the loss's last bits count, over large ones its curve: where two neighbours agree best neither
-  // does. They may agree by chance, but are not known better than those bits allow.
+  // Over small distances rounding errors of the loss dominate, over large ones its curvature. The quotient is taken
+  // where two neighbouring distances agree best. They may agree by chance, so the noise is at least the rounding error.
   struct Quotient {
     double value = 0, noise = 0;
   };
@@ -271,14 +272,14 @@ class RankCheck {
   Worker worker_;
   Philox random_;
   Batch batch_;
-  std::vector<Param*> params_;  // that learn
-  std::vector<Tensor> start_;   // their values
+  std::vector<Param*> params_;  // learning parameters
+  std::vector<Tensor> start_;   // their initial values
   std::chrono::steady_clock::time_point reported_ = std::chrono::steady_clock::now();
   double loss_ = 0;
-  std::vector<Tensor> gradients_;  // of what is here; undefined where nothing is
+  std::vector<Tensor> gradients_;  // the parts on this rank; undefined if it has none
 };
 
-// A layer whose statistics are those of the rows that a worker sees, so that what is computed depends on their number.
+// Finds a layer that computes statistics over a worker's rows, so that the result depends on the number of workers.
 const LayerPlan* sees_workers(const std::vector<LayerPlan>& layers) {
   for (const LayerPlan& at : layers) {
     if (const LayerPlan* inner = sees_workers(at.inner)) return inner;
@@ -288,7 +289,7 @@ const LayerPlan* sees_workers(const std::vector<LayerPlan>& layers) {
   return nullptr;
 }
 
-// Whole steps of plain SGD, whose updates are their gradients.
+// Sets plain SGD on whole steps, whose updates are their gradients.
 void settle(Settings& settings, int64_t rows) {
   if (settings.parallel.strategy == Strategy::kPipeline &&
       updates_each_micro_batch(settings.parallel.pipeline.schedule))

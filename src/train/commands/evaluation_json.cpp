@@ -8,7 +8,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr const char* kEvaluationFormat = "owt evaluation 1";
-constexpr int64_t kTop5From = 5;  // classes
+constexpr int64_t kTop5From = 5;  // number of classes
 
 Json class_json(const ClassAccuracy& of, bool top5) {
   const auto share = [&](int64_t part) { return static_cast<double>(part) / static_cast<double>(of.images); };
@@ -23,7 +23,7 @@ Json class_json(const ClassAccuracy& of, bool top5) {
 std::string evaluation_json(const Evaluation& evaluation, const EvalOptions& options, int64_t classes) {
   const EvaluationRequest& request = options.request;
   const bool top5 = classes >= kTop5From;
-  const bool counted = !request.views.average_logits();  // others have a name
+  const bool counted = !request.views.average_logits();  // other views have a name
   Json json{
       {"format", kEvaluationFormat},     {"weights", options.weights},
       {"split", name_of(request.split)}, {"views", counted ? Json(request.views.count) : Json(request.views.name())},
@@ -33,7 +33,7 @@ std::string evaluation_json(const Evaluation& evaluation, const EvalOptions& opt
   json["seconds"] = evaluation.seconds;
   json["images_per_second"] = static_cast<double>(evaluation.images) / evaluation.seconds;
   for (const ClassAccuracy& of : evaluation.classes) json["classes"].push_back(class_json(of, top5));
-  // Names of files and classes are bytes.
+  // Names of files and classes may contain any bytes.
   return json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 

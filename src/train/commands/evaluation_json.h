@@ -1,4 +1,4 @@
-// What `owt eval --json` writes.
+// The output of `owt eval --json`.
 #pragma once
 
 #include <string>
@@ -7,8 +7,8 @@
 
 namespace owt {
 
-// A JSON object with the accuracy of a model of so many classes, and with weights, split and views of the options. top1
-// and top5 are fractions; with fewer than five classes there is no top5.
+// A JSON object with the accuracy of a model with `classes` classes, and weights, split and views from the options.
+// top1 and top5 are fractions; with fewer than five classes there is no top5.
 std::string evaluation_json(const Evaluation& evaluation, const EvalOptions& options, int64_t classes);
 
 }  // namespace owt

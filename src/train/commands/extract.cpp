@@ -17,7 +17,7 @@
 namespace owt {
 namespace {
 
-// Files speak PyTorch's order: rows x C x H x W.
+// Files have PyTorch's order: rows x C x H x W.
 Shape file_shape(const Shape& rows) { return rows.rank() == 4 ? Shape{rows[0], rows[3], rows[1], rows[2]} : rows; }
 
 Tensor in_file_order(const Tensor& y) {
@@ -39,7 +39,7 @@ Shape extract_data_set(const Settings& settings, const ExtractOptions& options, 
   job.plan = settings.plan_to_run();
   open_data(job, data_folder(settings.data, options.data), options.split, facts_of_run(settings, options.run_folder));
   const Dataset& images = *job.images(options.split);
-  // The weights are there already. A GPU gets its images from the host for each batch.
+  // The weights are in memory already. A GPU gets its images from the host for each batch.
   check_memory(network.plan(), [](const Plan& plan, int rank) {
     const int batches_beside = plan.request.on.device == Device::kCpu ? kLoadedBatches - 1 : -1;
     return step_bytes(plan, evaluation(plan, plan.request.step_rows), rank) +

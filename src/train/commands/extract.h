@@ -14,14 +14,14 @@ struct ExtractOptions {
   std::string run_folder;           // for the data's facts (data_facts.h); empty: none
   std::string data;                 // folder; empty: see data_folder()
   int threads = 0;                  // 0: all cores
-  std::string layer;                // whose outputs
+  std::string layer;                // the layer whose outputs are written
   std::string out;                  // .npy file to write, f32: rows x features, or rows x C x H x W
   std::string labels;               // .npy file to write, i64: rows; empty: none
-  Split split = Split::kTest;       // of the data set, in its order, in the centre view
-  std::vector<std::string> photos;  // instead of the data set where there are any
+  Split split = Split::kTest;       // split of the data set, in its order, in the centre view
+  std::vector<std::string> photos;  // used instead of the data set, if any
 };
 
-// Returns the shape of what it wrote. Throws Error, and writes nothing, where a photo cannot be read.
+// Returns the shape that it wrote. If a photo cannot be read, throws Error and writes nothing.
 Shape extract(const Settings& settings, const ExtractOptions& options);
 
 }  // namespace owt

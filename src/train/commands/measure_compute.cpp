@@ -19,15 +19,15 @@
 namespace owt {
 namespace {
 
-constexpr int kUntimedSteps = 2;  // the first ones make primitives and choose algorithms
+constexpr int kUntimedSteps = 2;  // these make primitives and choose algorithms
 
-// How many steps of one number of rows are timed: the fewest, and on until the seconds have passed, or the most.
+// The number of steps of one size to time: at least `fewest`, then until the seconds have passed, at most `most`.
 struct HowLong {
   int64_t fewest, most;
   double seconds;
 };
 constexpr HowLong kForTimes{3, 9, 2};
-// A rank that is done earlier would leave its cores to others, so all of them go on for as long.
+// A rank that finished earlier would leave its cores to others, so all ranks run for the same time.
 constexpr HowLong kForSpeeds{3, 10000, 1.5};
 constexpr int kMeans = 9;
 
@@ -37,7 +37,7 @@ PlanRequest alone(const Settings& settings, int64_t rows) {
   PlanRequest request;
   request.step_rows = rows;
   request.on = settings.compute();
-  request.keeps_gradients = true;  // strategies are priced whose ranks add gradients up
+  request.keeps_gradients = true;  // prices are for strategies whose ranks add up gradients
   return request;
 }
 
@@ -65,7 +65,7 @@ Profiler time_alone(
   return std::move(profiler);
 }
 
-// Every number in the samples that was measured.
+// Pointers to every measured number in the samples.
 std::vector<double*> numbers(ComputeSamples& samples) {
   std::vector<double*> all;
   for (auto& layer : samples.layers)
@@ -76,7 +76,7 @@ std::vector<double*> numbers(ComputeSamples& samples) {
   return all;
 }
 
-// The layers [begin, end) of the plan that a row of a report stands for: "conv1", "conv1+relu1".
+// The layers [begin, end) of the plan that a row of a report covers: "conv1", "conv1+relu1".
 Slice layers_of(const Plan& plan, const std::string& row) {
   for (size_t begin = 0; begin < plan.layers.size(); ++begin) {
     std::string name = plan.layers[begin].name;
@@ -189,7 +189,7 @@ namespace {
 struct Column {
   size_t index;
   const char* name;
-  double least, most;  // what may stand there; rests are differences
+  double least, most;  // allowed range; the row "rest" is a difference, so it may be negative
 };
 constexpr Column kForward{4, "forward_ms", 0, 1e12}, kBackward{5, "backward_ms", 0, 1e12},
     kUpdate{6, "update_ms", 0, 1e12}, kMs{7, "ms", -1e12, 1e12}, kActivations{13, "activation_bytes", 0, 1e15},

@@ -28,7 +28,7 @@ std::vector<double> measure_shares(const Settings& settings, const Session& sess
 }  // namespace
 
 std::vector<double> shares_from(std::span<const double> seconds) {
-  constexpr double kSteps = 1e3;  // as many as printed
+  constexpr double kSteps = 1e3;  // the number of decimals that are printed
   const auto [least, most] = std::minmax_element(seconds.begin(), seconds.end());
   OWT_CHECK(*least > 0 && std::isfinite(*most));
   if (*most < *least * kSameSpeed) return std::vector<double>(seconds.size(), 1.0);

@@ -17,7 +17,7 @@ constexpr const char* kInput = "images";
 constexpr const char* kLogits = "logits";
 constexpr const char* kProbabilities = "probabilities";
 
-// Values of H x W x C as 1 x C x H x W, or as 1 x C x 1 x 1 where every position of a channel has the same.
+// Converts values of H x W x C to 1 x C x H x W, or to 1 x C x 1 x 1 if all positions of a channel are equal.
 std::string add_per_pixel(OnnxGraph& graph, const std::string& name, const Shape& image,
                           const std::vector<float>& values) {
   const int64_t positions = image[0] * image[1], channels = image[2];
@@ -90,7 +90,7 @@ std::string listed(const std::vector<double>& values) {
   return text;
 }
 
-// Means or stds, as far as they can be listed.
+// Means or standard deviations as text, if they can be listed.
 std::string described(AugmentSettings::From from, const std::vector<double>& values,
                       const std::vector<double>& of_channels, const char* none) {
   if (from == AugmentSettings::From::kNone) return none;
@@ -121,7 +121,7 @@ void add_metadata(onnx::ModelProto& model, const Settings& settings, const DataF
   add("owt.scale", format("{}", augment.scale));
 }
 
-// The IR version of the first release of ONNX with that opset (its docs/Versioning.md), so that old readers take the
+// The IR version of the first ONNX release with that opset (its docs/Versioning.md), so that old readers accept the
 // file.
 int64_t ir_version(int opset) { return opset <= 11 ? 6 : opset <= 14 ? 7 : 8; }
 

@@ -1,4 +1,4 @@
-// An ONNX graph as it grows, node by node, with the weights that its constants are read from.
+// An ONNX graph under construction, and the weights file for its constants.
 #pragma once
 
 #include <onnx/onnx_pb.h>
@@ -16,7 +16,7 @@ namespace owt {
 
 struct OnnxValue {
   std::string name;
-  Shape shape;  // of one image as it is here, N x H x W x C or N x F; in the file N x C x H x W
+  Shape shape;  // for one image: N x H x W x C or N x F here; N x C x H x W in the file
 };
 
 class OnnxGraph {
@@ -24,20 +24,20 @@ class OnnxGraph {
   using Names = std::vector<std::string>;
   using Integers = std::vector<int64_t>;
 
-  // weights: a safetensors file. taken: names that no node of a layer may have. The graph must outlive this.
+  // weights: a safetensors file. taken: names that no node of a layer may use. The graph must outlive this.
   OnnxGraph(onnx::GraphProto& graph, const std::string& weights, std::set<std::string> taken)
       : graph_(graph), path_(weights), weights_(weights), names_(std::move(taken)) {}
 
-  // Adds a node named like its layer and returns it, for its attributes.
+  // Adds a node named after its layer; returns it so that attributes can be set.
   onnx::NodeProto& add(const std::string& type, const std::string& name, const Names& inputs);
 
   // These add constants and return their names.
   std::string constant(const std::string& name, const Shape& shape, const float* values);
   std::string constant(const std::string& name, const Integers& values);
   std::string constant(const std::string& name, float value);
-  // A parameter from the weights file, whose order is ONNX's; as a constant of this shape.
+  // Adds a parameter from the weights file, in ONNX's order, as a constant of this shape.
   std::string param(const Param& param, const Shape& shape);
-  // The same in another order: the value at i is the parameter's at from(i).
+  // Adds a parameter in another order: the value at i is the parameter's value at from(i).
   template <class From>
   std::string param(const Param& param, const Shape& shape, const From& from) {
     const Tensor tensor = read(param);
@@ -47,10 +47,10 @@ class OnnxGraph {
   }
   Names params(const std::vector<Param*>& params);
 
-  // N x F of N x H x W x C, in ONNX's order.
+  // Flattens N x H x W x C to N x F, in ONNX's order.
   std::string flat(const std::string& name, const OnnxValue& x);
 
-  // Makes what the last node gives the output of the graph.
+  // Names the last node's output as the output of the graph.
   void set_output(const std::string& name) { graph_.mutable_node(graph_.node_size() - 1)->set_output(0, name); }
   void warn_of_unused() const;
 

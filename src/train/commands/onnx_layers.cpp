@@ -12,11 +12,11 @@ namespace {
 using Names = OnnxGraph::Names;
 using Integers = OnnxGraph::Integers;
 
-// How an operator of a description is called in ONNX.
+// The ONNX name of an operator in a description.
 struct Operator {
   const char *ours, *theirs;
-  bool takes_rows = false, gives_images = false;  // where ours takes images as well, or gives rows
-  const char* constant = nullptr;                 // an attribute that is always the same
+  bool takes_rows = false, gives_images = false;  // it accepts images too; it returns rows
+  const char* constant = nullptr;                 // an attribute with a fixed value
   int64_t value = 0;
 };
 constexpr Operator kOperators[] = {
@@ -35,7 +35,7 @@ constexpr Operator kOperators[] = {
     {"tanh", "Tanh"},
 };
 
-// How an attribute of a description is called in ONNX; "": it is a matter of training, or of the nodes around.
+// The ONNX name of an attribute in a description; "": training only, or expressed by other nodes.
 constexpr std::pair<const char*, const char*> kAttributes[] = {
     {"kernel", "kernel_shape"}, {"stride", "strides"}, {"pad", "pads"},
     {"groups", "group"},        {"eps", "epsilon"},    {"size", "size"},
@@ -52,7 +52,7 @@ void set_attributes(onnx::NodeProto& node, const Described& described) {
   }
 }
 
-// The image with the zeros around it that count.
+// Adds the zeros around the image that count.
 std::string with_zeros(OnnxGraph& graph, const std::string& layer, const Described& described, const std::string& x) {
   for (const auto& [name, value] : described.attributes) {
     if (name != "zeros") continue;
@@ -84,7 +84,7 @@ std::string add_operator(OnnxGraph& graph, const Operator& op, const Layer& laye
 
 OnnxValue add_layer(OnnxGraph& graph, Layer& layer, const OnnxValue& x);
 
-// What the branches of a composite layer give. A branch without layers gives x.
+// The outputs of the branches of a composite layer; a branch without layers gives x.
 Names add_composite_branches(OnnxGraph& graph, const Layer& layer, const OnnxValue& x) {
   Names outputs;
   for (const Net& branch : dynamic_cast<const Composite&>(layer).branches())
@@ -99,7 +99,7 @@ std::string add_residual(OnnxGraph& graph, Layer& layer, const Described& descri
   return relu ? graph.add("Relu", layer.name(), {sum}).output(0) : sum;
 }
 
-// Channels stand second in ONNX's images, as features do.
+// The channels of ONNX images are dimension 1, as are features.
 std::string add_branches_side_by_side(OnnxGraph& graph, Layer& layer, const Described&, const OnnxValue& x) {
   onnx::NodeProto& node = graph.add("Concat", layer.name(), add_composite_branches(graph, layer, x));
   set_attribute(node, "axis", int64_t{1});
@@ -117,13 +117,14 @@ std::string add_silu(OnnxGraph& graph, Layer& layer, const Described&, const Onn
   return graph.add("Mul", layer.name(), {x.name, gate}).output(0);
 }
 
-// An operator of two operands, of which the second is a number.
+// An operator with a number as its second operand.
 std::string with_number(OnnxGraph& graph, const char* type, const std::string& name, const std::string& x,
                         float number) {
   return graph.add(type, name, {x, graph.constant(name + ".by", number)}).output(0);
 }
 
-// What is above 6, taken off: not every reader takes a Clip with its bounds as inputs, as from operator set 11 on.
+// Subtracts the part above 6: not every reader accepts a Clip with its bounds as inputs, as in operator set 11 and
+// later.
 std::string add_relu6(OnnxGraph& graph, Layer& layer, const Described&, const OnnxValue& x) {
   const std::string of = layer.name() + ".";
   const std::string over = with_number(graph, "Sub", of + "less", x.name, 6);
@@ -131,7 +132,7 @@ std::string add_relu6(OnnxGraph& graph, Layer& layer, const Described&, const On
   return graph.add("Sub", layer.name(), {graph.add("Relu", of + "positive", {x.name}).output(0), above}).output(0);
 }
 
-// ONNX has Gelu from operator set 20 on.
+// ONNX has Gelu only in operator set 20 and later.
 std::string add_gelu(OnnxGraph& graph, Layer& layer, const Described& described, const OnnxValue& x) {
   const std::string of = layer.name() + ".";
   if (described.integer("by_tanh") == 1) {
@@ -149,7 +150,7 @@ std::string add_gelu(OnnxGraph& graph, Layer& layer, const Described& described,
   return with_number(graph, "Mul", layer.name(), twice, 0.5f);
 }
 
-// The mean of the squares in a window, at the borders over its whole area, as lrn.h divides.
+// The mean of squares in a window; at borders it is divided by the whole window area, as in lrn.h.
 std::string add_lrn_within(OnnxGraph& graph, Layer& layer, const Described& described, const OnnxValue& x) {
   const std::string of = layer.name() + ".";
   const int64_t size = described.integer("size"), before = size / 2, after = (size - 1) / 2;
@@ -165,7 +166,7 @@ std::string add_lrn_within(OnnxGraph& graph, Layer& layer, const Described& desc
       .output(0);
 }
 
-// N x (channel, place in the window) x OH x OW: a convolution whose filters take a pixel each.
+// N x (channel, place in the window) x OH x OW: a convolution whose filters each select a pixel.
 std::string add_windows(OnnxGraph& graph, const std::string& of, const Described& described, const OnnxValue& x) {
   const Integers& kernel = described.integers("kernel");
   const int64_t area = kernel[0] * kernel[1], filters = x.shape[3] * area;
@@ -188,8 +189,8 @@ std::string reshaped(OnnxGraph& graph, const std::string& name, const std::strin
   return graph.add("Reshape", name, {x, graph.constant(name + ".shape", shape)}).output(0);
 }
 
-// The windows of all positions one behind the other are the channels of one pixel, of which each position is a group:
-// operators that every reader has.
+// The windows of all positions become the channels of one pixel, with one group per position. Every reader has these
+// operators.
 std::string add_local(OnnxGraph& graph, Layer& layer, const Described& described, const OnnxValue& x) {
   const std::string of = layer.name() + ".";
   const Shape out = layer.out_shape(x.shape);
@@ -211,7 +212,7 @@ std::string add_local(OnnxGraph& graph, Layer& layer, const Described& described
   return transposed(graph, layer.name(), image, {0, 3, 1, 2});
 }
 
-// Slopes lie beside the channels of N x C x H x W.
+// Aligns the slopes with the channels of N x C x H x W.
 std::string add_prelu(OnnxGraph& graph, Layer& layer, const Described& described, const OnnxValue& x) {
   const Param& weight = *described.params.at(0);
   const int64_t slopes = weight.full_shape.elements();
@@ -219,7 +220,7 @@ std::string add_prelu(OnnxGraph& graph, Layer& layer, const Described& described
   return graph.add("PRelu", layer.name(), {x.name, graph.param(weight, shape)}).output(0);
 }
 
-// What is written otherwise than as one operator of ONNX.
+// Operators that are not written as a single ONNX operator.
 struct Special {
   const char* op;
   std::string (*add)(OnnxGraph& graph, Layer& layer, const Described& described, const OnnxValue& x);
@@ -235,7 +236,7 @@ constexpr Special kSpecials[] = {{"branches", add_branches_side_by_side},
                                  {"silu", add_silu},
                                  {"square", add_square}};
 
-// The name of what the layer gives.
+// Returns the name of the layer's output.
 std::string add_described(OnnxGraph& graph, Layer& layer, const Described& described, const OnnxValue& x) {
   for (const Special& special : kSpecials)
     if (described.op == special.op) return special.add(graph, layer, described, x);

@@ -1,4 +1,4 @@
-// Layers as the operators of ONNX that compute what they give in evaluation.
+// Converts layers to the ONNX operators that compute their evaluation outputs.
 #pragma once
 
 #include "src/net/net.h"
@@ -6,7 +6,7 @@
 
 namespace owt {
 
-// Adds all layers; returns what the last one gives. Throws Error for a layer that no operator computes.
+// Adds all layers; returns the output of the last. Throws Error for a layer without an operator.
 OnnxValue add_layers(OnnxGraph& graph, const Net& net, OnnxValue x);
 
 }  // namespace owt

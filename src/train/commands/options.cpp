@@ -22,7 +22,7 @@ bool is_positional(auto kind) {
          kind == Kind::kOptionalList;
 }
 
-// `text` from column `indent` on, broken between words; the first line continues a line already that long.
+// Wraps `text` between words, from column `indent` on; the first line continues a line of that length.
 std::string wrapped(const std::string& text, size_t indent) {
   std::string out, word;
   size_t column = indent;
@@ -143,7 +143,7 @@ bool Options::parse(const std::vector<std::string>& arguments) {
                                    allow_dash_for_short | short_allow_next)
                             .run();
     for (const auto& found : parsed.options) {
-      // The library takes the next option for the value of one that has none.
+      // The library takes a following option as the value of an option without one.
       if (found.original_tokens.size() == 2 && found.original_tokens[1].starts_with("--"))
         wrong(concat("--", found.string_key, " has no value; give one that begins with dashes as --", found.string_key,
                      "=", found.original_tokens[1]));

@@ -1,4 +1,4 @@
-// The command line of one subcommand: declares what it takes, parses, prints --help.
+// The command line of one subcommand: declares arguments, parses them, prints --help.
 //
 //   Options options("owt train", "Trains a network.");
 //   options.positional("CONFIG", "the recipe, a TOML file");
@@ -6,7 +6,7 @@
 //   if (!options.parse(arguments)) { print(options.help()); return 0; }   // --help
 //   const int64_t workers = options.integer("workers", {.low = 1});
 //
-// Long options only (`--workers 4` or `--workers=4`), never abbreviated; `--` ends them; -h is --help.
+// Only long options (`--workers 4` or `--workers=4`), never abbreviated; `--` ends them; -h is --help.
 #pragma once
 
 #include <cstdint>
@@ -27,11 +27,10 @@ class UsageError : public Error {
 
 class Options {
  public:
-  // `command` as typed, "owt train"; `about`: what it does, in a sentence.
+  // command: as typed, "owt train". about: what it does, in a sentence.
   Options(std::string command, std::string about);
 
-  // Arguments without a name, in the order of declaration: required ones, then optional ones, then at most
-  // one list.
+  // Arguments without a name, in the order of declaration: required ones, then optional ones, then at most one list.
   void positional(const std::string& name, const std::string& help);
   void optional_positional(const std::string& name, const std::string& help);
   void positional_list(const std::string& name, const std::string& help);  // one or more
@@ -44,25 +43,25 @@ class Options {
   void repeated(const std::string& name, const std::string& placeholder, const std::string& help);
   void flag(const std::string& name, const std::string& help);
 
-  // The words after the subcommand. False: --help is among them and nothing was checked. Throws UsageError
-  // for an unknown option (with the nearest one), a missing value, an option given twice, missing or surplus
-  // arguments.
+  // Parses the words after the subcommand. Returns false if --help is among them; nothing was checked then. Throws
+  // UsageError for an unknown option (with the nearest one), a missing value, an option given twice, and missing or
+  // surplus arguments.
   bool parse(const std::vector<std::string>& arguments);
 
   std::string help() const;
 
-  // After parse(), by name. Throw UsageError where the value is of another kind or out of range. Only has()
-  // may be asked about an option that was neither given nor has a default.
+  // Call these after parse(), by name. They throw UsageError if the value has the wrong kind or is out of range. For an
+  // option that was not given and has no default, only has() may be called.
   bool declares(const std::string& name) const;
-  bool has(const std::string& name) const;    // given, or there is a default
+  bool has(const std::string& name) const;    // given, or has a default
   bool given(const std::string& name) const;  // on this command line
   std::string string(const std::string& name) const;
   int64_t integer(const std::string& name, Range range = {}) const;
   double number(const std::string& name, Range range = {}) const;
-  bool boolean(const std::string& name) const;                   // of a flag: was it given
-  std::vector<std::string> list(const std::string& name) const;  // all that was given under this name
+  bool boolean(const std::string& name) const;                   // for flags: whether it was given
+  std::vector<std::string> list(const std::string& name) const;  // all values given under this name
 
-  // Throws UsageError where option `name` is given without any of `others`, without which it has no effect.
+  // Throws UsageError if option `name` is given without any of `others`; it would have no effect then.
   void only_with(const std::string& name, const std::vector<std::string>& others) const;
 
  private:
@@ -85,7 +84,7 @@ class Options {
 
   std::string command_, about_;
   std::vector<Entry> entries_;
-  std::map<std::string, std::vector<std::string>> values_;  // as given
+  std::map<std::string, std::vector<std::string>> values_;  // the values as given
 };
 
 }  // namespace owt

@@ -1,5 +1,5 @@
-// Photos of any format as a network sees them: upright, brought to the size of the data set's images, cut and
-// normalised as those are in evaluation.
+// Photos of any format as a network sees them: upright, resized to the data set's images, then cropped and normalised
+// as in evaluation.
 #pragma once
 
 #include <cstdint>
@@ -18,23 +18,24 @@ class PhotoInput {
  public:
   PhotoInput(const DataSettings& data, const DatasetStatistics& statistics);
 
-  // Its short side is that of the data set's images. Throws Error, BadPhoto among them, naming no file.
+  // Loads a photo with the short side of the data set's images. Throws Error, including BadPhoto, without the file's
+  // name.
   Photo load(const std::string& file) const;
-  // What this view (View::number) shows: of shards a part of the photo, as CropSettings says; of others a view of the
-  // photo's centre, as large as their images. out: shape().elements() values.
+  // Fills in the values of a view (View::number). For shards it is a part of the photo, as CropSettings says; for other
+  // data a view of the photo's centre, as large as the images. out: shape().elements() values.
   void make(const Photo& photo, int view, float* out) const;
   Shape shape() const { return augmenter_.out_shape(); }  // H x W x C
 
  private:
   ImageWindow seen(const Photo& photo, const View& view) const;
 
-  Shape image_;        // of the data set
-  CropSettings crop_;  // of the photo
-  bool places_;        // views show places of the photo, not of its centre
+  Shape image_;        // shape of the data set's images
+  CropSettings crop_;  // crops of photos
+  bool places_;        // views show parts of the photo, not of its centre
   Augmenter augmenter_;
 };
 
-// Photos from files, as many as there is memory for. errors[i]: why photo i is not there; empty: it is.
+// Photos from files, limited by memory. errors[i]: why photo i is missing; empty: it is there.
 struct LoadedPhotos {
   std::vector<Photo> photos;
   std::vector<std::string> errors;

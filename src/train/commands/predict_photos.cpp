@@ -58,7 +58,7 @@ std::string Classifier::json(const std::vector<Answer>& answers) const {
           {{"class", ranked.index}, {"name", class_name(ranked.index)}, {"probability", ranked.probability}});
     all.push_back(one);
   }
-  // Names of files are bytes.
+  // File names may contain any bytes.
   return all.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 

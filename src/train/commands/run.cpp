@@ -34,20 +34,20 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Of the checkpoint that the weights are of, if they are of one.
+// The state of the checkpoint that the weights belong to, if any.
 std::optional<RunState> state_beside(const std::string& weights) {
   const std::string folder = fs::path(weights).parent_path().string();
   if (!is_checkpoint(folder)) return {};
   return load_checkpoint_state(folder);
 }
 
-// Those that were measured for the run of the weights; empty: none.
+// The shares that were measured for the weights' run; empty: none.
 std::vector<double> shares_beside(const std::string& weights) {
   const std::optional<RunState> state = state_beside(weights);
   return state ? state->measured_shares : std::vector<double>();
 }
 
-// Images that another recipe, or another seed, holds out may be those that the run was trained on.
+// With another recipe or seed, held-out images may be among the run's training images.
 void check_held_out(const Job& job, const std::string& data) {
   from_rank_0([&] {
     const std::optional<RunState> state = state_beside(job.weights);
@@ -63,7 +63,7 @@ void check_held_out(const Job& job, const std::string& data) {
   });
 }
 
-// A failed run says so in its log as well.
+// Writes the failure of a run to its log too.
 template <class Work>
 void logged(const Work& work) {
   try {
@@ -74,7 +74,7 @@ void logged(const Work& work) {
   }
 }
 
-// The job that begins, or goes on, where rank 0 has found.
+// The job that begins, or resumes, at the place that rank 0 has found.
 Job job_of(Settings settings, const TrainOptions& options, const RunPlace& place) {
   Job job;
   job.run_folder = place.out;
@@ -98,7 +98,7 @@ Job job_of(Settings settings, const TrainOptions& options, const RunPlace& place
   return job;
 }
 
-// Of a run that is gone on with: other images only where that is wanted.
+// Refuses to resume with other images unless --other-data is given.
 void check_resumed_data(Job& job, const std::string& data, bool other_data) {
   if (job.resume_checkpoint.empty()) return;
   RunState& state = job.resume_state;
@@ -131,11 +131,11 @@ void open_training_data(Job& job, const std::string& given, bool other_data = fa
   check_same_data(job, data);
   check_resumed_data(job, data, other_data);
   Config& recipe = job.settings.recipe;
-  if (job.settings.data.classes == "data") recipe.set("data.classes", "");  // the run's model has them now
+  if (job.settings.data.classes == "data") recipe.set("data.classes", "");  // the run's model has these classes
   if (job.settings.data.format != "synthetic") recipe.set("data.dir", std::filesystem::absolute(data).string());
 }
 
-// On rank 0 alone; null on the others.
+// Runs on rank 0 only; null on the others.
 std::unique_ptr<RunFolder> claim_run_folder(const Job& job) {
   std::unique_ptr<RunFolder> folder;
   from_rank_0([&] {
@@ -157,7 +157,7 @@ void log_changes(const Job& job, const RunFolder* folder, uint64_t asked_seed) {
         job.resume_state.images);
 }
 
-// The table of `owt time`, from the first steps of the run, and what bounds them.
+// Writes the table of `owt time` for the first steps of the run, and what limits them.
 void report_times(const Job& job, const StepTimes& times, bool print) {
   if (times.empty()) return;
   const int64_t rows = std::min(job.plan.request.step_rows, job.train->size());  // an epoch has no more
@@ -178,7 +178,7 @@ void check_outputs(const std::vector<std::string>& files) {
   });
 }
 
-// Of those that are left, where `lost` workers of the job are.
+// The job of the remaining workers, after `lost` workers were lost.
 Job job_without(const Job& job, int lost) {
   Job left = job;
   left.settings = job.settings.without_workers(lost);
@@ -186,13 +186,12 @@ Job job_without(const Job& job, int lost) {
   return left;
 }
 
-// A rank's training: where workers are lost, and that is tolerated, with those that are left. begin(trainer) is called
-// when every rank has all that it needs, and finished(trainer, whether it has come to the end of the schedule) on what
-// ends it.
+// Trains on one rank. If workers are lost and that is tolerated, it continues with the remaining workers. Calls
+// begin(trainer) when every rank is ready, and finished(trainer, whether the schedule is complete) at the end.
 void train_on_rank(const Job& job, Communicator& comm, const std::function<void(Trainer&)>& begin,
                    const std::function<void(Trainer&, bool)>& finished) {
   std::list<Job> jobs;
-  std::list<std::unique_ptr<Communicator>> worlds;  // older ones end what goes on there
+  std::list<std::unique_ptr<Communicator>> worlds;  // the destructors of older ones end their communication
   auto trainer = std::make_unique<Trainer>(job, comm);
   on_host::sum(comm, {0.0}, job.plan.request.on.device);
   begin(*trainer);
@@ -208,10 +207,10 @@ void train_on_rank(const Job& job, Communicator& comm, const std::function<void(
 }
 
 TrainOutcome train(Settings settings, const TrainOptions& options) {
-  catch_stop_signals(kCheckpointFollows);  // a wish to stop is heard after the first step
+  catch_stop_signals(kCheckpointFollows);  // a wish to stop is noticed after the first step
   note_kept_step(0);
   keep_log_for_file();
-  // The weights themselves are read on rank 0, and a checkpoint is found there.
+  // Weights are read by rank 0 only, which also finds the checkpoint.
   start_together(
       "train", settings,
       {option_is_given("weights", !options.start.file.empty()), option_fact("except", joined(options.start.except)),
@@ -231,7 +230,7 @@ TrainOutcome train(Settings settings, const TrainOptions& options) {
   note_kept_step(job.resume_state.step);
   const std::unique_ptr<RunFolder> folder = claim_run_folder(job);
   open_training_data(job, options.data, options.other_data);
-  check_memory(job.plan, {.batches = 2 * kLoadedBatches});  // to train, and to evaluate
+  check_memory(job.plan, {.batches = 2 * kLoadedBatches});  // for training and evaluation
   if (!shares.empty()) log_info("{}", shares);
   if (!options.stays.empty() && !job.resume_checkpoint.empty()) log_info("{}", options.stays);
   log_changes(job, folder.get(), asked_seed);
@@ -308,8 +307,8 @@ Evaluation evaluate_file(Settings settings, const EvalOptions& options) {
   check_outputs({request.predictions, request.confusion, options.json});
   Job job;
   job.settings = std::move(settings);
-  job.settings.ema = {};  // nothing is averaged here
-  // Any number of workers takes as many rows, whatever batch norm's groups are: no figure depends on those.
+  job.settings.ema = {};  // evaluation does not update averages
+  // The number of rows must not depend on batch norm's groups; no result depends on it.
   if (DataSettings& data = job.settings.data; data.batch_per_rank > 0)
     data.batch = data.batch_per_rank * job.settings.computing_ranks(), data.batch_per_rank = 0;
   job.weights = options.weights;

@@ -1,4 +1,4 @@
-// Whole runs, as the program's subcommands start them.
+// Whole runs, for the subcommands of the program.
 #pragma once
 
 #include <functional>
@@ -15,84 +15,85 @@
 namespace owt {
 
 struct TrainOptions {
-  std::string data;         // folder; empty: see data_folder()
-  std::string out;          // run folder; empty: that of the checkpoint to resume, else runs/<recipe>
-  std::string resume;       // empty, "auto" (the run folder's newest checkpoint, or none), a run or a checkpoint folder
-  bool can_resume = true;   // the command has --resume
-  std::string stays{};      // for the log: what of the run's own recipe stays; may be empty
+  std::string data;  // folder; empty: see data_folder()
+  std::string out;   // run folder; empty: the resumed checkpoint's, else runs/<recipe>
+  // empty, "auto" (the run folder's latest checkpoint, or none), a run folder or a checkpoint folder
+  std::string resume;
+  bool can_resume = true;   // whether the command has --resume
+  std::string stays{};      // for the log: settings kept from the run's own recipe; may be empty
   StartWeights start{};     // not with resume
-  bool other_data = false;  // with resume: the training images may be others than the run has seen
-  int threads = 0;          // of all ranks together; 0: all cores
+  bool other_data = false;  // with resume: the training images may differ from the run's
+  int threads = 0;          // threads of all ranks together; 0: all cores
   bool timing = false;      // print the timing table at the end
 };
 
 struct TrainOutcome {
-  bool finished = false;  // false: stopped on a signal, with a checkpoint
+  bool finished = false;  // false: stopped by a signal, with a checkpoint
   std::string run_folder;
-  Evaluation evaluation;  // of the final weights, where finished; on rank 0
+  Evaluation evaluation;  // result of the final weights, if finished; on rank 0
 };
 
-// Trains, rank 0 writing the run folder, which does not change before weights, data and plan are there. Throws Error;
-// never overwrites another run.
+// Trains; rank 0 writes the run folder, which does not change before weights, data and plan are ready. Throws Error.
+// Never overwrites another run.
 TrainOutcome train(Settings settings, const TrainOptions& options);
 
 struct SimulateOptions {
-  std::string data;  // TrainOptions'
-  std::string out;   // run folder; empty: runs/<recipe>-simulated, and none where only times are wanted
+  std::string data;  // see TrainOptions
+  std::string out;   // run folder; empty: runs/<recipe>-simulated, or none with times_only
   StartWeights start{};
-  int threads = 0;  // that compute gradients; 0: one for each core
+  int threads = 0;  // threads that compute gradients; 0: one per core
   VirtualCluster cluster{};
-  std::string strategy{};  // of the planner; empty: a parameter server
-  // How long a worker computes: what the settings' workers do with their rows by themselves.
+  std::string strategy{};  // a strategy of the planner; empty: a parameter server
+  // The computation time of workers with these settings, each alone with its rows.
   std::function<std::unique_ptr<ComputeModel>(const Settings&)> compute{};
 };
 
 struct SimulateOutcome {
   VirtualOutcome virtual_run{};
-  std::string run_folder{};  // empty: none is written
-  std::string compute{};     // where the times come from, for people
+  std::string run_folder{};  // empty: none was written
+  std::string compute{};     // source of the times, for people
 };
 
-// The settings' workers with a parameter server, or under a strategy, simulated (virtual_run.h). Writes a run folder as
-// train() does, whose times are virtual. Throws Error; never overwrites another run.
+// Simulates the settings' workers with a parameter server, or under a strategy (virtual_run.h). Writes a run folder as
+// train() does, with virtual times. Throws Error. Never overwrites another run.
 SimulateOutcome simulate(Settings settings, const SimulateOptions& options);
 
 struct EvalOptions {
   std::string weights;  // safetensors file
   std::string data;     // folder; empty: see data_folder()
-  int threads = 0;      // of all ranks together; 0: all cores
+  int threads = 0;      // threads of all ranks together; 0: all cores
   EvaluationRequest request{};
   std::string run_folder{};  // for the data's facts (data_facts.h); empty: none
   std::string json{};        // a file that the caller writes; empty: none
 };
 
-// Accuracy of a weights file; on rank 0, which writes the files that are asked for.
+// The accuracy of a weights file, on rank 0, which also writes the requested files.
 Evaluation evaluate_file(Settings settings, const EvalOptions& options);
 
 struct TimeOptions {
-  int64_t steps = 30;            // timed, after a few that are not
-  int threads = 0;               // of all ranks together; 0: all cores
-  bool evaluation = false;       // the steps evaluate; false: they train
-  bool keeps_gradients = false;  // PlanRequest's
-  // The files that the caller will write the trace and the report to; empty: none.
+  int64_t steps = 30;            // timed steps, after a few others
+  int threads = 0;               // threads of all ranks together; 0: all cores
+  bool evaluation = false;       // time evaluation instead of training
+  bool keeps_gradients = false;  // see PlanRequest
+  // Files to which the caller will write the trace and the report; empty: none.
   std::string trace{}, csv{};
-  bool what_if = false;  // of training steps
+  bool what_if = false;  // training steps only
   std::string links{};   // file of the planner; empty: none
 };
 
 struct TimeOutcome {
   TimingReport report;
   std::string bottleneck{};  // a sentence
-  std::string what_if{};     // a table, where one is wanted
-  std::string trace{};       // the text of the file, where one is wanted
+  std::string what_if{};     // a table, if requested
+  std::string trace{};       // the text of the file, if requested
 };
 
-// Times steps on made-up images. Logs the convolution algorithms that were measured. The outcome is rank 0's; where
+// Times steps on synthetic images. Logs the convolution algorithms that were measured. Rank 0 returns the outcome; if
 // ranks are processes, the others return an empty one.
 TimeOutcome time_steps(Settings settings, const TimeOptions& options);
 
-// Before long work: throws Error, on all processes, where rank 0 could not write one of these files; an empty name is
-// none.
+// Call before long work: throws Error on all processes if rank 0 could not write one of these files. An empty name
+// means no file.
 void check_outputs(const std::vector<std::string>& files);
 
 }  // namespace owt

@@ -18,7 +18,7 @@ namespace fs = std::filesystem;
 
 std::string file_in(const std::string& folder, const char* name) { return (fs::path(folder) / name).string(); }
 
-// Of folders that are still to be made, the one that exists above them.
+// Checks the closest existing parent of a folder that must be created.
 void check_can_be_written(const std::string& folder) {
   std::error_code none;
   fs::path there = fs::absolute(folder).lexically_normal();
@@ -39,13 +39,13 @@ std::optional<Config> recipe_in(const std::string& folder) {
   }
 }
 
-// The run that the job goes on with, or begins anew, where it lies in a run folder.
+// The folder of the run that the job resumes, or begins anew, if it has one.
 std::string folder_before(const Job& job) {
   if (job.resume_checkpoint.empty()) return holds_run(job.run_folder) ? job.run_folder : "";
   return job.same_run ? job.run_folder : run_folder_of_checkpoint(job.resume_checkpoint).value_or("");
 }
 
-// A run without a checkpoint has no weights that show whose it is.
+// Without a checkpoint, only the recipe shows which run the folder belongs to.
 void check_same_model(const std::optional<Config>& before, const Job& job) {
   if (!before)
     fail("the run folder ", job.run_folder, " holds a log, no checkpoint and no recipe that shows which run it is; ",
@@ -106,7 +106,7 @@ void RunFolder::open(const Job& job, bool steps_are_left) {
       fail("another run has begun in the run folder ", folder_, " meanwhile; choose another --out");
   }
   if (steps_are_left) write_recipe(job);
-  log_to_file(file_in(folder_, "log.txt"));  // last: what has a log has a recipe
+  log_to_file(file_in(folder_, "log.txt"));  // last, so a folder with a log has a recipe
 }
 
 void RunFolder::write_recipe(const Job& job) const {

@@ -1,4 +1,4 @@
-// The folder that a run writes: nothing in it changes, and it is not made, before the run can begin.
+// The folder that a run writes. It is not created or changed before the run can begin.
 #pragma once
 
 #include <memory>
@@ -14,14 +14,14 @@ namespace owt {
 
 class RunFolder {
  public:
-  // Of rank 0. Throws Error where the folder cannot be written, where another run is writing there, where its metrics
-  // are damaged, and where it holds a run without a checkpoint that has another model or data format.
+  // Runs on rank 0. Throws Error if the folder cannot be written, if another run is writing to it, if its metrics are
+  // damaged, and if it contains a run without a checkpoint that has another model or data format.
   explicit RunFolder(const Job& job);
 
-  // Logs in which keys the recipe differs from that of the run that is gone on with.
+  // Logs the differences between the recipe and the resumed run's recipe.
   void log_changes(const Job& job) const;
-  // Makes the folder and log.txt and, if steps are left, writes config.toml and the facts of the data; older versions
-  // of these files are kept beside them. Nobody else writes to the folder as long as this lives.
+  // Creates the folder and log.txt. If steps are left, writes config.toml and the facts of the data; earlier versions
+  // of these files are kept beside them. No other process writes to the folder during the lifetime of this object.
   void open(const Job& job, bool steps_are_left);
 
  private:
@@ -29,12 +29,12 @@ class RunFolder {
   void write_recipe(const Job& job) const;
 
   std::string folder_;
-  bool had_run_;                  // when the command began
-  std::optional<Config> before_;  // the recipe of the run that is gone on with
+  bool had_run_;                  // at the start of the command
+  std::optional<Config> before_;  // recipe of the resumed run
   std::unique_ptr<FileLock> lock_;
 };
 
-// "data.batch: 12 -> 24" for every key whose value is not the same; "none" stands for a key that is not there.
+// "data.batch: 12 -> 24" for every key whose value differs; "none" stands for a missing key.
 std::vector<std::string> differences(const Config& before, const Config& now);
 
 }  // namespace owt

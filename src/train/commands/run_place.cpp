@@ -17,7 +17,7 @@ bool has_bytes(const fs::path& file) {
   return fs::is_regular_file(file, none) && fs::file_size(file, none) > 0;
 }
 
-// Goes on with the run of this folder where it has a checkpoint.
+// Resumes the run of this folder if it has a checkpoint.
 void resume_automatically(RunPlace& place) {
   if (const auto newest = newest_whole_checkpoint(place.out)) {
     place.checkpoint = newest->folder;
@@ -40,7 +40,8 @@ void resume_named(const std::string& named, bool out_is_given, RunPlace& place) 
   }
   const auto run = run_folder_of_checkpoint(place.checkpoint);
   if (!out_is_given) place.out = run.value_or(place.out);
-  place.checkpoint = fs::canonical(place.checkpoint).string();  // its own name, from whatever folder it is named
+  // its canonical path, independent of the working directory
+  place.checkpoint = fs::canonical(place.checkpoint).string();
   std::error_code ignored;
   place.same_run = run && fs::equivalent(*run, place.out, ignored);
 }
@@ -51,7 +52,7 @@ RunPlace find_here(const Settings& settings, const TrainOptions& options) {
     resume_automatically(place);
   else if (!options.resume.empty())
     resume_named(options.resume, !options.out.empty(), place);
-  // With "auto" one command line begins a run and goes on with it, whose weights have been learnt further since.
+  // With "auto" the same command line begins and later resumes a run; its checkpoint is then further than the weights.
   const bool weights = !options.start.file.empty() && !place.checkpoint.empty();
   if (weights && options.resume != "auto")
     fail("--weights and --resume do not go together: a checkpoint has its own weights");

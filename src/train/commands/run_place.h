@@ -1,4 +1,4 @@
-// Where a command writes its run, and what it goes on from.
+// The folder to which a command writes its run, and the checkpoint from which it resumes.
 #pragma once
 
 #include <string>
@@ -9,23 +9,23 @@
 
 namespace owt {
 
-// What rank 0 has found, for all ranks: the others may see another disk.
+// Found by rank 0 for all ranks, since others may see another disk.
 struct RunPlace {
   std::string out;         // run folder
-  std::string checkpoint;  // folder to go on from; empty: from the beginning
-  bool same_run = false;   // the checkpoint lies in `out`
+  std::string checkpoint;  // folder to resume from; empty: a new run
+  bool same_run = false;   // the checkpoint is in `out`
   std::string state;       // state.json of the checkpoint; empty: none
 
-  // Those of the checkpoint, where they were measured for it.
+  // The measured shares in the checkpoint, if any.
   std::vector<double> measured_shares() const;
 };
 
-// Collective over the processes of a launch; makes and changes no file. Throws Error where `out` holds another run, and
-// where there is nothing to go on from but options.resume is "auto". Of a run, a damaged checkpoint is passed over with
-// a warning.
+// Collective over the processes of a launch; creates and changes no file. Throws Error if `out` contains another run,
+// and if there is nothing to resume from, unless options.resume is "auto". When resuming a run, skips damaged
+// checkpoints with a warning.
 RunPlace find_place(const Settings& settings, const TrainOptions& options);
 
-// Of the run of a recipe of this name, where nobody says another one.
+// The default run folder for a recipe of this name.
 std::string default_run_folder(const std::string& name);
 
 // Whether a run has begun in this folder: it has a log, metrics or checkpoints.

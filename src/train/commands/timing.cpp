@@ -1,4 +1,4 @@
-// `owt time`: steps on made-up images, so that neither data nor a loader is needed.
+// `owt time`: steps on synthetic images, so that neither data nor a loader is needed.
 #include "src/comm/launch.h"
 #include "src/comm/on_host.h"
 #include "src/comm/processes.h"
@@ -19,9 +19,9 @@
 namespace owt {
 namespace {
 
-constexpr int kWarmUpSteps = 3;  // the first ones make primitives and choose algorithms
+constexpr int kWarmUpSteps = 3;  // these make primitives and choose algorithms
 
-// The steps of one rank, all on the same batch.
+// The steps of one rank, all with the same batch.
 class TimedSteps {
  public:
   TimedSteps(const Settings& settings, const Plan& plan, bool evaluation, Worker& worker)
@@ -36,7 +36,7 @@ class TimedSteps {
   }
 
   void start() {
-    Step::Rates rates{1e-6, 1e-6};  // leave the made-up task finite
+    Step::Rates rates{1e-6, 1e-6};  // small, so that the synthetic task stays finite
     if (evaluation_) return step_.start_evaluation(batch_);
     if (step_.ema() && (number_ + 1) % period_ == 0) rates.kept = 0.5;
     step_.start_training(batch_, number_++, rates, false);
@@ -63,7 +63,7 @@ void time_each(int64_t steps, TimedSteps& timed, Profiler& profiler) {
   profiler.enable(false);
 }
 
-// The milliseconds of a step when none waits for the one before.
+// The milliseconds of a step when steps are queued ahead.
 double time_all(int64_t steps, TimedSteps& timed) {
   for (int i = 1; i < timed.most_in_flight(); ++i) timed.start();
   const auto begin = Profiler::Clock::now();
@@ -76,15 +76,15 @@ double time_all(int64_t steps, TimedSteps& timed) {
   return ms / static_cast<double>(steps);
 }
 
-// Runs steps with the profiler on, and returns the milliseconds of a step without it where that differs: on a GPU.
+// Runs steps with the profiler on. Returns the milliseconds of a step without it if that differs, i.e. on a GPU.
 double time_rank(const Settings& settings, const Plan& plan, bool evaluation, int64_t steps, Worker& worker) {
   TimedSteps timed(settings, plan, evaluation, worker);
   time_each(steps, timed, worker.profiler);
   return plan.request.on.device == Device::kCpu ? 0 : time_all(steps, timed);
 }
 
-// The peak of the calling rank's threads, while the other ranks find theirs, which those of the same host must do at
-// the same time; unknown of a GPU. Where one of them has to measure it, all do.
+// The peak of the calling rank's threads. The ranks of a host measure at the same time; if one must measure, all do.
+// Unknown on a GPU.
 Peak peak_of_rank(const Plan& plan, Communicator& comm) {
   const Compute on = plan.request.on;
   if (on.device != Device::kCpu) return {};
@@ -95,7 +95,8 @@ Peak peak_of_rank(const Plan& plan, Communicator& comm) {
   return measure_peak(on.precision, teams, [&] { ask(0); });
 }
 
-// On rank 0; all ranks come here, and throw Error where it cannot be read or is of another number of ranks.
+// Returns the links on rank 0. Collective; all ranks throw Error if the file cannot be read or has another number of
+// ranks.
 std::optional<Network> links_from(const std::string& file, int ranks) {
   std::optional<Network> links;
   if (file.empty()) return links;
@@ -136,7 +137,7 @@ TimeOutcome time_steps(Settings settings, const TimeOptions& options) {
     const double ms = time_rank(settings, plan, options.evaluation, steps, *worker);
     const StepTimes of_all = gather_times(comm, worker->profiler, period, plan.request.on.device);
     profilers[static_cast<size_t>(comm.rank())] = std::move(worker->profiler);
-    worker.reset();  // what finds the peak takes its memory
+    worker.reset();  // frees its memory for the measurement of the peak
     const Peak of_rank = peak_of_rank(plan, comm);
     if (comm.rank() == 0) untimed_ms = ms, peak = of_rank, times = of_all;
   });

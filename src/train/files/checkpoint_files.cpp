@@ -20,7 +20,7 @@ constexpr const char *kState = "state.json", *kLatest = "latest", *kFolder = "ch
 
 std::string name_of_step(int64_t step) { return format("{}{:08}", kPrefix, step); }
 
-// The step of a complete checkpoint's folder name; nothing for any other name.
+// The step in the folder name of a complete checkpoint; nothing for other names.
 std::optional<int64_t> step_of(std::string_view name) {
   if (!name.starts_with(kPrefix)) return {};
   name.remove_prefix(kPrefix.size());
@@ -51,7 +51,7 @@ void remove_or_fail(const fs::path& path) {
   if (error) fail("cannot remove ", path.string(), ": ", error.message());
 }
 
-// Under a .tmp name first, so that a crash half way leaves nothing that looks complete.
+// Renames to a .tmp name first, so that after a crash nothing half removed looks complete.
 void remove_checkpoint(const fs::path& folder) {
   const fs::path doomed = folder.string() + ".gone" + std::string(kTemporary);
   rename_or_fail(folder, doomed);
@@ -63,7 +63,7 @@ struct Found {
   std::string name;
 };
 
-// Oldest first; of one step the one that was replaced last.
+// Oldest first; for equal steps the replaced one first.
 std::vector<Found> complete_checkpoints(const std::string& folder) {
   std::vector<Found> found;
   std::error_code error;
@@ -87,11 +87,11 @@ void clear_leftovers(const std::string& folder) {
   for (const fs::path& path : leftovers) remove_or_fail(path);
 }
 
-// Of the file `latest`: the checkpoint that it names, or the other one of the same step, which a crash while it was
-// replaced leaves.
+// The checkpoint that the file `latest` names. If a crash has interrupted its replacement, the other one of the same
+// step.
 struct Latest {
   std::optional<Found> found;
-  std::string wrong;  // where it names none: why; empty where there is no such file
+  std::string wrong;  // the reason if it names none; empty if there is no such file
 };
 
 Latest read_latest(const fs::path& folder) {
@@ -112,13 +112,13 @@ Latest read_latest(const fs::path& folder) {
 
 std::optional<Found> latest_checkpoint(const fs::path& folder) { return read_latest(folder).found; }
 
-// The latest checkpoint; where that is not known the one of the highest step, and `doubt` says why.
+// The latest checkpoint. If it is unknown, the one of the highest step; `doubt` receives the reason.
 std::optional<Found> newest_of(const fs::path& folder, std::string& doubt) {
   const Latest latest = read_latest(folder);
   if (latest.found) return latest.found;
   const std::vector<Found> all = complete_checkpoints(folder.string());
   if (all.empty()) return {};
-  // A crash before the first `latest` leaves one checkpoint, and no doubt.
+  // After a crash before the first `latest` there is a single checkpoint, so the choice is certain.
   if (!latest.wrong.empty() || all.size() > 1)
     doubt = concat((folder / kLatest).string(), " is ",
                    latest.wrong.empty() ? "missing" : concat("damaged (", latest.wrong, ")"), ": ", all.back().name,
@@ -133,7 +133,7 @@ std::optional<Found> newest_of(const fs::path& folder) {
   return newest;
 }
 
-// What to do about a damaged checkpoint.
+// Advice about a damaged checkpoint, with the other ones.
 std::string other_checkpoints(const fs::path& folder) {
   std::string names;
   for (const Found& found : complete_checkpoints(folder.parent_path().string()))
@@ -142,7 +142,7 @@ std::string other_checkpoints(const fs::path& folder) {
   return names.empty() ? "there is no other checkpoint of the run; train anew" : "take another checkpoint: " + names;
 }
 
-// Throws Error that says what is damaged.
+// Throws Error with the damage.
 RunState checked_state(const fs::path& folder) {
   const std::string path = (folder / kState).string();
   RunState state = RunState::from_json(read_file(path), path);
@@ -155,7 +155,7 @@ RunState checked_state(const fs::path& folder) {
   return state;
 }
 
-// Nothing where it is damaged, with a warning.
+// Nothing if it is damaged, with a warning.
 std::optional<RunState> state_if_whole(const fs::path& folder) {
   try {
     return checked_state(folder);
@@ -198,8 +198,7 @@ std::string CheckpointWriter::commit(const RunState& state) {
   const fs::path beside = complete.string() + std::string(kTemporary);
   for (const auto& [file, sum] : state.checksums) OWT_CHECK(fs::exists(beside / file), "no file ", file);
   write_file_atomically((beside / kState).string(), state.to_json());
-  // Renaming onto a folder that holds files is not possible; the old one stays loadable under its second
-  // name.
+  // A folder cannot be renamed onto a non-empty folder. The old one can still be loaded under its second name.
   const fs::path replaced = complete.string() + std::string(kReplaced);
   if (fs::exists(complete)) {
     if (fs::exists(replaced)) remove_checkpoint(replaced);
@@ -240,7 +239,7 @@ void CheckpointWriter::go_on_from(const std::string& checkpoint_folder) const {
                later.name, *step);
 }
 
-// This run has written none of its own there.
+// This run has written no checkpoint between these steps.
 void CheckpointWriter::remove_left_branch(int64_t after, int64_t before) const {
   for (const Found& left : complete_checkpoints(folder_)) {
     if (left.step <= after || left.step >= before) continue;
@@ -249,7 +248,7 @@ void CheckpointWriter::remove_left_branch(int64_t after, int64_t before) const {
   }
 }
 
-// Checkpoints of later steps belong to a branch that was left.
+// Checkpoints of later steps belong to an abandoned branch and stay.
 void CheckpointWriter::prune(const RunState& state) const {
   std::vector<Found> found = complete_checkpoints(folder_);
   std::reverse(found.begin(), found.end());
@@ -306,7 +305,7 @@ std::optional<WholeCheckpoint> newest_whole_checkpoint(const std::string& run_fo
   const auto newest = newest_checkpoint(run_folder);
   if (!newest) return {};
   std::vector<std::string> all = list_checkpoints(run_folder);
-  all.erase(std::ranges::find(all, *newest), all.end());  // those of a branch that was left, too
+  all.erase(std::ranges::find(all, *newest), all.end());  // includes abandoned branches
   all.push_back(*newest);
   for (auto folder = all.rbegin(); folder != all.rend(); ++folder)
     if (auto state = state_if_whole(*folder)) return WholeCheckpoint{*folder, std::move(*state)};
@@ -332,7 +331,7 @@ std::string trained_weights_of(const std::string& checkpoint_folder) {
 std::optional<std::string> run_folder_of_checkpoint(const std::string& checkpoint_folder) {
   std::error_code error;
   const fs::path named = (fs::absolute(checkpoint_folder, error) / "").lexically_normal().parent_path();
-  // As it is named, since RUN/checkpoints may be a link to another disk; else where it leads to, being a link itself.
+  // The path as given, since RUN/checkpoints may be a link to another disk; else its target, if it is a link itself.
   for (const fs::path& folder : {named, fs::canonical(checkpoint_folder, error)}) {
     const fs::path all = folder.parent_path();
     if (all.filename() == kFolder && fs::equivalent(folder, checkpoint_folder, error))
@@ -343,7 +342,7 @@ std::optional<std::string> run_folder_of_checkpoint(const std::string& checkpoin
 
 RunState load_checkpoint_state(const std::string& checkpoint_folder) {
   fs::path folder = fs::path(checkpoint_folder).lexically_normal();
-  if (folder.filename().empty()) folder = folder.parent_path();  // it was given with a slash at the end
+  if (folder.filename().empty()) folder = folder.parent_path();  // the path had a slash at its end
   try {
     return checked_state(folder);
   } catch (const Error& e) {

@@ -1,15 +1,15 @@
 // The checkpoints of a run, as folders on disk.
 //
 //   RUN/checkpoints/step-00005000/   complete: weights, optimizer, ..., state.json
-//   RUN/checkpoints/latest           the name of the one to go on from
-//   RUN/checkpoints/step-00005000.old   complete; only while another of the same step takes its place
-//   RUN/checkpoints/*.tmp            never loaded: being written or being removed; cleared by the next save
+//   RUN/checkpoints/latest           the name of the checkpoint to resume from
+//   RUN/checkpoints/step-00005000.old   complete; exists only while another one of the same step replaces it
+//   RUN/checkpoints/*.tmp            never loaded: being written or removed; the next save deletes it
 //
-// A checkpoint is written in a .tmp folder, its files and the folder are synced, and the folder is renamed;
-// then `latest` is replaced. So whatever instant a crash hits, what was loadable before still is.
+// Checkpoints are written atomically: files in a .tmp folder, fsync of the files and the folder, rename of the folder,
+// then replacement of `latest`. After a crash at any time, every earlier checkpoint can still be loaded.
 //
-// Checkpoints of steps after `latest` belong to a branch that was left by resuming from an older one: they are not gone
-// on from unless named, and stay until the run has passed their step.
+// Checkpoints of steps after `latest` belong to an abandoned branch: the run was resumed from an earlier one. They are
+// used only if named, and stay until the run has passed their step.
 #pragma once
 
 #include <cstdint>
@@ -21,31 +21,32 @@
 
 namespace owt {
 
-// The tensors of a checkpoint: the weights that training goes on from, the state of the optimizer, and, of a run that
-// keeps them, the exponential averages of the weights.
+// The tensor files of a checkpoint: the weights that training resumes from, the optimizer state, and, if the run keeps
+// them, the exponential moving averages of the weights.
 constexpr const char* kWeightsFile = "weights.safetensors";
 constexpr const char* kOptimizerFile = "optimizer.safetensors";
 constexpr const char* kEmaFile = "ema.safetensors";
 
 class CheckpointWriter {
  public:
-  // Keeps the newest `keep` (>= 1) checkpoints and the best one.
+  // Keeps the `keep` (>= 1) latest checkpoints and the best one.
   CheckpointWriter(const std::string& run_folder, int keep);
 
-  // The run goes on from this checkpoint, which is one of its own: it becomes the latest. Logs which later ones are
-  // left.
+  // Makes this checkpoint of the run the latest one, since the run resumes from it. Logs which later checkpoints become
+  // an abandoned branch.
   void go_on_from(const std::string& checkpoint_folder) const;
-  // Clears what crashes left and makes the .tmp folder of step `step`. The caller writes its files into the
-  // folder returned, with FileWriter, which syncs them, and notes their checksums.
+  // Deletes remains of crashes and makes the .tmp folder of step `step`. The caller writes its files into the returned
+  // folder with FileWriter, which syncs them, and keeps their checksums.
   std::string begin(int64_t step);
-  // Removes what begin() made, where there is no room for its files; a warning says why where the run goes on.
+  // Removes what begin() made, because there is no room for the files. If the run continues, logs a warning with the
+  // reason.
   void give_up(int64_t step, const std::string& why, bool goes_on);
-  // Writes state.json and makes the checkpoint of begin() the latest; then removes the ones no longer kept, and those
-  // of a branch that was left whose steps lie between the latest before and this one.
-  // Returns its folder. Every file of state.checksums must be there.
+  // Writes state.json and makes the checkpoint of begin() the latest one. Then removes checkpoints that are no longer
+  // kept, and checkpoints of an abandoned branch between the previous latest one and this one. Returns the folder. All
+  // files of state.checksums must exist.
   std::string commit(const RunState& state);
-  // Notes an evaluation that came after the checkpoint of this step was complete. At every moment the old state or the
-  // new one is there. Returns why there is no room for that, which a warning says; empty: it is noted.
+  // Stores an evaluation made after the checkpoint of this step was complete, atomically. If there is no room, logs a
+  // warning and returns the reason; empty: stored.
   std::string note_evaluation(const RunState& state) const;
 
  private:
@@ -55,37 +56,36 @@ class CheckpointWriter {
 
   std::string folder_;  // RUN/checkpoints
   int keep_;
-  int64_t begun_ = -1;  // step; -1: none
+  int64_t begun_ = -1;  // a step; -1: none
 };
 
-// Whether a folder is a checkpoint: it holds a state.json.
+// Whether a folder is a checkpoint, i.e. contains a state.json.
 bool is_checkpoint(const std::string& folder);
-// Complete checkpoints of the run, oldest first, as folders.
+// The folders of the run's complete checkpoints, oldest first.
 std::vector<std::string> list_checkpoints(const std::string& run_folder);
-// The same up to the latest, one of each step: without those of a branch that was left.
+// The folders up to the latest checkpoint, one per step, without abandoned branches.
 std::vector<std::string> checkpoints_to_latest(const std::string& run_folder);
-// The folder that `latest` names, or the complete one of its step. Where it names none, the one with the highest step,
-// with a warning; nothing where there is none.
+// The folder that `latest` names, or the complete checkpoint of its step. If it names none, the one with the highest
+// step, with a warning; nothing if there is none.
 std::optional<std::string> newest_checkpoint(const std::string& run_folder);
-// The same; the text of that warning is left to the caller.
+// The same, but returns the text of that warning instead of logging it.
 std::optional<std::string> newest_checkpoint(const std::string& run_folder, std::string& doubt);
 struct WholeCheckpoint {
   std::string folder;
   RunState state;
 };
-// The newest checkpoint whose files are as they were written. Of each newer one, which is passed over, a warning says
-// what is wrong with it. Nothing where there are none. Throws Error where none is whole.
+// The newest checkpoint whose files are intact. Logs a warning for each newer one that it skips. Nothing if there are
+// no checkpoints; throws Error if none is intact.
 std::optional<WholeCheckpoint> newest_whole_checkpoint(const std::string& run_folder);
-// The checkpoint of the best evaluation that the newest whole one knows of, where it is still there, whole and no other
-// branch's; else that newest one. Warns of the others, and throws, as newest_whole_checkpoint().
+// The checkpoint of the best evaluation that the newest intact checkpoint knows, if it still exists, is intact and of
+// the same branch; else the newest intact one. Warns and throws as newest_whole_checkpoint() does.
 std::optional<std::string> best_checkpoint(const std::string& run_folder);
-// The file of a checkpoint with the weights for everybody but who goes on with the run: the averages, where there are
-// some.
+// The file with the trained weights of a checkpoint, for every use but resuming: the averages if there are any.
 std::string trained_weights_of(const std::string& checkpoint_folder);
-// The run folder that a checkpoint lies in, as an absolute path; nothing where it was moved out of one.
+// The absolute path of the run folder that contains a checkpoint; nothing if it was moved out of one.
 std::optional<std::string> run_folder_of_checkpoint(const std::string& checkpoint_folder);
-// Reads state.json of a checkpoint folder and checks every file against its checksum. Throws Error naming the
-// file that is missing or damaged and the other checkpoints to choose from.
+// Reads state.json of a checkpoint folder and checks the checksum of every file. Throws Error with the missing or
+// damaged file and the other checkpoints.
 RunState load_checkpoint_state(const std::string& checkpoint_folder);
 
 }  // namespace owt

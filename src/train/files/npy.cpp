@@ -10,8 +10,8 @@ std::string header_of(const Shape& shape, DType dtype) {
   std::string text =
       concat("{'descr': '", dtype == DType::kF32 ? "<f4" : "<i8", "', 'fortran_order': False, 'shape': (");
   for (int dim = 0; dim < shape.rank(); ++dim) text += concat(dim > 0 ? ", " : "", shape[dim]);
-  text += shape.rank() == 1 ? ",), }" : "), }";    // as Python writes tuples
-  constexpr size_t kBefore = 10, kAlignment = 64;  // magic, version and length; what the elements are to be aligned to
+  text += shape.rank() == 1 ? ",), }" : "), }";    // a Python tuple
+  constexpr size_t kBefore = 10, kAlignment = 64;  // bytes of magic, version and length; alignment of the elements
   while ((kBefore + text.size() + 1) % kAlignment != 0) text += ' ';
   text += '\n';
   std::string header("\x93NUMPY\x01\x00", 8);

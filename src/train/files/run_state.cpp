@@ -26,7 +26,7 @@ uint64_t parse_hex(const std::string& text) {
   return value;
 }
 
-// JSON reads a whole number of more than 64 bits as a floating-point one, which may not fit.
+// JSON reads an integer of more than 64 bits as a floating-point number, which may not fit.
 uint64_t seed_in(const Json& json) {
   const Json value = json.value("seed", Json());
   if (!value.is_number_unsigned()) not_wanted("seed", json, "a whole number of 64 bits");
@@ -35,13 +35,13 @@ uint64_t seed_in(const Json& json) {
 
 int64_t images_in_epoch(const Json& json, int64_t step_rows) {
   if (json.contains("images_in_epoch")) return json_whole(json, "images_in_epoch", 0);
-  int64_t done = 0;  // images are counted in 64 bits
+  int64_t done = 0;  // overflow is an error, since images are counted in 64 bits
   if (__builtin_mul_overflow(json_whole(json, "step_in_epoch", 0), step_rows, &done))
     fail("its steps are more than any run has");
   return done;
 }
 
-// Checkpoints of workers with as many rows each have none.
+// Checkpoints of runs with equal shares have none.
 std::vector<double> shares_in(const Json& json, int workers) {
   const auto shares = json_get_or(json, "measured_shares", std::vector<double>(), "numbers");
   const bool positive = std::all_of(shares.begin(), shares.end(), [](double share) { return share > 0; });
@@ -59,7 +59,7 @@ RunState::Updates updates_in(const Json& json) {
   return {pair[0].get<int64_t>(), pair[1].get<int64_t>()};
 }
 
-// Only runs with such a schedule have one.
+// Only runs with a plateau schedule have it.
 Plateau plateau_in(const Json& json) {
   if (!json.contains("plateau")) return {};
   const Json& of = json.at("plateau");
@@ -70,7 +70,7 @@ Plateau plateau_in(const Json& json) {
   return {true, of[0].get<double>(), of[1].get<int64_t>(), of[2].get<int64_t>()};
 }
 
-// Others are none of a checkpoint's, and reading them may never end.
+// Any other name is not a file of a checkpoint, and reading it might never end.
 const std::string& own_file(const std::string& name) {
   if (name.empty() || name == ".." || name.find('/') != std::string::npos)
     fail("it names '", name, "', which is no file of its folder");

@@ -92,7 +92,7 @@ std::vector<int64_t> extents_of(const Shape& shape) {
   return extents;
 }
 
-// The bytes of `extents` elements of `type`; throws where the number is absurd.
+// The bytes of a tensor of this shape and type. Throws if the size is absurd.
 uint64_t bytes_needed(const std::vector<uint64_t>& extents, const ElementType& type) {
   uint64_t bytes = type.bytes;
   for (const uint64_t extent : extents)
@@ -103,7 +103,7 @@ uint64_t bytes_needed(const std::vector<uint64_t>& extents, const ElementType& t
 
 bool is_integer(const std::string& dtype) { return dtype[0] == 'I' || dtype[0] == 'U' || dtype == "BOOL"; }
 
-// A tensor as the header gives it.
+// A tensor's fields in the header.
 struct TensorFields {
   std::string name;
   std::optional<std::string> dtype{};
@@ -140,14 +140,14 @@ SafetensorsReader::Entry entry_of(const TensorFields& tensor) {
   return entry;
 }
 
-// The header piece by piece, as nlohmann's parser calls it: what it costs is what its tensors cost, whatever else it
-// holds. Throws Error that says what is wrong.
+// Receives the header piece by piece from nlohmann's parser. Its cost depends on the tensors only, whatever else the
+// header contains. Throws Error with the problem.
 class HeaderParser {
  public:
   std::vector<SafetensorsReader::Entry> entries{};
   Texts metadata{};
 
-  // In which tensor something is wrong, for messages.
+  // Names the tensor with a problem, for messages.
   std::string where() const {
     return level_ > 0 && !tensor_.name.empty() ? concat("tensor '", tensor_.name, "': ") : "";
   }
@@ -216,7 +216,7 @@ class HeaderParser {
     if (--level_ == 2) list_ = nullptr;
     return true;
   }
-  // Of a kind that is not wanted there; what belongs to a key that the format does not have is passed over.
+  // Handles a value of an unexpected kind; values of unknown keys are ignored.
   bool value(const std::string& what) {
     if (level_ == 0) fail("it is no JSON object");
     if (level_ == 1) fail("it is ", what, ", wanted an object");
@@ -227,7 +227,7 @@ class HeaderParser {
     return true;
   }
 
-  int level_ = 0;  // 1: in the header, 2: in a tensor or the metadata
+  int level_ = 0;  // nesting: 1: in the header; 2: in a tensor or the metadata
   TensorFields tensor_{};
   std::string key_{};
   std::vector<uint64_t>* list_ = nullptr;
@@ -246,7 +246,7 @@ std::string make_header(const std::vector<SafetensorsWriter::Entry>& entries,
     offset = end;
   }
   std::string text = header.dump();
-  text.resize((text.size() + 7) / 8 * 8, ' ');  // readers that map the file want aligned data
+  text.resize((text.size() + 7) / 8 * 8, ' ');  // readers that map the file need aligned data
   return text;
 }
 
@@ -339,7 +339,7 @@ void SafetensorsReader::parse_header(const std::string& text) {
   for (size_t i = 0; i < entries_.size(); ++i) {
     by_name_[entries_[i].name] = i;
     const auto [same, is_new] = by_bare_name_.emplace(bare_tensor_name(entries_[i].name), i);
-    if (!is_new) same->second = entries_.size();  // which of them is meant nobody knows
+    if (!is_new) same->second = entries_.size();  // ambiguous
   }
 }
 

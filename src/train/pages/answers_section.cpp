@@ -16,7 +16,7 @@ constexpr int64_t kThumbnailSide = 96, kSheetSide = 64;
 struct Answer {
   int64_t image;
   std::string label, taken_for;
-  double probability = 0, of_label = 0;  // of what it is taken for, and of its label
+  double probability = 0, of_label = 0;  // probability of the predicted class, and of its label
   bool right() const { return label == taken_for; }
 };
 
@@ -29,7 +29,7 @@ std::vector<Answer> answers_in(const CsvTable& table) {
     if (row.size() < table.head.size()) continue;
     Answer answer{std::stoll(row[index]), row[label], row[taken], table.number(row, "top1_probability"),
                   table.number(row, "label_probability")};
-    // Names may be given twice.
+    // Two classes may have the same name.
     if (row[number_label] != row[number_taken] && answer.label == answer.taken_for)
       answer.taken_for += " (" + row[number_taken] + ")";
     all.push_back(std::move(answer));
@@ -37,7 +37,7 @@ std::vector<Answer> answers_in(const CsvTable& table) {
   return all;
 }
 
-// How often each pair of classes occurs, by name.
+// Number of images by pair of class names.
 using Pairs = std::map<std::pair<std::string, std::string>, int64_t>;
 
 std::string confusion_table(const std::vector<std::string>& classes, const Pairs& pairs) {
@@ -78,7 +78,7 @@ HtmlTable worst_pairs(const Pairs& pairs, const std::map<std::string, int64_t>& 
 
 std::string confusions(const std::vector<Answer>& answers) {
   Pairs pairs;
-  std::map<std::string, int64_t> labels;  // of each class the images; 0: images are only taken for it
+  std::map<std::string, int64_t> labels;  // number of images by label; 0: a class that is only predicted
   int64_t right = 0;
   for (const Answer& a : answers)
     ++pairs[{a.label, a.taken_for}], ++labels[a.label], labels[a.taken_for], right += a.right();
@@ -104,7 +104,7 @@ Photo centre_of(const Dataset& images, int64_t index) {
   return photo;
 }
 
-// Small pictures as they are, photographs as JPEG.
+// Small pictures unchanged, photographs as JPEG.
 std::string uri_of(const Photo& photo, int64_t side) {
   if (std::min(photo.height, photo.width) <= side) return data_uri("image/png", png_of(photo));
   return data_uri("image/jpeg", jpeg_of(resized(photo, side), {.quality = 80}));
@@ -129,7 +129,7 @@ HtmlTable numbers_of_answers(std::span<const Answer> answers) {
   return table;
 }
 
-// The first ones in an order.
+// The first images in the order of `less`.
 template <class Less>
 std::string shown_images(const std::string& title, const Dataset& images, std::vector<Answer> wrong, const Less& less) {
   const size_t count = std::min(wrong.size(), kShownImages);
@@ -171,7 +171,7 @@ std::string inputs_section(const SeenImages* seen) {
   if (!seen)
     return section("inputs", title, missing("A sheet of augmented images needs them: owt report RUN --data DIR."));
   Photo sheet = contact_sheet(*seen->images, seen->augment, seen->statistics, {.samples = 48, .columns = 12});
-  const int64_t most = 12 * kSheetSide * 2;  // pixels across
+  const int64_t most = 12 * kSheetSide * 2;  // width in pixels
   const bool large = sheet.width > most;
   const int64_t width = large ? most : sheet.width;
   const std::string uri =

@@ -11,9 +11,9 @@ namespace {
 constexpr double kChartWidth = 440, kChartHeight = 250, kLeftOfAxes = 60, kRightOfAxes = 18, kAboveAxes = 24,
                  kBelowAxes = 40;
 constexpr int kChartColumns = 250;
-constexpr double kRowsOfNumbers = 12;  // of a line
+constexpr double kRowsOfNumbers = 12;  // rows of numbers for a line
 constexpr size_t kMostDots = 60;
-constexpr double kFarAbove = 100;  // times what nine of ten values are below
+constexpr double kFarAbove = 100;  // an outlier is this many times the 90th percentile
 
 struct Extent {
   double low = INFINITY, high = -INFINITY;
@@ -23,7 +23,7 @@ struct Extent {
     low = std::min(low, value), high = std::max(high, value);
   }
   bool empty() const { return low > high; }
-  Extent widened() const {  // where all values are one
+  Extent widened() const {  // for the case that all values are equal
     if (low < high) return *this;
     const double by = low == 0 ? 1 : std::abs(low) / 2;
     return {low - by, high + by};
@@ -34,14 +34,14 @@ bool is_drawn(const Point& point, bool log_y) {
   return std::isfinite(point.x) && std::isfinite(point.y) && (!log_y || point.y > 0);
 }
 
-// A line as it is drawn: its columns where there are more points than those, else its points.
+// A line as drawn: its columns if it has more points than columns, else its points.
 struct Drawn {
   const Line& line;
   std::vector<ChartColumn> columns;
   bool band;
 };
 
-// Between powers of ten: these powers, of few of them 2 and 5 times those as well, of less than one round numbers.
+// Ticks at powers of ten; for few powers also at 2 and 5 times them; for less than one power at round numbers.
 std::vector<double> log_ticks_of(double low, double high) {
   if (high - low < 1) return ticks_of(std::pow(10, low), std::pow(10, high), 5);
   std::vector<double> ticks;
@@ -76,7 +76,7 @@ class Axes {
   double x(double value) const {
     return kLeftOfAxes + (value - x_.low) / (x_.high - x_.low) * (kChartWidth - kLeftOfAxes - kRightOfAxes);
   }
-  double y(double value) const {  // what lies outside is drawn at the edge
+  double y(double value) const {  // values outside are drawn at the edge
     const double at = std::clamp((on_scale(value) - y_.low) / (y_.high - y_.low), 0.0, 1.0);
     return kChartHeight - kBelowAxes - at * (kChartHeight - kAboveAxes - kBelowAxes);
   }
@@ -84,7 +84,7 @@ class Axes {
   std::vector<double> y_ticks() const { return log_ ? log_ticks_of(y_.low, y_.high) : ticks_of(y_.low, y_.high, 5); }
 
  private:
-  // A run that diverges rises out of a chart whose others are still to be told apart.
+  // Limits the range if a run diverges, so that other runs can still be distinguished.
   static double most_to_show(const std::vector<Drawn>& drawn) {
     std::vector<double> values;
     for (const Drawn& each : drawn)
@@ -124,7 +124,7 @@ std::string line_path(const Drawn& drawn, const Axes& axes) {
   std::string path;
   bool begins = true;
   for (const ChartColumn& column : drawn.columns) {
-    // A column without points between those that have some is nothing to break a line for; a value that is none is.
+    // A column without points between others does not break a band's line; a value that is not finite does.
     if (column.points == 0) {
       begins = begins || !drawn.band;
       continue;
@@ -151,7 +151,7 @@ std::string svg_line(const Drawn& drawn, const Axes& axes) {
   if (drawn.band) svg += format("<path class=\"band b{}\" d=\"{}\"/>\n", line.color % kColors, band_path(drawn, axes));
   svg += format("<path class=\"line {}{}\" d=\"{}\"/>\n", class_of(line.color, 's'), line.light ? " light" : "",
                 line_path(drawn, axes));
-  // A single point is no line.
+  // A single point cannot be drawn as a line.
   if ((!line.dots && drawn.columns.size() > 1) || drawn.columns.size() > kMostDots) return svg;
   for (const ChartColumn& column : drawn.columns)
     if (column.points > 0)
@@ -162,7 +162,7 @@ std::string svg_line(const Drawn& drawn, const Axes& axes) {
   return svg;
 }
 
-// Short, since a phone shows them large: "0.0025", "1e-4", "20000", "1e5".
+// Short, since a phone shows ticks large: "0.0025", "1e-4", "20000", "1e5".
 std::string tick_text(double value) {
   const std::string plain = short_number(value);
   if (value == 0 || (plain.size() <= 5 && plain.find('e') == std::string::npos)) return plain;
@@ -192,7 +192,7 @@ std::string svg_axes(const LineChart& chart, const Axes& axes) {
   return svg;
 }
 
-// First, last, least and largest of a line.
+// First, last, smallest and largest point of a line.
 struct Summary {
   int64_t points = 0;
   Point first{}, last{}, least{}, largest{};
@@ -262,7 +262,7 @@ std::vector<double> ticks_of(double low, double high, int count) {
     if (factor * power >= rough) step = factor * power;
   std::vector<double> ticks;
   for (double i = std::ceil(low / step - 1e-9); i * step <= high + 1e-9 * step; ++i)
-    ticks.push_back(i * step + 0.0);  // -0 is 0
+    ticks.push_back(i * step + 0.0);  // turns -0 into 0
   return ticks;
 }
 

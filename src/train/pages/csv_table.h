@@ -1,4 +1,4 @@
-// CSV files with a head (RFC 4180), as owt writes them: timing.csv, predictions, confusions.
+// CSV files with a header (RFC 4180), as owt writes them: timing.csv, predictions, confusions.
 #pragma once
 
 #include <optional>
@@ -12,7 +12,7 @@ struct CsvTable {
   std::vector<std::vector<std::string>> rows{};
 
   std::optional<size_t> column(const std::string& name) const;
-  // The cell of a row under this name; empty, or 0, where there is none.
+  // The cell of a row in this column; empty, or 0, if there is none.
   std::string text(const std::vector<std::string>& row, const std::string& name) const;
   double number(const std::vector<std::string>& row, const std::string& name) const;
 };

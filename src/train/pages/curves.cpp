@@ -12,7 +12,7 @@ using Column = std::vector<double> StepColumns::*;
 using Measure = double EvaluationLine::*;
 using Place = double EvaluationLine::*;
 
-struct Along {  // what a curve is drawn over
+struct Along {  // the quantity on the x axis
   const char *over, *unit;
   Column of_steps;
   Place of_evaluations;
@@ -21,8 +21,8 @@ struct Along {  // what a curve is drawn over
 
 struct Curve {
   const char *title, *unit;
-  Column of_steps;         // null: of evaluations alone
-  Measure of_evaluations;  // null: of steps alone
+  Column of_steps;         // null: only evaluations have it
+  Measure of_evaluations;  // null: only steps have it
   double factor;
   bool log_y;
 };

@@ -12,7 +12,7 @@
 namespace owt {
 namespace {
 
-constexpr size_t kMostActions = 200;  // among the numbers
+constexpr size_t kMostActions = 200;  // most rows of the table of numbers
 
 Phase phase_of(const std::string& other_row) {
   if (other_row == "loss") return Phase::kLoss;
@@ -38,7 +38,7 @@ void add_row(const CsvTable& times, const std::vector<std::string>& row, RankTim
   }
 }
 
-// What every rank measured; in files of runs that did not write all ranks the others are as the first.
+// The times of every rank. If the file has only some ranks, the others get the times of the first one.
 std::vector<RankTimes> rank_times_of(const CsvTable& times, const Plan& plan) {
   std::vector<RankTimes> ranks(static_cast<size_t>(plan.ranks()));
   for (const auto& row : times.rows) {
@@ -51,7 +51,7 @@ std::vector<RankTimes> rank_times_of(const CsvTable& times, const Plan& plan) {
   return ranks;
 }
 
-// Of the first rank.
+// The values of the first rank.
 Prediction prediction_of(const Plan& plan, const StepWalk& step) {
   Prediction figures{.request = plan.request, .split = plan.split(), .model_ranks = plan.model_ranks};
   figures.bytes = plan.bytes_per_step(), figures.busiest_link = plan.busiest_link();

@@ -1,4 +1,4 @@
-// A step of a run on an axis of time: the plan's actions with what they took in the run.
+// A step of a run over time: the plan's actions with their durations in the run.
 #pragma once
 
 #include "src/parallel/plan.h"
@@ -7,11 +7,11 @@
 
 namespace owt {
 
-// Of the run's recipe. Throws Error where that is none that this version reads.
+// The plan of the run's recipe. Throws Error if this version cannot read it.
 Plan plan_of(const RunRecord& run);
 
-// draw_steps() of a step that is walked with what all ranks of the run measured (timing.csv, walk_measured()). Throws
-// Error where there is no plan, or times of more ranks.
+// draw_steps() of a step simulated with the times of all ranks of the run (timing.csv, walk_measured()). Throws Error
+// without a plan, or if the file has times of more ranks.
 Figure drawn_step(const RunRecord& run);
 
 }  // namespace owt

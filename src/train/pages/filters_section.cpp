@@ -15,10 +15,10 @@ namespace owt {
 namespace {
 
 constexpr int64_t kMostFilters = 256, kMostSide = 256, kFilterColumns = 16, kFilterGap = 2, kFilterWidth = 640;
-constexpr uint8_t kGapColor = 20;  // darker than most weights: 0 is grey
+constexpr uint8_t kGapColor = 20;  // darker than most weights; 0 is mid-grey
 
-// A tensor of weights in PyTorch's order as tiles of height x width, in colour where a filter has three channels: a
-// filter each, else a filter's channel each. Zero is mid-grey, and the largest size of all is black or white.
+// A tensor of weights in PyTorch's order as tiles of height x width: one per filter, in colour, if filters have three
+// channels; else one per channel of a filter. Zero is mid-grey; the largest absolute value is black or white.
 class WeightPicture {
  public:
   WeightPicture(const Tensor& weights, const std::string& name) : weights_(weights) {
@@ -67,7 +67,7 @@ class WeightPicture {
 
   Tensor weights_;
   int64_t height_ = 1, width_ = 1, tiles_ = 1;
-  int64_t scale_ = 1;  // pixels of the picture across one of a filter
+  int64_t scale_ = 1;  // pixels of the picture per pixel of a filter
   bool colour_ = false;
   float largest_ = 0;
   std::string about_;
@@ -75,7 +75,7 @@ class WeightPicture {
 
 bool has_picture(const SafetensorsReader::Entry& entry) { return entry.shape.rank() == 4 || entry.shape.rank() == 2; }
 
-// The tensor of the layer; with an empty name the first that makes a picture.
+// The tensor of the layer; with an empty name, the first one that can be shown.
 const SafetensorsReader::Entry& chosen_tensor(const SafetensorsReader& file, const std::string& layer) {
   std::vector<std::string> names;
   for (const auto& entry : file.entries()) {
@@ -125,7 +125,7 @@ void check_layer(Runs runs, const std::string& layer) {
     std::optional<SafetensorsReader> file;
     try {
       if (!run.checkpoint.empty()) file.emplace(trained_weights_of(run.checkpoint));
-    } catch (const Error&) {  // the page says so
+    } catch (const Error&) {  // the page reports it
     }
     if (!file) continue;
     try {

@@ -14,7 +14,7 @@ bool looks_like_number(const std::string& cell) {
                          cell.find_first_not_of("0123456789.:eE+-% ×<s") == std::string::npos);
 }
 
-// Whether each column holds numbers alone.
+// For each column, whether it has only numbers.
 std::vector<bool> columns_of_numbers(const HtmlTable& table) {
   std::vector<bool> all(table.head.size(), !table.rows.empty() && !table.words);
   for (const auto& row : table.rows)

@@ -21,9 +21,9 @@ namespace {
 
 using HttpClock = std::chrono::steady_clock;
 constexpr std::chrono::seconds kHeadTime(5), kAnswerTime(10), kStreamTime(30), kDrainTime(1);
-constexpr int64_t kLeastRate = 50'000;  // bytes a second of a long answer
+constexpr int64_t kLeastRate = 50'000;  // the least bytes per second of a long answer
 constexpr size_t kMostWaitingEvents = 4096;
-constexpr int kSocketBytes = 1 << 18;  // what the system keeps for a connection
+constexpr int kSocketBytes = 1 << 18;  // buffer size of a connection in the system
 
 struct AddressList {
   addrinfo* first = nullptr;
@@ -44,7 +44,7 @@ bool is_any(const sockaddr_storage& address) {
   return IN6_IS_ADDR_UNSPECIFIED(&reinterpret_cast<const sockaddr_in6&>(address).sin6_addr);
 }
 
-// A socket that listens there, or -1 and errno.
+// A listening socket, or -1 with errno set.
 int listening_socket(const addrinfo& address) {
   const int socket = ::socket(address.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
   if (socket < 0) return -1;
@@ -95,7 +95,7 @@ std::string_view without_blanks(std::string_view text) {
   return begin == text.npos ? "" : text.substr(begin, text.find_last_not_of(" \t") - begin + 1);
 }
 
-// Takes what stands before the end from the front of the text, and the end.
+// Removes the text before `end`, and `end`, from the front of `text`. Returns the text before it.
 std::string_view take_until(std::string_view& text, std::string_view end) {
   const size_t at = std::min(text.find(end), text.size());
   const std::string_view front = text.substr(0, at);
@@ -103,7 +103,7 @@ std::string_view take_until(std::string_view& text, std::string_view end) {
   return front;
 }
 
-// The headers that matter here, into `request`. A status that refuses the request, or 200.
+// Reads the headers that are used into `request`. Returns 200, or a status that refuses the request.
 int read_headers(std::string_view headers, HttpRequest& request) {
   bool has_host = false;
   while (!headers.empty()) {
@@ -127,7 +127,7 @@ struct ParsedHead {
   bool wants_body = true;
 };
 
-// `head` is without its last empty line.
+// head: without its final empty line.
 ParsedHead parsed_head(std::string_view head) {
   ParsedHead parsed;
   std::string_view line = take_until(head, "\r\n");
@@ -161,8 +161,8 @@ struct HttpServer::Connection {
   int socket;
   HttpClock::time_point until;
   State state = State::kReading;
-  std::string head{};    // of the request; then of the answer; then events
-  size_t sent_head = 0;  // bytes of it
+  std::string head{};    // the request, then the answer, then events
+  size_t sent_head = 0;  // bytes of `head` sent
   std::shared_ptr<const std::string> body{};
   size_t sent_body = 0;
   bool goes_on = false;
@@ -244,7 +244,7 @@ void HttpServer::accept_all() {
   }
 }
 
-// One that has not asked is cut off first, then one that is slow to take its answer.
+// Closes the oldest connection without a request; if there is none, the oldest without an event stream.
 void HttpServer::free_a_place() {
   if (connections_.empty()) return;
   auto oldest = std::find_if(connections_.begin(), connections_.end(),
@@ -265,7 +265,7 @@ void HttpServer::read_from(Connection& connection) {
     connection.state = Connection::State::kEnded;
     return;
   }
-  if (count < 0 || !reading) return;  // nobody wants what comes behind a request
+  if (count < 0 || !reading) return;  // data after a request is ignored
   connection.head.append(buffer.data(), static_cast<size_t>(count));
   if (connection.head.find("\r\n\r\n") != std::string::npos || connection.head.size() > kLongestHead)
     answer_to(connection);
@@ -313,7 +313,7 @@ void HttpServer::give(Connection& connection, const HttpAnswer& answer, bool wit
   write_to(connection);
 }
 
-// While readers are slow their texts stay, and each news makes another one: the oldest readers are cut off.
+// Each update makes another text, and slow readers keep old ones alive; so the oldest readers are disconnected.
 void HttpServer::free_old_texts() {
   std::set<const std::string*> kept;
   size_t bytes = 0;
@@ -348,7 +348,7 @@ void HttpServer::write_to(Connection& connection) {
     connection.state = Connection::State::kStream;
     connection.until = HttpClock::now() + kStreamTime;
   } else {
-    // To close at once would take the answer from a client that is still sending.
+    // An immediate close could discard the answer if the client is still sending.
     shutdown(connection.socket, SHUT_WR);
     connection.state = Connection::State::kDraining;
     connection.until = HttpClock::now() + kDrainTime;

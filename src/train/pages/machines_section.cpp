@@ -23,7 +23,7 @@ HtmlTable starts_of(const RunRecord& run) {
   return table;
 }
 
-// A column for each start: their facts are read from above to below.
+// Transposes the table: one column per start.
 HtmlTable turned(const HtmlTable& table) {
   HtmlTable all{{}, {}, false, true};
   for (size_t i = 0; i < table.head.size(); ++i) {

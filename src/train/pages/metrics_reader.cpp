@@ -19,7 +19,7 @@ namespace {
 
 using MetricsJson = nlohmann::ordered_json;
 
-// An open file that is closed in the end.
+// An open file, closed by the destructor.
 class OpenFile {
  public:
   explicit OpenFile(const std::string& path) : descriptor_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {}
@@ -34,13 +34,14 @@ class OpenFile {
   int descriptor_;
 };
 
-// The record of a training step as the program writes it: a flat object whose keys have no escapes. A million of them
-// are read in the time in which a reader of any JSON reads a fifth.
+// A training record as the program writes it: a flat object whose keys have no escapes. Reading a million of them takes
+// a fifth of the time of a general JSON reader.
 class FlatRecord {
  public:
   explicit FlatRecord(std::string_view line) : at_(line.data()), end_(line.data() + line.size()) {}
 
-  // Calls take(key, number) for each number, NaN for null, and words(key, word) for each string; false: it is none.
+  // Calls take(key, number) for each number, NaN for null, and words(key, word) for each string. False: not such a
+  // record.
   template <class Take, class Words>
   bool read(const Take& take, const Words& words) {
     if (!skip('{')) return false;
@@ -129,7 +130,7 @@ bool MetricsReader::read() {
       take(text.substr(begin, end - begin));
     at_ += begin;
     if (begin > 0) continue;
-    if (static_cast<uint64_t>(got) < piece.size() || at_ + piece.size() >= size) break;  // a line without an end yet
+    if (static_cast<uint64_t>(got) < piece.size() || at_ + piece.size() >= size) break;  // an incomplete line
     piece.resize(piece.size() * 2);
   }
   return another || at_ != before;
@@ -207,7 +208,7 @@ double MetricsReader::epochs_at(int64_t step, double epoch) const {
 
 double MetricsReader::hours_at(double seconds) {
   if (!std::isfinite(seconds)) return NAN;
-  // A process that goes on may evaluate before its first step, and before its line of kind start.
+  // A resumed process may evaluate before its first step, and before its line of kind start.
   seconds_ = std::max(seconds_, seconds_before_ + seconds);
   return seconds_ / 3600;
 }

@@ -1,4 +1,4 @@
-// metrics.jsonl (src/train/metrics.h) as columns of numbers, read on where it grows.
+// metrics.jsonl (src/train/metrics.h) as columns of numbers, read incrementally while it grows.
 #pragma once
 
 #include <cstdint>
@@ -11,11 +11,11 @@
 
 namespace owt {
 
-// A process that began or went on with the run.
+// A process that began or resumed the run.
 struct StartLine {
   int64_t step = 0;                                          // updates done before
-  double epoch = 0, steps_per_epoch = 0;                     // where it began; 0: not known
-  std::vector<std::pair<std::string, std::string>> facts{};  // what it was, in the order of the file
+  double epoch = 0, steps_per_epoch = 0;                     // its first epoch; 0: unknown
+  std::vector<std::pair<std::string, std::string>> facts{};  // in the order of the file
 };
 
 struct EvaluationLine {
@@ -27,7 +27,7 @@ struct EvaluationLine {
   bool ema = false;
 };
 
-// Of a parameter: the mean size of its values, and of what the last update changed; no number: not known.
+// The mean size of a parameter's values, and of their last change; NaN: unknown.
 struct ParameterSize {
   std::string name;
   double mean = 0, change = 0;
@@ -38,11 +38,11 @@ struct WeightLine {
   std::vector<ParameterSize> parameters{};  // in the order of the file
 };
 
-// Of the logged steps, in order; what a line lacks is no number (NaN).
+// The logged steps in order; NaN if a line lacks a value.
 struct StepColumns {
   std::vector<int64_t> step;
-  std::vector<double> epochs;  // done, with a fraction where the steps of an epoch are known
-  std::vector<double> hours;   // of training so far, in all processes of the run
+  std::vector<double> epochs;  // done, with a fraction if the steps per epoch are known
+  std::vector<double> hours;   // training time so far, over all processes of the run
   std::vector<double> loss, top1, rate, images_per_second, data_wait_ms, gradient_norm;
 };
 
@@ -51,20 +51,20 @@ struct Metrics {
   std::vector<EvaluationLine> evaluations;
   std::vector<WeightLine> weights;
   std::vector<StartLine> starts;
-  std::string bottleneck{};  // of the newest timed steps, a sentence; empty: none were timed
-  std::string end{};         // "finished", "stopped", "diverged"; empty: the newest process has written no end
-  int64_t unread_lines = 0;  // that are no records
+  std::string bottleneck{};  // a sentence about the latest timed steps; empty: none were timed
+  std::string end{};         // "finished", "stopped", "diverged"; empty: the latest process has not written an end
+  int64_t unread_lines = 0;  // number of lines that are no records
 };
 
 class MetricsReader {
  public:
-  // steps_per_epoch: for files that do not say it; 0: epochs are whole numbers then.
+  // steps_per_epoch: for files without it; 0: epochs are then integers.
   explicit MetricsReader(std::string path, double steps_per_epoch = 0)
       : path_(std::move(path)), steps_per_epoch_(steps_per_epoch) {}
 
-  // Takes in the lines that have come since, but for a last one that has no end yet; the whole file once more where it
-  // is another one now, as after a run has resumed. A missing file has no lines. True: something has come or changed.
-  // Throws Error where the file cannot be read.
+  // Reads lines that were appended, except an incomplete last one. Reads the whole file again if it was replaced, e.g.
+  // when the run was resumed. A missing file has no lines. Returns true if anything was added or changed. Throws Error
+  // if the file cannot be read.
   bool read();
   const Metrics& metrics() const { return metrics_; }
 
@@ -77,8 +77,8 @@ class MetricsReader {
 
   std::string path_;
   double steps_per_epoch_;
-  uint64_t file_ = 0, at_ = 0;               // which file, and bytes read of it
-  double seconds_before_ = 0, seconds_ = 0;  // of earlier processes, and in all
+  uint64_t file_ = 0, at_ = 0;               // identity of the file, and bytes read
+  double seconds_before_ = 0, seconds_ = 0;  // earlier processes; in total
   Metrics metrics_;
 };
 

@@ -9,7 +9,7 @@
 namespace owt {
 namespace {
 
-// What the newest start says; else, of the runs that say nothing, the recipe.
+// The value in the latest start record; if there is none, the recipe's value.
 std::string fact_of(const RunRecord& run, const std::string& name, const std::string& setting) {
   const auto of = [](const auto& texts, const std::string& key) {
     const auto found = std::find_if(texts.begin(), texts.end(), [&](const auto& text) { return text.first == key; });

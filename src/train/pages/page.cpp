@@ -12,7 +12,7 @@
 namespace owt {
 namespace {
 
-// Colours are told apart by people who see few of them, too: their lightness differs (Okabe and Ito 2008).
+// The colours differ in lightness, so colour-blind readers can distinguish them (Okabe and Ito 2008).
 constexpr const char* kStyle = R"(
 :root{color-scheme:light dark;--bg:#fff;--ink:#1d2126;--soft:#5d6670;--rule:#e3e6ea;--card:#f7f8fa;--warn:#8a4b00;--depth:1;
 --c0:#0b6bcb;--c1:#d3541b;--c2:#12855f;--c3:#a8418c;--c4:#a67c00;--c5:#4b3fb0;--c6:#1f8bc0;--c7:#7c848d}
@@ -97,7 +97,7 @@ std::string links() {
   return html + "</nav>\n";
 }
 
-// Names a text between tags for a content security policy.
+// The hash that allows an inline text in a content security policy.
 std::string hash_of(const char* text) {
   const std::array<uint8_t, 32> hash = sha256(text);
   return format("'sha256-{}'", base64({reinterpret_cast<const char*>(hash.data()), hash.size()}));
@@ -105,7 +105,7 @@ std::string hash_of(const char* text) {
 
 }  // namespace
 
-// Widths of bars stand in attributes, which can load nothing.
+// Bar widths are attributes, which cannot load anything.
 std::string content_policy(const PageOptions& options) {
   static const std::string script = hash_of(kScript),
                            style = hash_of(kStyle) + ' ' + hash_of(kNetStyle) + ' ' + hash_of(kStepStyle);

@@ -1,5 +1,5 @@
-// A report of runs as one HTML document that needs nothing else: no network, no scripts; light or dark as its reader's
-// screen is, for phones and for paper.
+// A report of runs as one self-contained HTML document: no network access, no scripts. It is light or dark like its
+// reader's screen, and suits phones and paper.
 #pragma once
 
 #include <string>
@@ -9,13 +9,13 @@
 namespace owt {
 
 struct PageOptions {
-  std::string layer{};               // whose filters; empty: the first with weights
-  const Answers* answers = nullptr;  // of the first run; null: the page says how to get them
-  const SeenImages* seen = nullptr;  // the same
-  bool live = false;  // with a script that puts the page's content anew when the server says so (serve.h)
+  std::string layer{};               // layer whose filters are shown; empty: the first with weights
+  const Answers* answers = nullptr;  // answers of the first run; null: the page says how to get them
+  const SeenImages* seen = nullptr;  // images of the first run; null: the page says how to get them
+  bool live = false;  // with a script that replaces the page's content when the server reports changes (serve.h)
 };
 
-// What a browser may do with it: run the script of the live page and nothing that a name in a run has brought in.
+// The content security policy: allows the script of the live page, and nothing that a name in a run might inject.
 std::string content_policy(const PageOptions& options);
 
 std::string page_of(Runs runs, const PageOptions& options = {});

@@ -12,12 +12,12 @@
 namespace owt {
 namespace {
 
-constexpr int kMostRanks = 16;  // that are drawn
+constexpr int kMostRanks = 16;  // most ranks to draw
 
-// What a rank has of a layer, as a part of its box: [begin, end) of 1.
+// The part of a layer on a rank: the range [begin, end) of its box.
 struct Held {
   double begin = 0, end = 1;
-  const char* kind = "";  // a class of the style
+  const char* kind = "";  // class of the style
 };
 
 double part_of(int64_t element, int64_t all) {
@@ -138,7 +138,7 @@ std::string plan_section(Runs runs) {
   std::string content;
   for (const RunRecord& run : runs) try {
       content += of_run(run.name, runs.size(), figures_of_plan(run));
-    } catch (const std::exception& e) {  // the recipe of another version, say
+    } catch (const std::exception& e) {  // e.g. the recipe of another version
       content += missing(concat(run.name, ": there is no plan to draw: ", own_words(e)));
     }
   return section("plan", "Plan", content);

@@ -9,14 +9,14 @@
 namespace owt {
 namespace {
 
-// A folder's name may be any bytes; a label is UTF-8.
+// A folder name may have any bytes; a label must be UTF-8.
 std::string label_value(const std::string& text) {
   std::string safe;
   for (const char c : printable(text)) safe += c == '"' || c == '\\' ? std::string("\\") + c : std::string(1, c);
   return safe;
 }
 
-// The lines of a name stand together, whosever they are.
+// Groups all lines of a metric, as the format requires.
 class Gauges {
  public:
   void add(const std::string& name, const char* help, const std::string& labels, double value) {

@@ -1,4 +1,4 @@
-// Where runs are, in the text format of Prometheus (its documentation, "Exposition formats", version 0.0.4).
+// The state of runs in the text format of Prometheus (its documentation, "Exposition formats", version 0.0.4).
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@
 
 namespace owt {
 
-// Gauges of the newest step and the newest evaluation of each split, labelled with the run; what is not known is left
+// Gauges of the latest step and the latest evaluation of each split, labelled with the run. Unknown values are left
 // out.
 std::string prometheus_text(Runs runs);
 

@@ -29,13 +29,13 @@ void read_or_note(RunRecord& run, const Read& read) {
   }
 }
 
-// Where the file of metrics does not say it: of a run with a checkpoint.
+// For metrics files without this value, if the run has a checkpoint.
 double steps_per_epoch_of(const std::optional<RunState>& state) {
   if (!state || state->step_rows <= 0) return 0;
   return std::ceil(static_cast<double>(state->images) / static_cast<double>(state->step_rows));
 }
 
-// The last `parts` names of a path.
+// The last `parts` components of a path.
 std::string end_of(const fs::path& path, size_t parts) {
   std::vector<fs::path> names(path.begin(), path.end());
   fs::path end;
@@ -77,7 +77,7 @@ void RunReader::read_facts() {
   });
 }
 
-// The page says it as long as it is so, the log when it becomes so.
+// The page shows a doubt while it exists; the log reports it once.
 void RunReader::note_doubt(const std::string& doubt) {
   if (!doubt.empty()) facts_.wrong.push_back(doubt);
   if (!doubt.empty() && doubt != doubt_) log_warn("{}", doubt);
@@ -89,7 +89,7 @@ bool RunReader::read() {
   const bool goes = gone != std::exchange(gone_, gone);
   if (gone) return goes;
   const bool running = is_locked(file_of(facts_.folder, "log.txt"));
-  // Its last files come when it has ended.
+  // The last files are written after it has ended.
   const bool ends = running != std::exchange(facts_.running, running);
   const bool more = metrics_.read() || ends || goes;
   if (more) read_facts();

@@ -1,4 +1,4 @@
-// A run as its folder tells of it, for people to look at: whatever file is missing or damaged is left out and named.
+// A run as its folder describes it, for display. Files that are missing or damaged are left out and listed.
 #pragma once
 
 #include <optional>
@@ -13,27 +13,26 @@
 namespace owt {
 
 struct RunRecord {
-  std::string name;  // of the folder
+  std::string name;  // name of the folder
   std::string folder;
-  std::vector<std::pair<std::string, std::string>> settings{};  // of the whole recipe: "data.batch", "128"
+  std::vector<std::pair<std::string, std::string>> settings{};  // the whole recipe: "data.batch", "128"
   Metrics metrics{};
   CsvTable times{};                  // timing.csv
-  std::string checkpoint{};          // folder of the newest; empty: none
-  std::optional<RunState> state{};   // its state
-  bool running = false;              // a process of this machine is at it
+  std::string checkpoint{};          // folder of the latest checkpoint; empty: none
+  std::optional<RunState> state{};   // state of that checkpoint
+  bool running = false;              // a process of this machine is running it
   std::vector<std::string> wrong{};  // what could not be read, and why
 };
 
-// A run folder that is read again while the run goes on.
+// Reads a run folder repeatedly while the run continues.
 class RunReader {
  public:
-  // Throws Error where the folder holds no run: neither config.toml nor metrics.jsonl.
+  // Throws Error if the folder contains no run: neither config.toml nor metrics.jsonl.
   explicit RunReader(const std::string& folder);
 
-  // Looks at the files once more. True: something has changed. Of a folder that is not there any more what was read
-  // stays.
+  // Checks the files again; true: something has changed. If the folder no longer exists, earlier data is kept.
   bool read();
-  RunRecord record() const;  // with the metrics read so far
+  RunRecord record() const;  // includes the metrics read so far
 
  private:
   void read_facts();
@@ -41,14 +40,14 @@ class RunReader {
 
   RunRecord facts_;
   MetricsReader metrics_;
-  std::string doubt_;  // which checkpoint is the newest
+  std::string doubt_;  // about which checkpoint is the latest
   bool gone_ = false;
 };
 
-// Throws Error where nothing of it can be read.
+// Throws Error if nothing can be read.
 RunRecord read_run(const std::string& folder);
 
-// Names by which the runs can be told apart: of their folders, as much of the paths as that takes.
+// Gives the runs different names: the end of each folder's path, as long as necessary.
 void tell_apart(std::vector<RunRecord>& runs);
 
 }  // namespace owt

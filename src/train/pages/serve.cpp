@@ -20,7 +20,7 @@ namespace {
 using ServeClock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kLookAgain(1000), kHeartbeat(1000), kSeeStop(50);
 
-// The runs, read again while they go on, and what is answered of them.
+// The runs, read again while they continue, and the answers about them.
 class WatchedRuns {
  public:
   WatchedRuns(const std::vector<std::string>& folders, const std::string& layer)
@@ -31,7 +31,7 @@ class WatchedRuns {
     render();
   }
 
-  // True: one of them has changed, and so have the answers.
+  // True: a run has changed, and the answers are updated.
   bool renew() {
     if (!read()) return false;
     render();
@@ -80,8 +80,8 @@ bool is_address(std::string name) {
 
 std::string as_in_urls(const std::string& host) { return host.find(':') == host.npos ? host : "[" + host + "]"; }
 
-// The names under which browsers may know this machine. A page from elsewhere whose name leads here (DNS rebinding)
-// comes with its own name.
+// The names of this machine that browsers may use. A page from elsewhere whose name resolves to this machine (DNS
+// rebinding) arrives under its own name.
 class OwnNames {
  public:
   OwnNames(const ServeOptions& options, const HttpServer& server) : any_address_(server.is_any_address()) {
@@ -95,11 +95,11 @@ class OwnNames {
       for (const std::string& name : {own, bare, bare + ".local"}) add(name);
   }
 
-  // `host` as HttpRequest has it.
+  // host: see HttpRequest.
   bool have(const std::string& host) const {
     const size_t port = host.starts_with('[') ? host.find(':', std::min(host.find(']'), host.size())) : host.find(':');
     const std::string name = host.substr(0, port);
-    // No name leads here where the browser was given an address.
+    // With an address instead of a name there is no DNS rebinding.
     return names_.contains(name) || (any_address_ && is_address(name));
   }
   HttpAnswer refusal() const {
@@ -118,7 +118,7 @@ class OwnNames {
   bool any_address_;
 };
 
-// Looks at the files again and again, less often where a page takes long to make.
+// Checks the files repeatedly, less often if a page takes long to make.
 void follow(WatchedRuns& runs, HttpServer& server, const std::function<bool()>& stop) {
   auto look = ServeClock::now() + kLookAgain, beat = ServeClock::now() + kHeartbeat;
   while (!stop()) {

@@ -1,4 +1,4 @@
-// The report of runs served while they go on (owt watch), on this machine alone unless told otherwise.
+// Serves the report of runs while they continue (owt watch), by default only to this machine.
 #pragma once
 
 #include <functional>
@@ -11,19 +11,20 @@ namespace owt {
 
 struct ServeOptions {
   std::string host = "127.0.0.1";
-  int port = 0;                      // 0: any that is free
-  std::string layer{};               // PageOptions
-  std::vector<std::string> names{};  // by which browsers know this machine, besides its own
+  int port = 0;                      // 0: any free port
+  std::string layer{};               // see PageOptions
+  std::vector<std::string> names{};  // further names of this machine in browsers
 };
 
-// Answers
-//   /         the page, with a script that puts it anew when there is news
+// Serves
+//   /         the page, with a script that replaces its content after changes
 //   /events   server-sent events: a number that grows with every change of the run's files
-//   /metrics  where the run is, as Prometheus reads it (prometheus.h)
-// and nothing else: requests name no files, and change nothing. A request must name this machine: a page from elsewhere
-// whose name leads here (DNS rebinding) gets nothing. What requests can cost is bounded (http_server.h).
-// Calls ready(url) when it listens, and returns soon after stop() is true. Throws Error where a folder holds no run,
-// and where it cannot listen there.
+//   /metrics  the state of the runs for Prometheus (prometheus.h)
+// and nothing else: requests name no files and change nothing. A request must name this machine, so a page from
+// elsewhere whose name resolves here (DNS rebinding) gets nothing. The cost of requests is limited (http_server.h).
+//
+// Calls ready(url) when it listens, and returns soon after stop() is true. Throws Error if a folder contains no run,
+// and if it cannot listen.
 void serve_runs(const std::vector<std::string>& folders, const ServeOptions& options,
                 const std::function<void(const std::string& url)>& ready, const std::function<bool()>& stop);
 

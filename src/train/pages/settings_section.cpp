@@ -16,7 +16,7 @@ std::string shortened(const std::string& text) {
   return text.size() <= kLongSetting ? text : text.substr(0, kLongSetting) + "…";
 }
 
-// By key, the value in each run; an empty text where a run lacks the key.
+// Key -> value in each run; an empty text if a run lacks the key.
 std::map<std::string, std::vector<std::string>> settings_of(Runs runs) {
   std::map<std::string, std::vector<std::string>> all;
   for (size_t i = 0; i < runs.size(); ++i)
@@ -45,7 +45,7 @@ HtmlTable settings_table(Runs runs, bool differing) {
   return table;
 }
 
-// Of other networks nearly every layer differs; that is to unfold.
+// Different networks differ in nearly every layer, so these settings are folded.
 std::string differing_tables(HtmlTable differing) {
   constexpr size_t kFewLayerSettings = 8;
   HtmlTable of_layers{differing.head, {}, false, true};

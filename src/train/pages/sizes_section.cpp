@@ -10,7 +10,7 @@ namespace owt {
 namespace {
 
 constexpr size_t kMostSizeLines = 8;
-// Of |dw| / |w|, as those who train with cuda-convnet and Caffe look for it.
+// The usual range of |dw| / |w|, a rule of thumb of cuda-convnet and Caffe users.
 constexpr double kUsualLow = 1e-4, kUsualHigh = 1e-2;
 
 struct SizeMeasure {
@@ -23,7 +23,7 @@ constexpr SizeMeasure kSizeMeasures[] = {
     {"Mean |dw| of an update", "|dw|", [](const ParameterSize& size) { return size.change; }}};
 constexpr const SizeMeasure& kRatio = kSizeMeasures[0];
 
-// Those of products, at most so many, from the first layer to the last.
+// Weights of matrix products, at most kMostSizeLines of them, from the first layer to the last.
 std::vector<std::string> drawn_parameters(const WeightLine& last) {
   std::vector<std::string> weights, drawn;
   for (const ParameterSize& size : last.parameters)
@@ -58,9 +58,9 @@ HtmlTable last_sizes(const WeightLine& last) {
   return table;
 }
 
-using Ratio = std::pair<double, std::string>;  // of a parameter's weights
+using Ratio = std::pair<double, std::string>;  // ratio of a parameter, and its name
 
-// The first few, and how many there are besides.
+// Lists the first few, and the number of others.
 std::string named(const std::vector<Ratio>& ratios) {
   constexpr size_t kNamed = 5;
   std::string text;
@@ -69,7 +69,7 @@ std::string named(const std::vector<Ratio>& ratios) {
   return text + (ratios.size() > kNamed ? format(" and {} others", ratios.size() - kNamed) : "");
 }
 
-// Of the weights of layers those whose ratio lies outside of the usual, by its median over the evaluations.
+// Weights whose median update ratio over the evaluations is outside the usual range.
 std::string unusual_ratios(const RunRecord& run) {
   std::vector<Ratio> low, high;
   for (const ParameterSize& size : run.metrics.weights.back().parameters) {

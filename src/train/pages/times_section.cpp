@@ -16,7 +16,7 @@ constexpr int kForwardColor = 0, kBackwardColor = 1, kUpdateColor = 2, kTransfer
 
 using CsvRow = std::vector<std::string>;
 
-// Files of runs that did not write all ranks are of rank 0.
+// Files without all ranks have rank 0.
 int rank_of(const CsvTable& times, const CsvRow& row) { return static_cast<int>(times.number(row, "rank")); }
 
 std::vector<CsvRow> rows_of_kind(const CsvTable& times, const std::string& kind, int rank = 0) {
@@ -54,7 +54,7 @@ Bar step_bar(const std::string& name, const CsvTable& t, int rank) {
 
 double computing(const Bar& bar) { return bar.values[0] + bar.values[1] + bar.values[2]; }
 
-// A bar of each rank; of many the one in the middle and the slowest, by what they compute.
+// A bar for each rank; with many ranks only the median and the slowest, by computing time.
 std::vector<Bar> step_bars(const RunRecord& run) {
   constexpr int kMostRankBars = 8;
   const int ranks = ranks_in(run.times);
@@ -68,9 +68,9 @@ std::vector<Bar> step_bars(const RunRecord& run) {
   return {middle, slowest};
 }
 
-// Of a row on the ranks that have it: what is typical, and the most.
+// The values of a row over the ranks that have it: typical and largest.
 struct OverRanks {
-  std::vector<double> columns;  // the median of each
+  std::vector<double> columns;  // medians by column
   double median_ms = 0, most_ms = 0;
   int slowest = 0;
 };
@@ -82,7 +82,7 @@ OverRanks over_ranks(const CsvTable& times, const CsvRow& first, const std::vect
   OverRanks found;
   for (const CsvRow& row : times.rows) {
     if (times.text(row, "kind") != kind || times.text(row, "name") != name) continue;
-    if (kind == "layer" && times.number(row, "ms") == 0) continue;  // of another stage of a pipeline
+    if (kind == "layer" && times.number(row, "ms") == 0) continue;  // belongs to another stage of a pipeline
     for (size_t i = 0; i < columns.size(); ++i) values[i].push_back(times.number(row, columns[i]));
     all.push_back(times.number(row, "ms"));
     if (all.back() > found.most_ms) found.most_ms = all.back(), found.slowest = rank_of(times, row);
@@ -92,7 +92,7 @@ OverRanks over_ranks(const CsvTable& times, const CsvRow& first, const std::vect
   return found;
 }
 
-// The rows of the first rank, and those that only others have, as stages of a pipeline do.
+// The rows of the first rank, and rows of other ranks only, e.g. in a pipeline.
 std::vector<CsvRow> rows_of_any_rank(const CsvTable& times, const std::string& kind) {
   std::vector<CsvRow> rows;
   std::set<std::string> names;
@@ -108,7 +108,7 @@ Bar bar_over_ranks(const CsvTable& times, const CsvRow& row, const std::vector<s
   return bar;
 }
 
-// Of every row, what it takes on the rank in the middle and on the slowest.
+// The time of every row on the median rank and on the slowest.
 HtmlTable table_of_ranks(const CsvTable& times) {
   HtmlTable table{{"", "median, ms", "slowest, ms", "of rank"}, {}};
   for (const char* kind : {"layer", "transfer", "other", "rest", "step"})
@@ -127,7 +127,7 @@ Bars bars_of_layers(const RunRecord& run) {
   return bars;
 }
 
-// What a transfer takes, of which a part is hidden behind computing.
+// The time of each transfer, including the part that computation hides.
 Bars bars_of_transfers(const RunRecord& run) {
   Bars bars{
       "Time of each transfer in a step of " + run.name, "ms", {"waited for", "hidden"}, {kTransferColor, kRestColor}};
@@ -159,7 +159,7 @@ Bars bars_of_memory(const RunRecord& run) {
 std::string drawing_of(const RunRecord& run) {
   try {
     return html_of(drawn_step(run));
-  } catch (const std::exception& e) {  // the recipe of another version, say
+  } catch (const std::exception& e) {  // e.g. the recipe of another version
     return missing(concat("The step is not drawn: ", own_words(e)));
   }
 }
@@ -175,7 +175,7 @@ std::string figures_of(const RunRecord& run) {
   return content;
 }
 
-// What bounds each run, in a sentence.
+// What limits each run, in a sentence.
 std::string bottlenecks_of(Runs runs) {
   std::string sentences;
   for (const RunRecord& run : runs)
