@@ -273,7 +273,7 @@ class BatchNormOp : public Op {
   }
 
   // Calls function(index of the first element, its channel, lanes) for all positions, divided among the threads. It
-  // starts with the last positions, because the sums left those in the cache.
+  // starts with the last positions, because these are still in the cache after the sums.
   template <class Function>
   void for_each_vector_of(const Slice& positions, const Function& function) {
     const int64_t grain = kBatchNormGrain / std::max<int64_t>(1, channels_);

@@ -36,7 +36,7 @@ __global__ void add_norm_gradients(const float* dweight, const float* dbias, con
   params.add(channel, terms);
 }
 
-// Calls to.put() for every channel with the sums over all ranks; `positions`: those of all ranks.
+// Calls to.put() for every channel with the sums over all ranks. positions: the number over all ranks.
 template <class Outputs>
 __global__ void put_totals(Outputs to, const double* totals, double positions, int channels) {
   const int channel = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);

@@ -53,7 +53,7 @@ struct NormStatistics {
   const T* pivots;
   NormOutputs to;
   double* totals = nullptr;
-  double positions = 0;  // of the group
+  double positions = 0;  // size of the group
   int channels = 0;
 
   __device__ void enter(const PositionGroup& group) {
@@ -184,7 +184,7 @@ struct NormGradients {
   NormParamGradients params;
   float *dy_mean, *tilt, *dweight, *dbias;
   double* totals = nullptr;
-  double positions = 0;  // of the group
+  double positions = 0;  // size of the group
   int channels = 0;
 
   __device__ void enter(const PositionGroup& group) {

@@ -29,7 +29,8 @@ ConvAlgorithm conv_algorithm_from(const std::string& name);  // throws Error for
 
 class ConvChoices {
  public:
-  // The algorithms for a pass: direct, then the others that can compute it on this machine, those with f32 factors
+  // The algorithms for a pass: direct, then the others that can compute it on this machine, algorithms with f32 factors
+  // last.
   // last.
   using Candidates = std::vector<ConvAlgorithm>;
   // The time of one pass includes all its costs in a step, such as packing the weights.

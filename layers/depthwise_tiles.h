@@ -30,7 +30,7 @@ struct Blocks {
 
   std::vector<Block> all;
   size_t doubled = 0;  // number of blocks with two vectors, which come first
-  int64_t lanes = 0;   // of all blocks
+  int64_t lanes = 0;   // total of all blocks
 };
 
 // Calls visit(channel, lane of the block) for each channel of a block of images of Element.
@@ -76,7 +76,7 @@ template <int kVectors, class Lanes>
 // data has one for each remainder of the strides.
 struct Phase {
   int64_t kernel_h, kernel_w, stride_h, stride_w, top, left;
-  int64_t rows, columns;      // of outputs
+  int64_t rows, columns;      // number of outputs
   int64_t to_row, to_column;  // position of output (0, 0) in the target
   int64_t step_h, step_w;     // distance between outputs in the target
   int64_t tap;                // index of the first of its kernel_h * kernel_w taps in the taps of all phases
@@ -113,7 +113,7 @@ struct Windows {
 // A tile: neighbouring outputs that are computed together. The width and stride of windows are compile-time constants.
 template <int kWidthIs, int kStrideIs, int kColumnsIs = 0, int kVectorsIs = 0>
 struct Tile {
-  static constexpr int kWidth = kWidthIs, kStride = kStrideIs;        // of a window
+  static constexpr int kWidth = kWidthIs, kStride = kStrideIs;        // width and stride of a window
   static constexpr int kColumns = kColumnsIs, kVectors = kVectorsIs;  // number of outputs; vectors of their block
   static constexpr int kInputs = (kColumns - 1) * kStride + kWidth;   // columns of all windows
   template <int kOutputs, int kOfBlock>

@@ -18,7 +18,7 @@ struct DropoutSettings {
   double rate = 0;
 
   float scale() const { return static_cast<float>(1 / (1 - rate)); }  // factor for kept elements
-  int64_t row_elements = 0;                                           // of the whole row, over all ranks
+  int64_t row_elements = 0;                                           // elements of the whole row, over all ranks
   int64_t first_column = 0;                                           // first column that this rank has
 };
 

@@ -25,8 +25,8 @@ struct Runs {
   explicit Runs(const ConvGeometry& geometry);
 
   ConvGeometry g;
-  int64_t length, stride;  // of a run; distance between the runs of neighbouring columns of y
-  int64_t row;             // of an image row with the zeros at both ends that the columns of y need
+  int64_t length, stride;  // length of a run; distance between the runs of neighbouring columns of y
+  int64_t row;             // length of an image row with the zeros at both ends that the columns of y need
   int64_t zeros, copied;   // elements of `row` before the image, and from the image
   std::vector<Block> blocks;
   int64_t lanes;  // outputs, rounded up to whole vectors

@@ -76,8 +76,8 @@ class Op {
   virtual ~Op() = default;
   // x: in, y: out_shape(in), both allocated by the caller.
   virtual void forward(const Pass& pass, const Tensor& x, Tensor& y) = 0;
-  // Computes dx (null: not wanted). dx is complete after this call, because other ranks may wait for it; nobody waits
-  // for the parameters' gradients before the end of the step. An op of several layers may overwrite dy.
+  // Computes dx (null: not wanted). dx is complete after this call, because other ranks may wait for it. The
+  // parameters' gradients are not needed before the end of the step. An op of several layers may overwrite dy.
   virtual void backward_data(const Pass& pass, const Tensor& x, const Tensor& y, const Tensor& dy, Tensor* dx) = 0;
   // Computes the parameters' gradients, which are complete after this call. It runs directly after backward_data of
   // this op, with the same x and dy. So dy and Pass::scratch still hold what backward_data wrote there. An op that
@@ -88,15 +88,15 @@ class Op {
   virtual int64_t scratch_bytes(Phase) const { return 0; }
   virtual int64_t inner_bytes() const { return 0; }  // activations between layers inside this op
 
-  // The layout in which this op reads x fastest; none: the plain one. If there is one, the op accepts both layouts of
-  // x, in forward and backward, and tells them apart by the shape.
+  // The layout in which this op reads x fastest; none: the plain one. If there is one, the op accepts both layouts of x
+  // in forward and backward, and distinguishes them by the shape.
   virtual std::optional<ImageLayout> wanted_images() const { return {}; }
 };
 
 // The part of an activation's values that exists or is read. Each enumerator includes the ones before it.
 enum class Content {
   kNothing,
-  kSigns,   // which elements are above 0
+  kSigns,   // the information which elements are above 0
   kValues,  // all of them
 };
 
@@ -174,7 +174,7 @@ class Layer {
     return {bind(in, on), 1};
   }
 
-  // What the net tells an op when it binds it, so that the op allocates no more than it needs.
+  // Knowledge of the net about an op that it binds, so that the op allocates no more than it needs.
   struct Place {
     bool wants_dx = true;  // whether backward may be asked for the gradient of the input
     // An op of the same layer for at least as many rows; null: none. It never runs between forward and backward of this

@@ -1,7 +1,7 @@
 // A convolution with separate weights at every position. cuda-convnet calls it "local" and uses two in its net with
 // 11 % error on CIFAR-10. Others call it untied or locally connected (Taigman et al. 2014, "DeepFace", L4 to L6).
 //   y[n,p,o] = bias[o,p] + sum over u,v,c of x[n, i*stride - pad + u, j*stride - pad + v, c] * weight[o,p,(u,v,c)]
-// where p = i * OW + j is the position of y. x is zero outside the image, and the windows are those of layers/conv.h.
+// where p = i * OW + j is the position of y. x is zero outside the image. The windows are defined as in layers/conv.h.
 // Keys: out, kernel, stride (1), pad (0), round ("down" | "up") as in conv; init (xavier), lr and decay (multipliers
 // for the weight), bias (true | false | a table of lr, decay and init (constant 0)).
 // Parameters: `name.weight` [out, OH * OW, kh * kw * C], and `name.bias` [out, OH * OW]; files use the same order.

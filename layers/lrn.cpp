@@ -15,8 +15,7 @@ namespace {
 
 constexpr int64_t kLrnGrain = 1 << 13;  // fewest elements per thread for which a thread is worth waking
 
-// For each lane: terms[0] + ... + terms[size - 1], where the terms of a lane start one after those of the lane before
-// it.
+// For each lane: terms[0] + ... + terms[size - 1]. The terms of a lane start one after the terms of the lane before it.
 template <class Count>
 Vector sum_window(const float* terms, int64_t size, Count lanes) {
   Vector sum = load(terms, lanes);

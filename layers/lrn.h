@@ -29,7 +29,7 @@ struct LrnSettings {
 // Whether a GPU has kernels for these settings in which a thread holds the window of a pack of channels; never if
 // `within`. Other kernels are slower and store the terms of the window sums in scratch memory.
 bool lrn_has_narrow_kernels(const LrnSettings& settings, int64_t channels, DType dtype);
-const LrnSettings& lrn_settings(const Layer& layer);  // of a layer of type lrn
+const LrnSettings& lrn_settings(const Layer& layer);  // requires a layer of type lrn
 
 std::unique_ptr<Layer> make_lrn(const LayerSpec& spec);
 std::unique_ptr<Op> bind_lrn(Cpu, const LrnSettings& settings, const Shape& in);

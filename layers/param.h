@@ -51,13 +51,13 @@ constexpr bool is_average(ParamRole role) { return role == ParamRole::kAverage |
 constexpr int64_t kPieceBytes = 4 << 20;
 std::vector<Slice> pieces_of(const Shape& tensor, const Slice& rows);  // these rows in pieces, in order
 Slice common_part(const Slice& a, const Slice& b);                     // empty if they do not overlap
-int64_t largest_piece(const Shape& tensor);                            // elements; at most those of the tensor
+int64_t largest_piece(const Shape& tensor);                            // elements; at most the size of the tensor
 
 // Receives the gradient of elements [first, first + count) of a tensor.
 using TakeGradient = std::function<void(int64_t first, int64_t count, const float* gradient)>;
 
 struct Param {
-  std::string name;  // as in files: "conv1.weight"
+  std::string name;  // name in files: "conv1.weight"
   ParamRole role = ParamRole::kTrained;
   // The whole tensor's shape in memory order: [out, kh, kw, in / groups] for conv, [out, h, w, c] or [out, in] for
   // dense, [out] for a bias. 4-dimensional tensors are channels-first in files (PyTorch's order).
@@ -74,7 +74,7 @@ struct Param {
   // The type of grad: bf16 only for weights of matrix products in precision bf16, and only if each gradient gets a
   // single contribution between two updates (Plan::gradient_type).
   DType grad_type = DType::kF32;
-  Tensor value, grad;  // of shape(), on the layer's device; value is f32
+  Tensor value, grad;  // have shape(), on the layer's device; value is f32
   // A bf16 copy of value, if ops read one (has_copy16()). Code that changes value must update it. On a GPU every
   // parameter has a copy in that precision, because one launch updates all parameters.
   Tensor copy16;
@@ -104,7 +104,7 @@ struct Param {
 
   void allocate(const Compute& on = {});  // allocates tensors that have no memory
   void initialize(uint64_t seed);  // sets value: a function of seed, name and the element's position in file order
-  void set_value(const Tensor& on_host) { set_rows(0, on_host); }  // of shape(), in memory order; blocks the host
+  void set_value(const Tensor& on_host) { set_rows(0, on_host); }  // has shape(), in memory order; blocks the host
   void set_rows(int64_t first, const Tensor& on_host);             // rows of this rank's part, starting at `first`
   // Convert `rows` whole rows of the tensor between memory order and file order; both on the host.
   void to_file_order(int64_t rows, const float* memory, float* file) const;

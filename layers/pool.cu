@@ -191,8 +191,8 @@ struct Tiles {
       : down((p.height + p.pad - 1) / p.stride + 1), across((p.width + p.pad - 1) / p.stride + 1) {}
 };
 
-// The highest bit of each byte tells whether it differs from `place`. Four bytes at once, because single bytes would
-// take longer than the memory accesses. Bytes and `place` are below 0x80.
+// Sets the highest bit of each byte that differs from `place`. Four bytes at once, because single bytes would take
+// longer than the memory accesses. Bytes and `place` are below 0x80.
 __device__ inline unsigned differing(unsigned bytes, int place) {
   unsigned highest = (bytes ^ static_cast<unsigned>(place) * 0x01010101u) + 0x7f7f7f7fu;
   asm("" : "+r"(highest));  // keeps the compiler from splitting the four

@@ -7,8 +7,8 @@
 //   would start beyond the image and its left padding is dropped, so every window holds at least one pixel (as
 //   PyTorch's ceil_mode). The window of output (oh, ow) starts at (oh * stride - pad, ow * stride - pad).
 //
-// max_pool: y = the largest pixel of the window. Padding is ignored. A window with NaN gives NaN. Of equal maxima the
-//   first in row order gets dy.
+// max_pool: y = the largest pixel of the window. Padding is ignored. A window with NaN gives NaN. If several pixels are
+//   the maximum, the first in row order gets dy.
 // avg_pool: y = sum of the window's pixels / number of its positions in the padded image [-pad, H + pad) x [-pad, W +
 //   pad). Padding counts as zeros. Positions beyond the padding (round = "up") are not counted, as in Caffe, and in
 //   PyTorch with its default count_include_pad.

@@ -258,8 +258,8 @@ class MaxPoolOp : public Op {
     });
   }
 
-  // The sum of dy over those of height x width windows whose maximum came from a given pixel. `out`: the outputs of the
-  // first window. `first`: the place of the pixel in the first window.
+  // The sum of dy over the windows, among height x width of them, whose maximum came from a given pixel. `out`: the
+  // outputs of the first window. `first`: the place of the pixel in the first window.
   template <class T, class Height, class Width, class Count>
   Vector gathered(const T* dy, int64_t out, Height height, Width width, uint32_t first, Count lanes) const {
     const auto stride = static_cast<uint32_t>(p_.window.stride), kernel = static_cast<uint32_t>(p_.window.kernel);

@@ -23,7 +23,7 @@ std::span<const LayerType> layer_types();
 // Makes the layer of one [[layer]] table. `types` lists the allowed types. spec.config holds name, type and the type's
 // own keys. Throws Error with file, line and layer for an invalid key, type or shape.
 std::unique_ptr<Layer> make_layer(const LayerSpec& spec, std::span<const LayerType> types = layer_types());
-// As above; takes the name from the table.
+// Like the first function; takes the name from the table.
 std::unique_ptr<Layer> make_layer(Config config, const Shape& in, std::optional<Slice> part = {},
                                   std::optional<Slice> inputs = {}, std::span<const LayerType> types = layer_types());
 

@@ -74,7 +74,7 @@ struct UnitResult {
 };
 
 struct LogisticTarget {
-  double own, every;  // as in SmoothTarget
+  double own, every;  // see SmoothTarget
   double weight;      // 1 / N
   LogisticTarget(const SmoothTarget& target, int64_t step_rows)
       : own(target.own()), every(target.every()), weight(1.0 / static_cast<double>(step_rows)) {}

@@ -32,8 +32,8 @@ struct Images {
 
 // Tiles of kOutputs x kOutputs outputs, numbered by rows, cover the output of every image.
 struct Tiling {
-  int64_t rows, height, width;  // of the output
-  int outputs;                  // of a tile, in one dimension
+  int64_t rows, height, width;  // size of the output
+  int outputs;                  // outputs of a tile, in one dimension
   int64_t down = quotient_up(height, outputs), across = quotient_up(width, outputs);
 
   int64_t tiles() const { return rows * down * across; }

@@ -15,13 +15,13 @@
 namespace owt {
 namespace {
 
-constexpr int64_t kGrowth = 4;  // from one size to the next of a range
+constexpr int64_t kGrowth = 4;  // factor between neighbouring sizes of a range
 
 int64_t size_from(const std::string& word) {
   return read_option("sizes", [&] { return parse_bytes(word); });
 }
 
-// "4K..64M": four times as large each time, and the last one; "4K,1M": those.
+// "4K..64M": sizes that grow by kGrowth, and the last size; "4K,1M": just these.
 std::vector<int64_t> sizes_from(const std::string& text) {
   std::vector<int64_t> sizes;
   if (const size_t dots = text.find(".."); dots != std::string::npos) {
@@ -58,7 +58,7 @@ struct Bench {
   int hosts = 0;  // 0: rank 0 is in another process
 };
 
-// All ranks take the same decisions, because they know the same times.
+// All ranks take the same decisions, because they have the same times.
 void run_bench(Communicator& comm, const std::vector<Collective>& collectives, const std::vector<int64_t>& sizes,
                double seconds, Device device, int hosts, Bench& bench) {
   const double each = seconds / static_cast<double>(collectives.size());

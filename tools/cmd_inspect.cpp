@@ -90,7 +90,7 @@ void inspect_folder(const std::string& folder, const SheetRequest& sheet, bool a
   checkpoint ? inspect_checkpoint(folder) : inspect_run(folder);
 }
 
-// Throws Error for what has no layers.
+// Throws Error if `path` has no layers.
 void draw(const Options& options, const std::string& path) {
   if (path.ends_with(".safetensors"))
     fail("--draw needs layers, and ", path, " holds tensors alone; name the run that it is of, or the recipe");
@@ -100,7 +100,7 @@ void draw(const Options& options, const std::string& path) {
   write_file_atomically(options.string("draw"), draw_net(make_plan(settings.model, settings.plan_request())));
 }
 
-// Throws UsageError for options that would change nothing.
+// Throws UsageError for options that would have no effect.
 void check_used(const Options& options, const std::string& path) {
   for (const char* name : {"recipe", "samples", "seed"}) options.only_with(name, {"sheet"});
   const bool is_data = fs::is_directory(path) && !is_checkpoint(path) && !is_run_folder(path);

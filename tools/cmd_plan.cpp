@@ -74,7 +74,7 @@ void declare_plan(Options& options) {
 
 using OptionalMachine = std::optional<Machine>;
 
-// Throws UsageError where other options say the same.
+// The machine of --machine. Throws UsageError if other options give the same facts.
 OptionalMachine machine_from(const Options& options) {
   if (!options.given("machine")) return {};
   for (const char* other :
@@ -87,7 +87,7 @@ OptionalMachine machine_from(const Options& options) {
 void show_plans(const Settings& settings, const std::vector<std::string>& asked, bool steps) {
   PlanRequest request = settings.plan_request();
   std::vector<std::string> shown = asked;
-  std::erase(shown, "auto");  // what that would be is the prediction's to say
+  std::erase(shown, "auto");  // chosen by the prediction
   if (shown.empty()) shown.push_back(name_of(request.strategy));
   for (const std::string& name : shown) {
     request.strategy = strategy_from(name);
@@ -119,7 +119,8 @@ void show_plans(const Settings& settings, const std::vector<std::string>& asked,
   }
 }
 
-// What measuring would find; without the option all workers are taken to be as fast. Throws UsageError.
+// Sets the workers' speeds from --speeds, in place of a measurement; without the option all workers are equal. Throws
+// UsageError.
 void take_speeds(Settings& settings, const Options& options) {
   ParallelSettings& parallel = settings.parallel;
   if (!options.given("speeds")) return;
@@ -132,7 +133,7 @@ void take_speeds(Settings& settings, const Options& options) {
   if (parallel.measure_shares) parallel.shares = parallel.speeds;
 }
 
-// Launches are those of a GPU that trains alone. Throws UsageError.
+// Checks --launches, which needs a GPU that trains alone. Throws UsageError.
 void check_launches(const Options& options, int workers) {
   if (!options.boolean("launches")) return;
   if (!options.given("gpu")) throw UsageError("owt plan: --launches needs the GPU whose launches they are: --gpu NAME");
@@ -141,7 +142,7 @@ void check_launches(const Options& options, int workers) {
         concat("owt plan: --launches lists the step of one worker, and there are ", workers, "; add --workers 1"));
 }
 
-// What the options say about links. Throws UsageError where they contradict each other.
+// The network of the options. Throws UsageError if they contradict each other.
 Network network_from(const Options& options, const OptionalMachine& machine, int ranks) {
   if (machine) return machine->network(ranks);
   Network network;
@@ -241,7 +242,8 @@ std::string crossover_text(const PlannerResult& result) {
   return text;
 }
 
-// The fastest grid of each strategy that is asked for; else the fastest of all, and what it is compared with.
+// The fastest grid of each strategy in `asked`. If that is empty: the fastest of all, and the data-parallel one to
+// compare it with.
 std::vector<Prediction> predictions_to_draw(const Choice& choice, const std::vector<std::string>& asked) {
   std::map<std::string, Prediction> drawn;
   for (const Prediction& each : choice.all) {
@@ -269,13 +271,13 @@ std::string drawing(const Model& model, const std::vector<Prediction>& predictio
   return draw_steps(steps);
 }
 
-// Of the terminal, or of text that goes elsewhere.
+// The width of the terminal, or 110 if the output goes elsewhere.
 int output_columns() {
   winsize size{};
   return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 110;
 }
 
-// As the first of the variables that say it says.
+// Whether the locale is UTF-8, by the first of these variables that is set.
 bool writes_utf8() {
   for (const char* name : {"LC_ALL", "LC_CTYPE", "LANG"})
     if (const char* value = std::getenv(name); value && *value) {
@@ -324,7 +326,7 @@ void predict_all(const Settings& settings, const Options& options, const Optiona
         drawing(settings.model, predictions_to_draw(result.choice, options.list("parallel")), network, *compute));
 }
 
-// Whether the options ask for predictions. Throws UsageError where they contradict each other or need others.
+// Whether the options ask for predictions. Throws UsageError if they contradict each other or need others.
 bool predicts(const Options& options) {
   const int computing = int{options.given("gpu")} + int{options.given("times")} + int{options.boolean("measure")} +
                         int{options.given("machine")};

@@ -13,7 +13,7 @@
 namespace owt {
 namespace {
 
-// What nothing is said of: a processor of today, as far as its layers' shares of the time go.
+// The default worker: a current CPU. Only the share of each layer in the time matters.
 const DeviceSpeed kUsualWorker{
     .name = "processor (200 GFLOP/s, 20 GB/s)", .bf16_flops = 200e9, .fp32_flops = 200e9, .bytes_per_s = 20e9};
 
@@ -99,7 +99,7 @@ Straggler straggler_from(const std::string& text, int workers) {
   return straggler;
 }
 
-// What is not given is the recipe's.
+// Rules from the options; defaults come from the recipe.
 ConsistencyRules rules_from(const Options& options, const Settings& settings) {
   const int workers = settings.parallel.workers;
   ConsistencyRules rules = settings.parallel.server;
@@ -175,7 +175,7 @@ std::unique_ptr<ComputeModel> compute_from(const Options& options, const DeviceS
   return scaled_compute(std::move(floors), 1, concat("floors of a ", worker.name));
 }
 
-// Throws UsageError where what is said of a parameter server goes with no other strategy.
+// The strategy of --strategy; "" for ps. Throws UsageError if options of a parameter server are given with another one.
 std::string strategy_option(const Options& options) {
   const std::string name = options.string("strategy");
   if (name == "ps") return "";
@@ -195,7 +195,7 @@ std::string strategy_option(const Options& options) {
 
 double mb(double bytes) { return bytes / 1e6; }
 
-// What passes through a worker's link is known where there are servers.
+// The traffic of a worker's link is known only with servers.
 std::string workers_table(const SimulationRecord& record) {
   const bool links = record.bytes_between_workers == 0;
   std::string text =

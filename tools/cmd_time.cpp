@@ -44,7 +44,7 @@ int command_time(const Arguments& arguments) {
   std::cout << timed.report.table() << timed.bottleneck << '\n';
   if (!timed.what_if.empty()) std::cout << '\n' << timed.what_if;
   std::cout << std::flush;
-  // Last: a disk may be full.
+  // Written last, because a disk may be full.
   if (!time_options.csv.empty()) write_file_atomically(time_options.csv, timed.report.csv());
   if (!time_options.trace.empty()) write_file_atomically(time_options.trace, timed.trace);
   return 0;

@@ -27,7 +27,7 @@ bool holds_cifar(const std::string& folder) {
 
 bool holds_shards(const std::string& folder) { return fs::exists(fs::path(folder) / "classes.txt"); }
 
-// A folder of either format, both splits or one of them.
+// A data set folder of either format, with one split or both.
 class Data {
  public:
   Data(const std::string& folder, const CropSettings& crop)
@@ -66,7 +66,7 @@ void print_channels(const char* title, const std::vector<double>& values) {
   for (const double value : values) std::cout << format(" {:.4f}", value / 255);
 }
 
-// Least, middle and largest.
+// "minimum / median / maximum".
 std::string spread(std::vector<int64_t> values) {
   std::sort(values.begin(), values.end());
   return format("{} / {} / {}", values.front(), values[values.size() / 2], values.back());
@@ -100,7 +100,7 @@ void print_classes(const std::vector<std::string>& names, const std::vector<int6
   for (size_t i = counts.size() - kAtAnEnd; i < counts.size(); ++i) print_class(order[i], names, counts);
 }
 
-// folder: of shards the name on disk, where that is not the split's.
+// folder: the name of the split on disk, if it differs (shards).
 void print_counts(const Dataset& images, const std::string& sizes, Split split, bool all_classes,
                   const std::string& folder = "") {
   std::vector<int64_t> counts(static_cast<size_t>(images.classes()));
@@ -133,7 +133,7 @@ void print_colours(const Data& data) {
   std::cout << '\n';
 }
 
-// The augmentation of another format's recipe may want what this data set does not have.
+// A recipe for another format may have an augmentation that this data set does not support.
 void check_format(const Settings& settings, const std::string& recipe, const std::string& folder) {
   const bool shards = holds_shards(folder);
   if ((settings.data.format == "shards") != shards)

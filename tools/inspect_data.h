@@ -1,4 +1,4 @@
-// What `owt inspect` shows of a data set.
+// The output of `owt inspect` for a data set.
 #pragma once
 
 #include <string>
@@ -9,13 +9,13 @@ namespace owt {
 
 struct SheetRequest {
   std::string file;    // the PNG to write; empty: none
-  std::string recipe;  // whose augmentation it shows; empty: a plain one
+  std::string recipe;  // the augmentation to show; empty: a plain one
   ContactSheet sheet{};
 };
 
-// Facts about the CIFAR files or the prepared shards in a folder, to the standard output; and the sheet, to its file.
-// Of many classes those with the most and the fewest images, or all. Of a folder of images it says how to make a data
-// set of it. Throws Error for a folder of something else.
+// Prints facts about the CIFAR files or prepared shards in a folder, and writes the contact sheet to its file. With
+// many classes it prints the largest and smallest ones, or all. For a folder of images it prints how to make a data
+// set. Throws Error for any other folder.
 void inspect_data(const std::string& folder, const SheetRequest& sheet, bool all_classes);
 
 }  // namespace owt

@@ -1,4 +1,4 @@
-// --max-skipped of owt prepare: a number of images, or per cent of them.
+// --max-skipped of owt prepare: a number of images, or a percentage.
 #pragma once
 
 #include <charconv>

@@ -1,6 +1,5 @@
-// The owt program: finds the subcommand, turns errors into exit codes.
-//   0 done; 1 failed, with one line on stderr; 2 wrong command line; 75 stopped on a signal after a
-//   checkpoint
+// The owt program: finds the subcommand and turns errors into exit codes.
+//   0 done; 1 failed, with one line on stderr; 2 wrong command line; 75 stopped by a signal after a checkpoint
 #include <iostream>
 
 #include "src/comm/launch.h"
@@ -15,7 +14,7 @@
 
 namespace {
 
-// What a command is under mpirun: the work of all processes together, or of rank 0 alone.
+// How a command runs under mpirun: all processes together, or rank 0 alone.
 enum class Under { kTogether, kAlone };
 
 struct Command {

@@ -1,4 +1,4 @@
-// owt prepare imagenet, folder and list: photos as shards.
+// owt prepare imagenet, folder and list: makes shards from photos.
 #include <algorithm>
 #include <filesystem>
 #include <iostream>
@@ -33,7 +33,7 @@ void declare_preparation(Options& options) {
                "begin anew where a prepared split is there already, with its own classes if no other split is there");
 }
 
-// All options, read before anything is done.
+// All options; they are read before any work.
 struct Preparation {
   explicit Preparation(const Options& options)
       : settings({.short_side = options.integer("size", {.low = 0, .high = 16384}),
@@ -64,8 +64,8 @@ struct SplitSources {
   PhotoSources sources;
 };
 
-// The classes that the data set has, none if `splits` bring them: where classes.txt is missing, and with --force where
-// no other split speaks of it.
+// The existing classes of the data set. Empty if `splits` defines them: without a classes.txt, or with --force if no
+// other split is prepared.
 std::vector<std::string> known_classes(const DataSetFolder& folder, const Preparation& preparation,
                                        const std::vector<std::string>& splits) {
   bool renew = preparation.force;
@@ -113,7 +113,7 @@ int prepare_one(const PhotoSources& sources, const std::string& split, const Pre
   return 0;
 }
 
-// Nothing is changed before all is known to be right.
+// Changes nothing before all input has been checked.
 int prepare_splits(const std::vector<SplitSources>& splits, const std::vector<std::string>& classes,
                    const DataSetFolder& folder, const Preparation& preparation) {
   for (const SplitSources& split : splits) check_split_folder(in(preparation.out, split.name));
@@ -151,7 +151,7 @@ int prepare_imagenet(const Options& options) {
     agree_on_classes(*train, lines(*train), classes, folder.classes_path());
     splits.push_back({"train", std::move(*train)});
   }
-  // Both lists before any work: a missing label should not show after hours.
+  // Reads both lists before any work, so that a missing label does not appear hours later.
   if (auto val = imagenet_val_sources(from, labels, classes, preparation.out)) {
     agree_on_classes(*val, lines(*val), classes, folder.classes_path());
     splits.push_back({"val", std::move(*val)});
@@ -167,7 +167,7 @@ std::string chosen_split(const Options& options) {
   return split;
 }
 
-// The split that --split names; with --validation both, some of the images as the second.
+// The split of --split. With --validation both splits; some of the images become the second one.
 std::vector<SplitSources> splits_of(PhotoSources sources, const Options& options, const Preparation& preparation) {
   if (!options.given("validation")) return {{chosen_split(options), std::move(sources)}};
   std::vector<int32_t> labels;

@@ -1,4 +1,4 @@
-// owt prepare index: shards of other programs, readable as they are.
+// owt prepare index: makes shards of other programs readable without a copy.
 #include <iostream>
 
 #include "data/prepare/index_tars.h"

@@ -14,7 +14,7 @@ namespace {
 
 struct Stopped {};
 
-// Before all images are read.
+// Runs before all images are read.
 void check_place(const std::string& folder) {
   const std::string path = statistics_path(folder), part = std::filesystem::path(path).parent_path().string();
   if (!writable_folder(part))

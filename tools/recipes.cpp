@@ -28,10 +28,10 @@ std::vector<std::string> names_of(const std::vector<NamedRecipe>& recipes) {
        near.empty() ? "; 'owt recipes' lists the names" : concat("; did you mean '", near, "'?"));
 }
 
-// Those of these that exist in ./configs and what came with the program.
+// The existing folders among these in ./configs and in the folders that belong to the program.
 std::vector<std::string> folders_named(const std::vector<std::string>& inner) {
   namespace fs = std::filesystem;
-  std::error_code none;  // where /proc is missing only ./configs is left
+  std::error_code none;  // without /proc only ./configs is searched
   const fs::path program = fs::read_symlink("/proc/self/exe", none).parent_path();
   std::vector<std::string> folders;
   for (const fs::path& root : {fs::path("configs"), program.parent_path() / "share/owt/configs",
@@ -94,7 +94,7 @@ std::vector<NamedRecipe> recipes_of_model(const std::string& file) {
       if (recipe.is_string("model") &&
           fs::equivalent(fs::path(each.file).parent_path() / recipe.string("model"), file, none))
         recipes.push_back(each);
-    } catch (const Error&) {  // whoever names that file is told what is wrong with it
+    } catch (const Error&) {  // naming that file on a command line reports the error
     }
   }
   return recipes;

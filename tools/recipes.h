@@ -6,30 +6,30 @@
 
 namespace owt {
 
-// The file that CONFIG means: itself where it is a file, or a path. Else, with or without ".toml", the file of that
-// name in the first of recipe_folders() that holds one. Throws Error naming the folders and the nearest name.
+// The file for CONFIG. If CONFIG is a file or a path, it is used as is. Otherwise the file of that name, with or
+// without ".toml", in the first of recipe_folders() that has one. Throws Error with the folders and the nearest name.
 std::string find_recipe(const std::string& config);
 
-// Whether it holds layers: a model by itself, and no recipe.
+// Whether the file holds only layers: a model, not a recipe.
 bool is_model_file(const std::string& file);
-// The model file that is meant: itself where it is a file, else the one of that name in the first folder configs/models
-// that holds one. An absolute path. Throws Error naming the nearest name.
+// The model file for `model`: the file itself, or the file of that name in the first folder configs/models that has
+// one. An absolute path. Throws Error with the nearest name.
 std::string find_model(const std::string& model);
 
-// Those of these that exist: ./configs, ./configs/models, and the same two of what came with the program:
-// share/owt/configs of an installation, or configs beside the build folder of a source tree; in a build folder
-// elsewhere it is a link.
+// The existing folders among ./configs, ./configs/models and the same two of the program. The program's are in
+// share/owt/configs of an installation, or in configs beside the build folder in a source tree. A build folder
+// elsewhere has a link to them.
 std::vector<std::string> recipe_folders();
 
-// Every file that find_recipe() finds by its name, once per name, in alphabetical order.
+// All files that find_recipe() finds by name, once for each name, in alphabetical order.
 struct NamedRecipe {
   std::string name, file;
 };
 std::vector<NamedRecipe> named_recipes();
-// Those of them that train this model file.
+// The recipes that train this model file.
 std::vector<NamedRecipe> recipes_of_model(const std::string& file);
 
-// The same for a machine that `owt plan` is to predict for: a file, or one of configs/machines by its name.
+// Finds the machine for `owt plan`: a file, or the name of a file in configs/machines.
 std::string find_machine(const std::string& machine);
 
 }  // namespace owt

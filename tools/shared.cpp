@@ -22,7 +22,7 @@ std::string listed(const std::vector<std::string>& words) {  // "a, b or c"
 
 namespace fs = std::filesystem;
 
-// Where a folder that is no run folder has a recipe's name, the recipe is meant.
+// A folder is meant only if it is a run folder or no recipe has its name.
 bool is_other_folder(const std::string& path) {
   if (!fs::is_directory(path)) return false;
   const std::vector<NamedRecipe> recipes = named_recipes();
@@ -34,7 +34,7 @@ const std::string& checked_strategy(const std::string& name) {
   return name;
 }
 
-// As TOML. What the numbers may be is the recipe's to say.
+// The value of --shares as TOML. The recipe checks the range of the numbers.
 std::string checked_shares(const Options& options) {
   for (const char* word : {"equal", "measured"})
     if (options.string("shares") == word) return word;
@@ -243,7 +243,7 @@ std::string weights_option(const Options& options) {
   const std::string given = options.string("weights");
   const bool is_folder = fs::is_directory(given);
   const std::string named = is_folder ? given : fs::path(given).parent_path().string();
-  if (is_checkpoint(named)) load_checkpoint_state(named);  // damaged weights are no weights
+  if (is_checkpoint(named)) load_checkpoint_state(named);  // throws if the checkpoint is damaged
   if (!is_folder) return given;
   const auto checkpoint = is_checkpoint(given) ? given : best_checkpoint(given).value_or("");
   if (checkpoint.empty()) fail("--weights ", given, ": the folder is no checkpoint and no run with one");
@@ -303,7 +303,7 @@ Overrides with_classes(const Options& options, Overrides changes) {
 
 std::string checked_classes(const Options& options) {
   const std::string word = options.string("classes");
-  const bool may_be_data = options.declares("steps");  // commands that train
+  const bool may_be_data = options.declares("steps");  // true for commands that train
   if (word != "number" && !(word == "data" && may_be_data))
     throw UsageError(concat("--classes ", word, ": wanted ", may_be_data ? "data or number" : "number"));
   return word;

@@ -16,19 +16,19 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A run whose recipe is wanted, as rank 0 sees it.
+// A run whose recipe is needed, as seen by rank 0.
 struct RunAsked {
   std::string folder;      // empty: none
-  bool is_config = false;  // its recipe is that of the command
-  std::string recipe;      // the text of its config.toml; empty: none
+  bool is_config = false;  // the command's recipe is the run's recipe
+  std::string recipe;      // content of its config.toml; empty: none
 };
 
-// The folder of the run that is named by itself or by a checkpoint; empty: a checkpoint that lies in none.
+// The run folder of `named`, a run folder or a checkpoint; empty for a checkpoint outside of a run.
 std::string run_of(const std::string& named) {
   return is_checkpoint(named) ? run_folder_of_checkpoint(named).value_or("") : named;
 }
 
-// The run that CONFIG names: its folder, a checkpoint in it, or its config.toml.
+// The run of CONFIG, which may be its folder, a checkpoint in it, or its config.toml.
 std::string run_named_by(const std::string& config) {
   const fs::path file = config_file(config);
   if (file.filename() != kRunConfig) return "";
@@ -64,7 +64,7 @@ RunAsked find_run(const std::string& config, const std::string& resume, const st
   return run;
 }
 
-// A text of TOML without its quotes.
+// A TOML string without its quotes.
 std::string unquoted(const std::string& value) {
   const bool quoted =
       value.size() >= 2 && value.front() == value.back() && (value.front() == '"' || value.front() == '\'');
@@ -85,7 +85,7 @@ std::string value_in(const Values& values, const std::string& key) {
   return key == kWorkers ? "1" : key == kStrategy ? name_of(kDefaultStrategy) : "";
 }
 
-// Whether the command line, or else the recipe, says another value than the run has.
+// Whether the command line, or else the recipe, gives the key another value than the run has.
 bool changes(const std::string& key, const Values& run, const Values& recipe, const Overrides& given) {
   std::string said = recipe.contains(key) ? value_in(recipe, key) : value_in(run, key);
   for (const auto& [other, value] : given)
@@ -93,13 +93,13 @@ bool changes(const std::string& key, const Values& run, const Values& recipe, co
   return said != value_in(run, key);
 }
 
-// Of no use to another number of workers.
+// Whether the key is useless for another number of workers.
 bool counts_workers(const std::string& key) {
   return key == "parallel.shares" || key == "parallel.model_ranks" || key == "pipeline.stages";
 }
 
-// What a recipe and a command line leave open of how the work is dealt to workers, as the run has it; nothing of one
-// strategy is of use to another.
+// Settings of the run for how work is split over workers that neither the recipe nor the command line gives. Settings
+// of one strategy are not used for another strategy.
 Overrides kept_of_run(const Config& run_config, const Config& recipe, const Overrides& given) {
   const Values run = values_of(run_config), now = values_of(recipe);
   const bool other_strategy = changes(kStrategy, run, now, given), other_workers = changes(kWorkers, run, now, given);
@@ -114,7 +114,7 @@ Overrides kept_of_run(const Config& run_config, const Config& recipe, const Over
   return kept;
 }
 
-// What of the run's own recipe is left out for the workers that the command line gives it.
+// Keys of the run's own recipe to omit if the command line changes the number of workers.
 Overrides left_out_of_run(const Config& run_config, const Overrides& given) {
   const Values run = values_of(run_config);
   Overrides left_out;

@@ -1,7 +1,7 @@
-// What a pass of a convolution takes on the CPU by each algorithm that can compute it: milliseconds, the least of all
-// rounds, and GFLOP/s as if the products were summed one by one.
+// Times each CPU algorithm that can compute a pass of a convolution: milliseconds, the least of all rounds, and GFLOP/s
+// as if every product were computed (direct).
 //
-//   usage: conv_speed [THREADS [ROUNDS [NAME]]]      (2, 7, those of all layers that begin so)
+//   usage: conv_speed [THREADS [ROUNDS [NAME]]]      (2, 7, all layers; NAME: layers whose name begins so)
 // Build it with cmake --build build --target conv_speed.
 #include <cstdio>
 #include <cstdlib>
@@ -65,6 +65,6 @@ int main(int count, char** arguments) {
       for (const auto images : {DType::kF32, DType::kBF16})
         if (std::string_view(layer.name).starts_with(name) &&
             (images == DType::kF32 || cpu_level() >= CpuLevel::kBf16) &&
-            (kind != PassKind::kBackwardData || layer.geometry.in_c > 4))  // nobody asks the first layer for it
+            (kind != PassKind::kBackwardData || layer.geometry.in_c > 4))  // the first layer does not need it
           compare(layer, kind, images, rounds);
 }

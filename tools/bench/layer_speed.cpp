@@ -1,6 +1,5 @@
-// What the layers of a model file take together on the CPU, one after the other on a batch that lies in memory:
-// milliseconds of forward and of backward (the gradients of input and weights), each the least of all passes. Read by
-// compare_layers.py.
+// Times the layers of a model file on the CPU, one after the other on a batch in memory: milliseconds of forward and of
+// backward (the gradients of input and weights), each the least of all passes. compare_layers.py reads the output.
 //
 //   usage: layer_speed MODEL ROWS PRECISION THREADS SECONDS
 #include <algorithm>
@@ -64,7 +63,7 @@ int main(int count, char** arguments) {
     const auto between = Clock::now();
     for (Param* param : net.params()) param->grad_is_zero = true;
     tape.backward(pass, x, dy, &dx);
-    if (i < 3) continue;  // caches, and what is prepared
+    if (i < 3) continue;  // warms the caches and lazy setup
     forward.push_back(ms(begin, between));
     backward.push_back(ms(between, Clock::now()));
   }

@@ -1,10 +1,10 @@
-// How fast one core makes batches out of prepared shards, against a loader as one would write it with OpenCV.
+// Times how fast one core makes batches from prepared shards, compared with a straightforward loader that uses OpenCV.
 //
 //   usage: loader_speed shards DIR [ROUNDS]         img/s of both, medians of interleaved rounds
 //          loader_speed augment DIR [ROUNDS]        img/s of random-resized crops, and with each other augmentation
-//          loader_speed memory DIR [EPOCHS]         memory of the process once all slots were used, and at the end
+//          loader_speed memory DIR [EPOCHS]         memory of the process after all slots were used, and at the end
 //
-// Seconds are of processor time, so that other programs on the machine disturb less.
+// Seconds are processor time, so that other programs on the machine disturb less.
 #include <algorithm>
 #include <array>
 #include <ctime>
@@ -160,7 +160,7 @@ int augment(const std::string& folder, int rounds) {
   return 0;
 }
 
-int64_t own_kilobytes() {  // resident memory that is of no file
+int64_t own_kilobytes() {  // resident memory without mapped files
   std::ifstream status("/proc/self/status");
   for (std::string line; std::getline(status, line);)
     if (line.rfind("RssAnon:", 0) == 0) return std::stoll(line.substr(8));

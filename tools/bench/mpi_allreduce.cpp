@@ -1,5 +1,4 @@
-// What the MPI library itself makes of an all-reduce, for comparison with `owt bench-comm`: f32 sums of 64 MB, in
-// place.
+// Times the all-reduce of the MPI library, for comparison with `owt bench-comm`: f32 sums of 64 MB, in place.
 //
 //   mpicxx -O2 -o mpi_allreduce tools/bench/mpi_allreduce.cpp && mpirun -np 2 ./mpi_allreduce [MEGABYTES [TIMES]]
 //
@@ -25,7 +24,7 @@ int main(int count, char** words) {
     MPI_Barrier(MPI_COMM_WORLD);
     const double begin = MPI_Wtime();
     MPI_Allreduce(MPI_IN_PLACE, sum.data(), static_cast<int>(sum.size()), MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
-    if (i >= 0) seconds.push_back(MPI_Wtime() - begin);  // the first ones touch memory that is new
+    if (i >= 0) seconds.push_back(MPI_Wtime() - begin);  // the first rounds touch new memory
   }
   std::sort(seconds.begin(), seconds.end());
   const double median = seconds[seconds.size() / 2], bytes = static_cast<double>(sum.size() * sizeof(float));

@@ -1,8 +1,8 @@
-// The least that preparing photos can cost: decoding, resizing and encoding alone, from memory to memory on all cores.
+// The minimum cost of preparing photos: decoding, resizing and encoding alone, from memory to memory on all cores.
 //
 //   usage: prepare_floor THREADS TIMES PHOTO...      each photo TIMES times
 //
-// Prints images per second of owt's own functions and of OpenCV's imdecode, resize and imencode.
+// Prints images per second for owt's functions and for OpenCV's imdecode, resize and imencode.
 #include <atomic>
 #include <chrono>
 #include <functional>

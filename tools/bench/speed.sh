@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# The speed figures of docs/results.md: owt against PyTorch, and several workers against one. Wants an idle machine, for
-# some hours.
+# Measures the speed figures of docs/results.md: owt compared with PyTorch, and several workers compared with one. Needs
+# an idle machine for some hours.
 #
 #   usage: tools/bench/speed.sh PROGRAM [PYTHON [REPEATS]]      e.g. tools/bench/speed.sh build/owt ~/pytorch/bin/python
 #
-# PYTHON has PyTorch: of install_pytorch.sh, or /usr/bin/python3 with Debian's python3-torch and libopenblas0-pthread.
-# The build and the tests need neither.
+# PYTHON has PyTorch: from install_pytorch.sh, or /usr/bin/python3 with Debian's python3-torch and libopenblas0-pthread.
+# The build and the tests do not need PyTorch.
 set -euo pipefail
 
 bench=$(dirname "${BASH_SOURCE[0]}")

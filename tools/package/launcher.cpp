@@ -1,5 +1,6 @@
-// The command `owt` of a build with OWT_CPU_LEVELS: becomes the program of the best level that this processor has, or
-// $OWT_MAX_CPU allows. The programs, owt-LEVEL, lie beside it in the build and in ../libexec where they are installed.
+// The command `owt` of a build with OWT_CPU_LEVELS. It executes the program for the best level that this processor
+// supports and $OWT_MAX_CPU allows. The programs, owt-LEVEL, are in the same folder in the build, and in ../libexec
+// when installed.
 #include <unistd.h>
 
 #include <cerrno>
