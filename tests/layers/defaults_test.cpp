@@ -1,4 +1,4 @@
-// What keys of layers are where they are left out, as docs/recipes.md has it.
+// Defaults of layer keys, as in docs/recipes.md.
 #include <gtest/gtest.h>
 
 #include "layers/conv.h"
