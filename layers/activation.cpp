@@ -12,7 +12,7 @@
 namespace owt {
 namespace {
 
-constexpr int64_t kActivationGrain = 1 << 13;  // elements per thread that are worth waking it for
+constexpr int64_t kActivationGrain = 1 << 13;  // fewest elements per thread for which a thread is worth waking
 
 struct VectorMath {
   using Value = Vector;
@@ -20,7 +20,7 @@ struct VectorMath {
   static Vector expm1(Vector x) { return exponential_less_one(x); }
 };
 
-// function(first, lanes) for vectors that hold each of the elements once: they may be overwritten.
+// Calls function(first, lanes) for vectors that cover each element once, so that it may overwrite them.
 template <class Function>
 void for_each_once(int64_t elements, const Function& function) {
   parallel_for(elements, kActivationGrain, [&](int64_t begin, int64_t end) {
@@ -108,7 +108,7 @@ class Activation : public Layer {
   ActivationSettings settings_;
   Content reads_of_output_ = Content::kNothing;
   std::optional<Content> in_place_;
-  double flops_ = 0;  // of an element
+  double flops_ = 0;  // per element
 };
 
 }  // namespace

@@ -18,7 +18,7 @@ __global__ void activation_forward(int64_t elements, Formula formula, const T* x
       elements, [&](float value) { return formula.value(value); }, y, x);
 }
 
-// of: y where the formula takes it, else x.
+// of: y if the formula takes y, else x.
 template <class T, int N, class Formula>
 __global__ void activation_backward(int64_t elements, Formula formula, const T* of, const T* dy, T* dx) {
   map_pack<T, N>(

@@ -1,5 +1,5 @@
-// The formulas of activation.h for CPUs and for kernels. `Math` has a type Value, a float or a vector of them, its
-// exponential, `static Value exp(Value)`, and that less 1, `expm1`.
+// The formulas of activation.h for CPUs and kernels. `Math` has a type Value (a float or a vector of floats) and the
+// static functions Value exp(Value) and Value expm1(Value).
 #pragma once
 
 #include "layers/activation.h"
@@ -8,27 +8,28 @@
 
 namespace owt {
 
-// Lane by lane where they are vectors.
+// Selects lane by lane if the arguments are vectors.
 template <class Mask, class Value>
 OWT_ON_DEVICES Value choose(Mask mask, Value yes, Value no) {
   return mask ? yes : no;
 }
 
-// `gradient` takes x.
+// Base of formulas whose `gradient` takes x.
 struct FromInput {
   static constexpr bool kFromOutput = false;
   static constexpr Content kReadsOfOutput = Content::kNothing, kLeavesOfInput = Content::kNothing;
 };
 
-// `gradient` takes y, of which it reads so much. Layer::in_place() has so much left of x.
+// Base of formulas whose `gradient` takes y and reads kReads of it. kLeaves: what in-place forward preserves of x
+// (Layer::in_place()).
 template <Content kReads, Content kLeaves>
 struct FromOutput {
   static constexpr bool kFromOutput = true;
   static constexpr Content kReadsOfOutput = kReads, kLeavesOfInput = kLeaves;
 };
 
-// Each is a FromInput or a FromOutput, and has
-//   kFlops                              operations for an element in forward; an exponential is one
+// Each formula derives from FromInput or FromOutput, and has
+//   kFlops                              operations for an element in forward; an exponential counts as one
 //   Value value(Value x)
 //   Value gradient(Value of, Value dy)  dx
 template <class Math>
@@ -38,7 +39,7 @@ struct Formulas {
   OWT_ON_DEVICES static Value sigmoid(Value x) { return 1.0f / (1.0f + Math::exp(-x)); }
   OWT_ON_DEVICES static Value magnitude(Value x) { return choose(x < 0.0f, -x, x); }
 
-  // Near 0, where the other formula would lose digits, a polynomial (Cephes' tanhf, Moshier).
+  // A polynomial near 0, where the other formula would lose digits (Cephes' tanhf, Moshier).
   OWT_ON_DEVICES static Value tanh(Value x) {
     const Value square = x * x;
     Value sum = square * -5.70498872745e-3f + 2.06390887954e-2f;
@@ -61,7 +62,8 @@ struct Formulas {
     OWT_ON_DEVICES Value gradient(Value y, Value dy) const { return (1.0f - y * y) * dy; }
   };
 
-  // The normal distribution's P(x) by formula 7.1.26 of Abramowitz and Stegun for erfc, which is 1.5e-7 off at most.
+  // The normal distribution's P(x) by formula 7.1.26 of Abramowitz and Stegun for erfc, with an error of at most
+  // 1.5e-7.
   struct Gelu : FromInput {
     static constexpr double kFlops = 16;
     struct Normal {
@@ -119,7 +121,7 @@ struct Formulas {
     }
   };
 
-  // log(1 + e) is 2 * artanh(s) with s = e / (2 + e), at most 1/3.
+  // log(1 + e) = 2 * artanh(s) with s = e / (2 + e), which is at most 1/3.
   struct Softplus : FromOutput<Content::kValues, Content::kNothing> {
     static constexpr double kFlops = 20;
     OWT_ON_DEVICES Value value(Value x) const {
@@ -150,7 +152,7 @@ struct Formulas {
   };
 };
 
-// function(formula) for the one of the settings.
+// Calls function(formula) with the formula of the settings.
 template <class Math, class Function>
 auto with_formula(const ActivationSettings& settings, const Function& function) {
   using F = Formulas<Math>;

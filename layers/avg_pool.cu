@@ -32,8 +32,8 @@ __global__ void __launch_bounds__(kBlockThreads) avg_pool_forward(Planes p, cons
   store_sum(sum, y + p.out_image(at.row) + p.output(at.i, at.j) + at.c);
 }
 
-// Each pixel gathers from the windows over it. With kRelu, x came from a relu: where it is not positive the gradient is
-// 0, and the gradient is summed per channel as it is stored.
+// Each pixel gathers from the windows over it. With kRelu, x is the output of a relu: the gradient is 0 where x is not
+// positive, and it is summed per channel when it is stored.
 template <class T, int N, bool kRelu>
 struct AverageGradient {
   static constexpr int kWidth = N, kSums = kRelu ? 1 : 0, kResident = kRelu ? 4 : 1;
@@ -65,8 +65,8 @@ struct AverageGradient {
   }
 };
 
-// A block takes blockDim.x packs of channels of one row (blockIdx.x). Its blockDim.y lanes share the positions and then
-// add up their sums in pairs, so that the order depends on the shape only.
+// A block handles blockDim.x packs of channels of one row (blockIdx.x). Its blockDim.y lanes share the positions and
+// add their sums in pairs, so that the order depends on the shape only.
 template <class T, int N>
 __global__ void __launch_bounds__(kBlockThreads)
     global_avg_pool_forward(int positions, int channels, const T* x, T* y) {
@@ -92,7 +92,7 @@ __global__ void __launch_bounds__(kBlockThreads)
   store_sum(sum, y + static_cast<int64_t>(blockIdx.x) * channels + c);
 }
 
-// With threads from row_grid(rows, positions * channels / N).
+// For threads of row_grid(rows, positions * channels / N).
 template <class T, int N>
 __global__ void __launch_bounds__(kBlockThreads)
     global_avg_pool_backward(int rows, int positions, int channels, float scale, const T* dy, T* dx) {
@@ -104,7 +104,7 @@ __global__ void __launch_bounds__(kBlockThreads)
   store_sum(gradient, dx + (static_cast<int64_t>(at.row) * positions * packs + at.item) * N);
 }
 
-// kRelu: x comes from a relu, behind a bias or not.
+// kRelu: x is the output of a relu, with or without a bias before it.
 template <class T, bool kRelu>
 class CudaAvgPool : public Op {
  public:
@@ -141,7 +141,7 @@ class CudaAvgPool : public Op {
 
  private:
   Planes p_;
-  Param* bias_;  // whose gradient is the sum of dx, or null
+  Param* bias_;  // its gradient is the sum of dx; or null
   ChannelSums sums_;
 };
 
@@ -150,7 +150,7 @@ class CudaGlobalAvgPool : public Op {
  public:
   explicit CudaGlobalAvgPool(const Shape& in)
       : rows_(to_int(in[0])), positions_(to_int(in[1] * in[2])), channels_(to_int(in[3])) {
-    to_int(in.row_elements());  // places in an image are ints
+    to_int(in.row_elements());  // indexes within an image are ints
   }
 
   void forward(const Pass& pass, const Tensor& x, Tensor& y) override {

@@ -15,14 +15,15 @@
 namespace owt {
 namespace {
 
-constexpr int64_t kBatchNormGrain = 1 << 14;  // elements per thread that are worth waking it for
-constexpr int64_t kMostChunks = 32;           // positions are summed apart in as many
+constexpr int64_t kBatchNormGrain = 1 << 14;  // fewest elements per thread for which a thread is worth waking
+constexpr int64_t kMostChunks = 32;           // limit on the number of chunks of positions with separate sums
 
 template <int64_t number>
 using Count = std::integral_constant<int64_t, number>;
 
-// Two sums per channel over some positions, in double precision. Chunks of positions are summed apart and then
-// added in order; they depend on the number of positions only, so that the sums do not depend on the number of threads.
+// Two sums per channel over some positions, in double precision. Chunks of positions are summed separately and then
+// added in order. The chunks depend only on the number of positions, so the sums do not depend on the number of
+// threads.
 class ChannelSums {
  public:
   ChannelSums(int64_t most_positions, int64_t channels)
@@ -31,7 +32,7 @@ class ChannelSums {
   const double* first() const { return sums_.data(); }
   const double* second() const { return sums_.data() + channels_; }
 
-  // Adds those of the other ranks, whose positions are others of the same step.
+  // Adds the sums of the other ranks, over their positions of the same step.
   void add_up(StepSums& ranks, const Stream& stream) {
     if (!exchanged_.defined()) exchanged_ = Tensor({2 * channels_}, DType::kF64);
     std::copy_n(sums_.begin(), 2 * channels_, exchanged_.data<double>());
@@ -39,9 +40,9 @@ class ChannelSums {
     std::copy_n(exchanged_.data<double>(), 2 * channels_, sums_.begin());
   }
 
-  // add(position, count, first, second) adds the values of `count` positions to the sums of all channels, one by one.
-  // The count is known to the compiler, and most often 4: sums that are loaded and stored for each value take longer
-  // than the values.
+  // Calls add(position, count, first, second), which adds the values of `count` positions to the sums of all channels,
+  // one by one. `count` is a compile-time constant, usually 4. Loading and storing the sums for each value would take
+  // longer than loading the values.
   template <class Add>
   void run(const Slice& positions, const Add& add) {
     const int64_t parts = chunks(positions.size()), each = 2 * channels_;
@@ -79,20 +80,20 @@ void add_to_grad(Param& param, const Term& term) {
     grad[c] = (beta == 0 ? 0 : beta * grad[c]) + static_cast<float>(term(static_cast<size_t>(c)));
 }
 
-// The statistics of a group, per channel: kept from forward to backward.
+// The statistics of a group, per channel; forward stores them for backward.
 struct Statistics {
   explicit Statistics(size_t channels) : var(channels), mean(channels), inverse_std(channels) {}
   std::vector<double> var;
   std::vector<float> mean, inverse_std;
 };
 
-// What a pass adds to the gradients of the parameters, per channel.
+// Contributions of a pass to the gradients of the parameters, per channel.
 struct ParamSums {
   explicit ParamSums(size_t channels) : weight(channels), bias(channels), mean(channels), var(channels) {}
   std::vector<double> weight, bias, mean, var;
 };
 
-// One group of rows after the other, so that what is summed is still in the cache when it is normalised.
+// Processes one group of rows after the other, so that the values are still in the cache when they are normalised.
 class BatchNormOp : public Op {
  public:
   BatchNormOp(BatchNormParams params, double eps, int64_t rows, const Shape& in)
@@ -167,7 +168,7 @@ class BatchNormOp : public Op {
     add_to_grad(params_.running_var, [&](size_t c) { return sums.var[c]; });
   }
 
-  // Of dy, and of dy * (x - mean).
+  // Sums dy and dy * (x - mean).
   template <class T>
   void sum_gradients(const Statistics& of, const Slice& positions, const T* input, const T* gradient) {
     const float* mean = of.mean.data();
@@ -186,8 +187,8 @@ class BatchNormOp : public Op {
     });
   }
 
-  // A group's sums of gradients and its statistics over `count` positions, of which its rows have this share of the
-  // step.
+  // Adds a group's gradient sums and its statistics. count: positions in the group. share: the op's rows in the group,
+  // as a fraction of the step.
   void add(const Statistics& of, double count, double share, ParamSums& sums) const {
     const double unbiased = count > 1 ? count / (count - 1) : 1;
     for (size_t c = 0; c < scale_.size(); ++c) {
@@ -199,12 +200,12 @@ class BatchNormOp : public Op {
   }
 
   bool exchanges(const Pass& pass) const { return whole_step_ && pass.sums; }
-  // How many positions the statistics of these are taken over.
+  // The number of positions that the statistics cover.
   double positions_behind(const Pass& pass, const Slice& positions) const {
     return static_cast<double>(exchanges(pass) ? pass.step_rows * pixels_ : positions.size());
   }
 
-  // A sum of squares in double precision is exact enough to subtract the mean's from: inputs have 24 bits.
+  // A sum of squares in double precision is exact enough to subtract the squared mean, because inputs have 24 bits.
   template <class T>
   void measure(const Pass& pass, Statistics& of, const Slice& positions, const T* x) {
     sums_.run(positions,
@@ -225,13 +226,13 @@ class BatchNormOp : public Op {
     for (size_t c = 0; c < of.mean.size(); ++c) {
       const double mean = sums_.first()[c] / count;
       const double var = sums_.second()[c] / count - mean * mean;
-      of.var[c] = var < 0 ? 0 : var;  // rounding; NaN stays
+      of.var[c] = var < 0 ? 0 : var;  // negative by rounding; NaN stays
       of.mean[c] = static_cast<float>(mean);
       of.inverse_std[c] = static_cast<float>(1 / std::sqrt(of.var[c] + eps_));
     }
   }
 
-  // The weight may be another one in backward than in forward (a pipeline's schedule).
+  // The weight in backward may differ from the one in forward (pipeline schedules).
   void scale_by_weight(const Statistics& of) {
     const float* weight = params_.weight.value.data();
     for (size_t c = 0; c < scale_.size(); ++c) scale_[c] = weight[c] * of.inverse_std[c];
@@ -262,7 +263,7 @@ class BatchNormOp : public Op {
     });
   }
 
-  // The gradient of what a frozen layer does: scale_ is that of the running averages.
+  // The gradient of a frozen layer, where scale_ comes from the running averages.
   template <class T>
   void write_scaled(const T* dy, T* dx) {
     const float* scale = scale_.data();
@@ -271,8 +272,8 @@ class BatchNormOp : public Op {
     });
   }
 
-  // function(index of the first element, its channel, lanes) for all positions, shared among the threads. The last ones
-  // come first: those are what the sums left in the cache.
+  // Calls function(index of the first element, its channel, lanes) for all positions, divided among the threads. It
+  // starts with the last positions, because these are still in the cache after the sums.
   template <class Function>
   void for_each_vector_of(const Slice& positions, const Function& function) {
     const int64_t grain = kBatchNormGrain / std::max<int64_t>(1, channels_);
@@ -285,11 +286,11 @@ class BatchNormOp : public Op {
   BatchNormParams params_;
   double eps_;
   bool frozen_;
-  int64_t channels_, pixels_;  // of a row
-  bool whole_step_;            // a single group, of which other ranks may have rows
+  int64_t channels_, pixels_;  // per row
+  bool whole_step_;            // the whole step is one group, and other ranks may have rows of it
   RowGroups groups_;
   ChannelSums sums_;
-  std::vector<Statistics> statistics_;  // of each group
+  std::vector<Statistics> statistics_;  // one for each group
   std::vector<float> scale_;
 };
 
@@ -354,7 +355,7 @@ class BatchNorm : public Layer {
   }
 
   enum : size_t { kWeight, kBias, kRunningMean, kRunningVar };
-  int64_t rows_;  // as bind_batch_norm() takes them
+  int64_t rows_;  // see bind_batch_norm()
   double eps_;
   std::array<Param, 4> params_;
 };

@@ -22,7 +22,7 @@ Tensor per_channel(int64_t channels, int64_t groups = 1) {
   return Tensor({groups * channels}, DType::kF32, Device::kCuda);
 }
 
-// Adds gradients of weight and bias that are in memory already, for each group, and those of the running averages.
+// Adds the stored gradients of weight and bias of each group, and the gradients of the running averages.
 __global__ void add_norm_gradients(const float* dweight, const float* dbias, const float* mean,
                                    const float* inverse_std, NormParamGradients params, int groups, int channels) {
   const int channel = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
@@ -36,7 +36,7 @@ __global__ void add_norm_gradients(const float* dweight, const float* dbias, con
   params.add(channel, terms);
 }
 
-// to.put() for every channel, with the sums that all ranks have come to over so many positions.
+// Calls to.put() for every channel with the sums over all ranks. positions: the number over all ranks.
 template <class Outputs>
 __global__ void put_totals(Outputs to, const double* totals, double positions, int channels) {
   const int channel = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
@@ -47,14 +47,14 @@ __global__ void put_totals(Outputs to, const double* totals, double positions, i
     to.put(channel, totals[channel], totals[channels + channel], positions);
 }
 
-// The sums of a group of which other ranks have rows as well.
+// The sums of a group of which other ranks have rows too.
 struct SharedSums {
-  StepSums* ranks = nullptr;  // null: no other rank has
+  StepSums* ranks = nullptr;  // null: no other rank has rows of the group
   Tensor totals{};            // f64, [2, channels]
-  double positions = 0;       // of all ranks
+  double positions = 0;       // over all ranks
 
   double* place() const { return ranks ? Tensor(totals).data<double>() : nullptr; }
-  // Adds up what all ranks have put at place(), and has it put where it belongs.
+  // Sums the values at place() over all ranks and stores the result in `to`.
   template <class Outputs>
   void exchange(const Outputs& to, const Stream& stream) const {
     if (!ranks) return;
@@ -66,12 +66,12 @@ struct SharedSums {
   }
 };
 
-// What is kept from forward to backward, of each group.
+// Stored by forward for backward, for each group.
 struct Statistics {
   Tensor mean, inverse_std;
 };
 
-// What every position of a channel is normalised with; either inverse_std or variance, the other one is null.
+// The numbers that normalise a channel. Either inverse_std or variance is null.
 struct Norm {
   const float *weight, *bias, *mean, *inverse_std, *variance;
 };
@@ -82,7 +82,7 @@ void queue_norm_gradients(const float* dweight, const float* dbias, const Statis
          of.inverse_std.data(), params, static_cast<int>(groups), static_cast<int>(channels));
 }
 
-// Both directions by own kernels; any shape.
+// Both directions by our own kernels; works for any shape.
 class OwnNorm {
  public:
   OwnNorm(const BatchNormParams& params, double eps, const PositionGroups& positions, int64_t channels, DType dtype)
@@ -112,7 +112,7 @@ class OwnNorm {
     shared.exchange(outputs, stream);
   }
 
-  // With the statistics, or with the running averages where they are null.
+  // Normalises with the statistics, or with the running averages if they are null.
   void normalize(const Tensor& x, const Statistics* statistics, Tensor& y, const Stream& stream) const {
     const float *weight = params_.weight.value.data(), *bias = params_.bias.value.data();
     if (statistics)
@@ -123,7 +123,7 @@ class OwnNorm {
                 y, stream);
   }
 
-  // dx = weight / sqrt(running_var + eps) * dy: the gradient of normalising with the running averages.
+  // dx = weight / sqrt(running_var + eps) * dy: the gradient of normalisation with the running averages.
   void scale(const Tensor& dy, const Tensor& zeros, Tensor& dx, const Stream& stream) const {
     const float *weight = params_.weight.value.data(), *none = zeros.data();
     normalize(dy, {weight, none, none, nullptr, params_.running_var.value.data()}, all(), dx, stream);
@@ -181,7 +181,7 @@ class OwnNorm {
 enum NormTensor : CudnnGraph::Id { kX = 1, kScale, kMean, kInverseStd, kBias, kEpsilon, kY };  // forward
 enum NormGradientTensor : CudnnGraph::Id { kDy = 5, kDScale, kDBias, kDx };  // backward, after the first four
 
-// x, scale, mean and inverse_std.
+// A graph with x, scale, mean and inverse_std.
 CudnnGraph graph_of(const Shape& image, DType dtype) {
   CudnnGraph graph;
   OWT_CHECK_EQ(graph.image(dtype, image), kX);
@@ -230,7 +230,7 @@ class BatchNormOp : public Op {
     dbias_ = dscale_ + cuda_aligned(channels_ * size_of(DType::kF32));
   }
 
-  // Partial sums of the own kernels; or cuDNN's workspace, and behind it its gradients.
+  // Partial sums of our own kernels; or cuDNN's workspace, followed by its gradients.
   int64_t scratch_bytes(Phase) const override {
     return std::max(own_.scratch_bytes(), forward_ || backward_ ? dbias_ + channels_ * size_of(DType::kF32) : 0);
   }
@@ -261,7 +261,7 @@ class BatchNormOp : public Op {
     return {pass.sums, totals_, static_cast<double>(pass.step_rows * pixels_)};
   }
 
-  // With each group's share of the rows of the step.
+  // Includes each group's share of the rows of the step.
   NormParamGradients gradients(const Pass& pass) {
     return {AddToGrad(&params_.weight),
             AddToGrad(&params_.bias),
@@ -310,14 +310,14 @@ class BatchNormOp : public Op {
     queue_norm_gradients(dscale, dbias, statistics_, params, 1, channels_, *pass.stream);
   }
 
-  // Takes cuDNN's plans where they are faster than the own kernels; they know no groups.
+  // Uses cuDNN's plans if they are faster than our own kernels; cuDNN does not support groups.
   void choose(Cuda cuda, const Shape& in, NormMethod method) {
     const DType dtype = activation_type(cuda.precision);
     if (groups_.count() > 1 || in[0] * pixels_ < 2 || method == NormMethod::kOwnKernels) return;
     const MeasuringTurn turn;
     const Stream& stream = setup_stream(Device::kCuda);
     const Shape image = in.rank() == 4 ? in : Shape{in[0], 1, 1, channels_};
-    const PlanRules rules = rules_for({Precision::kTf32, cuda.deterministic});  // nothing here is a product of matrices
+    const PlanRules rules = rules_for({Precision::kTf32, cuda.deterministic});  // this layer has no matrix products
 
     Pass trial;
     trial.stream = &stream;
@@ -352,7 +352,7 @@ class BatchNormOp : public Op {
            }) == "cuDNN";
   }
 
-  // A network that diverges must show it.
+  // A NaN must not disappear, so that a network that diverges shows it.
   static PlanCheck keeps_nan(const Shape& image, DType dtype, const Stream& stream) {
     const auto bytes = static_cast<size_t>(image.elements() * size_of(dtype));
     return
@@ -366,16 +366,16 @@ class BatchNormOp : public Op {
 
   BatchNormParams params_;
   double eps_;
-  alignas(16) float eps_number_;  // as cuDNN reads it
+  alignas(16) float eps_number_;  // in the form that cuDNN reads
   bool frozen_;
   RowGroups groups_;
-  int64_t channels_, pixels_;  // of a row
+  int64_t channels_, pixels_;  // per row
   OwnNorm own_;
-  Tensor zeros_;  // of a frozen layer
+  Tensor zeros_;  // for a frozen layer
   Statistics statistics_;
-  Tensor totals_;                                // where all rows of the step are one group: [2, channels]
-  std::optional<CudnnPlan> forward_, backward_;  // none: own kernels
-  int64_t dscale_ = 0, dbias_ = 0;               // where cuDNN's gradients lie in scratch memory, in bytes
+  Tensor totals_;                                // [2, channels], if all rows of the step are one group
+  std::optional<CudnnPlan> forward_, backward_;  // none: our own kernels
+  int64_t dscale_ = 0, dbias_ = 0;               // byte offsets of cuDNN's gradients in scratch memory
 };
 
 }  // namespace

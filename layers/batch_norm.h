@@ -1,21 +1,20 @@
 // Batch normalisation (Ioffe and Szegedy 2015) per channel, or per column of N x F.
 //   training:   y = weight * (x - mean) / sqrt(var + eps) + bias, mean and var over the positions of a group of rows
-//   evaluation: the same with running_mean and running_var, and so does a frozen layer (ParamRole) in training
-// With rows = n a group is n rows, fixed ones of the step (core/row_groups.h): the plan deals whole groups to ranks and
-// rounds, so that every number of ranks computes the same, and no bytes travel. Statistics of so few rows are those of
-// workers with 32 images each (Goyal et al. 2017, "Accurate, Large Minibatch SGD", section 2.3: n is to stay the same
-// for any number of workers) and of the ghost batches of Hoffer et al. 2017 ("Train longer, generalize better").
-// With rows = 0 the statistics are those of the batch the op is shown: one rank's rows of one round, not the whole
-// step. A run with more ranks or smaller rounds therefore normalises over fewer rows and is not the same computation.
-// With rows = "step" they are those of all rows of the step, wherever these are: every rank adds its sums of x and of
-// x^2 to the others', in f64, and in backward those of dy and of dy * (x - mean). Every number of ranks computes the
-// same; the ranks wait for each other twice in every such layer ("synchronised" batch normalisation: Peng et al. 2018,
-// "MegDet", section 3.3).
+//   evaluation: the same with running_mean and running_var; a frozen layer (ParamRole) does this in training too
+// rows = n: a group is n consecutive rows of the step (core/row_groups.h). The plan deals whole groups to ranks and
+//   rounds. So the result is the same for any number of ranks, and no bytes are sent. Statistics over few rows
+//   correspond to workers with 32 images each (Goyal et al. 2017, "Accurate, Large Minibatch SGD", section 2.3: keep n
+//   for any number of workers) and to ghost batches (Hoffer et al. 2017, "Train longer, generalize better").
+// rows = 0: the statistics cover the batch of the op: one rank's rows of one round, not the whole step. A run with more
+//   ranks or smaller rounds normalises over fewer rows and gives a different result.
+// rows = "step": the statistics cover all rows of the step. The ranks sum x and x^2 in f64, and in backward dy and
+//   dy * (x - mean). The result is the same for any number of ranks. The ranks wait for each other twice in every such
+//   layer ("synchronised" batch normalisation: Peng et al. 2018, "MegDet", section 3.3).
 //
-// Parameters, [channels] each: weight (from 1), bias (from 0), and the running averages running_mean (from 0)
-// and running_var (from 1), role kAverage. backward adds each group's mean, and its variance with the divisor
-// n - 1 (1 where n is 1), times the op's rows of it / Pass::step_rows to the averages' grad.
-// Keys: rows (0), eps (1e-5), momentum (0.1: the weight of the newest statistic), weight and bias (tables: lr, decay,
+// Parameters, [channels] each: weight (initially 1), bias (0), and the running averages running_mean (0) and
+//   running_var (1) with role kAverage. Backward adds each group's mean, and its variance with divisor n - 1 (1 if n is
+//   1), times the op's rows in the group / Pass::step_rows, to the grad of the averages.
+// Keys: rows (0), eps (1e-5), momentum (0.1: the weight of the latest statistic), weight and bias (tables: lr, decay,
 // init).
 #pragma once
 
@@ -30,7 +29,7 @@ struct BatchNormParams {
 constexpr int64_t kRowsOfOp = 0, kRowsOfStep = -1;
 
 std::unique_ptr<Layer> make_batch_norm(const LayerSpec& spec);
-// rows: of a group; kRowsOfOp: all of `in`; kRowsOfStep: all of the step. The parameters must outlive the op.
+// rows: rows of a group; kRowsOfOp: all of `in`; kRowsOfStep: all of the step. The parameters must outlive the op.
 std::unique_ptr<Op> bind_batch_norm(Cpu, BatchNormParams params, double eps, int64_t rows, const Shape& in);
 std::unique_ptr<Op> bind_batch_norm(Cuda, BatchNormParams params, double eps, int64_t rows, const Shape& in);
 

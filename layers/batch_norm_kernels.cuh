@@ -1,19 +1,19 @@
-// Batch normalisation per channel; see layers/batch_norm.h for the formulas.
+// Batch normalisation per channel on a GPU; layers/batch_norm.h has the formulas.
 #pragma once
 
 #include "layers/channels.cuh"
 
 namespace owt {
 
-// Sums of x and of its squares, both less the channel's first element of the group: a variance that is small beside the
-// mean would be lost in f32.
+// Sums of x and of x^2, both after subtracting the first element of the channel in the group. Without the subtraction
+// f32 would lose a variance that is small compared to the mean.
 template <class T, int kPackWidth>
 struct NormSums {
   static constexpr int kWidth = kPackWidth, kSums = 2, kResident = 4;
   struct Local {
     float pivot[kWidth];
   };
-  const T *x, *pivots;  // the same, and in a group the first of its positions
+  const T *x, *pivots;  // pivots: x at the first position of the group
 
   __device__ void enter(const PositionGroup& group) { pivots += group.first * group.channels; }
   __device__ Local prepare(int channel) const {
@@ -32,12 +32,12 @@ struct NormSums {
   }
 };
 
-// Where the statistics of a group go.
+// Stores the statistics of a group.
 struct NormOutputs {
   double eps;
   float *mean, *inverse_std;
 
-  // The mean is `pivot` more than that of what was summed.
+  // `pivot` was subtracted from the summed values.
   __device__ void put(int channel, double pivot, double sum, double squares, double positions) const {
     const double shifted = sum / positions;
     const double variance = squares / positions - shifted * shifted;
@@ -46,14 +46,14 @@ struct NormOutputs {
   }
 };
 
-// mean and 1 / sqrt(variance + eps), from NormSums. Where others have rows of the group as well, `totals` is there, and
-// gets the sums of x and of its squares, [2, channels], for all ranks to add up.
+// Computes mean and 1 / sqrt(variance + eps) from NormSums. If other ranks have rows of the group too, it writes the
+// sums of x and x^2 to `totals`, [2, channels], for the sum over all ranks.
 template <class T>
 struct NormStatistics {
   const T* pivots;
   NormOutputs to;
   double* totals = nullptr;
-  double positions = 0;  // of the group
+  double positions = 0;  // size of the group
   int channels = 0;
 
   __device__ void enter(const PositionGroup& group) {
@@ -71,7 +71,7 @@ struct NormStatistics {
   }
 };
 
-// y = weight * (x - mean) * inverse_std + bias. Where variance is given, inverse_std is 1 / sqrt(variance + eps).
+// y = weight * (x - mean) * inverse_std + bias. If variance is given, inverse_std is 1 / sqrt(variance + eps).
 template <class T, int kPackWidth>
 struct Normalize {
   static constexpr int kWidth = kPackWidth, kSums = 0, kResident = 5;
@@ -132,21 +132,21 @@ struct NormGradientSums {
   }
 };
 
-// A group's mean and variance times these go to the gradients of the running averages.
+// Factors for a group's mean and variance in the gradients of the running averages.
 struct NormFactors {
   double mean = 0, variance = 0;
 };
 
-// Where the gradients of a channel's parameters go, and what does of every group.
+// The gradients of a channel's parameters, and the contributions of all groups.
 struct NormParamGradients {
   AddToGrad weight, bias, running_mean, running_var;
-  NormFactors factors, last_factors;  // of all groups but the last, and of that
+  NormFactors factors, last_factors;  // for all groups but the last, and for the last
   double eps = 0;
 
   struct Terms {
     double weight = 0, bias = 0, mean = 0, variance = 0;
   };
-  // The variance comes from inverse_std, with an error of 1e-7 of variance + eps.
+  // Recovers the variance from inverse_std, with an error of 1e-7 of variance + eps.
   __device__ void take(double weight_gradient, double bias_gradient, float mean, float inverse_std,
                        const NormFactors& factors, Terms& terms) const {
     const auto inverse = static_cast<double>(inverse_std);
@@ -164,7 +164,7 @@ struct NormParamGradients {
   }
 };
 
-// What NormInputGradient needs of a group.
+// Computes the inputs of NormInputGradient for a group.
 struct NormSlopes {
   const float* inverse_std;
   float *dy_mean, *tilt;
@@ -176,15 +176,15 @@ struct NormSlopes {
   }
 };
 
-// What NormInputGradient needs, from NormGradientSums, and the gradients of all parameters: of a single group they are
-// added, of several those of weight and bias wait at dweight and dbias. Where others have rows of the group as well,
-// `totals` is there, and gets the sums, [2, channels], for all ranks to add up.
+// Computes the inputs of NormInputGradient from NormGradientSums, and the gradients of all parameters. With one group
+// they are added directly; with several the contributions to weight and bias are stored in dweight and dbias. If other
+// ranks have rows of the group too, it writes the sums to `totals`, [2, channels], for the sum over all ranks.
 struct NormGradients {
   const float *mean, *inverse_std;
   NormParamGradients params;
   float *dy_mean, *tilt, *dweight, *dbias;
   double* totals = nullptr;
-  double positions = 0;  // of the group
+  double positions = 0;  // size of the group
   int channels = 0;
 
   __device__ void enter(const PositionGroup& group) {

@@ -1,4 +1,4 @@
-// Batch normalisation on the GPU by a given method.
+// Batch normalisation on the GPU by a chosen method.
 #pragma once
 
 #include "layers/batch_norm.h"
@@ -6,9 +6,9 @@
 namespace owt {
 
 enum class NormMethod {
-  kFastest,     // measured, for each direction
-  kOwnKernels,  // any shape
-  kCudnn,       // where cuDNN has a plan, in the directions in which it has one; else own kernels
+  kFastest,     // by measurement, for each direction
+  kOwnKernels,  // works for any shape
+  kCudnn,       // cuDNN for each direction that it has a plan for; else own kernels
 };
 
 std::unique_ptr<Op> bind_batch_norm_by(NormMethod method, Cuda cuda, BatchNormParams params, double eps, int64_t rows,

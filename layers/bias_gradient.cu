@@ -7,8 +7,8 @@ namespace {
 
 enum class Follows { kNothing, kRelu, kReluDropout };
 
-// Sums dy per channel. Behind a relu, dy is first set to 0 where y is not positive; behind a relu and a dropout, it is
-// multiplied by the scale where y is positive: there the dropout has kept it, and the relu let it pass.
+// Sums dy per channel. After a relu, dy is first set to 0 where y is not positive. After a relu and a dropout, dy is
+// also multiplied by the scale where y is positive, because there the dropout kept the element.
 template <class T, int kPackWidth, Follows kFollows>
 struct SumGradient {
   static constexpr int kWidth = kPackWidth, kSums = 1, kResident = 5;

@@ -1,4 +1,4 @@
-// The gradient of a bias that was added to every position of a channels-last tensor, on a GPU.
+// The gradient of a bias that is added at every position of a channels-last tensor, on a GPU.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace owt {
 
-// What follows the bias: a relu, then maybe a dropout that multiplies what it keeps by `scale`.
+// The layers after the bias: a relu, and possibly a dropout that multiplies kept elements by `scale`.
 struct ReluBehind {
   float scale = 1;
 };
@@ -20,15 +20,14 @@ class BiasGradient {
  public:
   virtual ~BiasGradient() = default;
 
-  // The bias' gradient (f32, [channels]) gets the sum of dy over all positions: added, or in its place where it counts
-  // as zero. Behind a relu dy is first multiplied by the scale where y is positive, and set to 0 elsewhere: it becomes
-  // the gradient of what the relu was given. y, the output of the relu or the dropout, and dy: [positions, channels],
-  // both f32 or both bf16. The order of the sum depends on the extents and the type only.
+  // Adds the sum of dy over all positions to the bias gradient (f32, [channels]), or overwrites it if it counts as
+  // zero. If a relu follows the bias, dy is first multiplied by the scale where y is positive, and set to 0 elsewhere.
+  // So dy becomes the gradient of the relu's input. y (output of the relu or dropout) and dy: [positions, channels],
+  // both f32 or both bf16. The order of summation depends only on the extents and the type.
   virtual void queue(const Stream& stream, const Tensor& y, const Tensor& dy) = 0;
 };
 
-// bias may be null, or frozen; it must outlive the result, which is null where there is neither one that learns nor a
-// relu.
+// bias may be null or frozen; it must outlive the result. Returns null if there is neither a trained bias nor a relu.
 std::unique_ptr<BiasGradient> make_bias_gradient(int64_t positions, int64_t channels, Param* bias,
                                                  std::optional<ReluBehind> relu);
 

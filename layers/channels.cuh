@@ -1,28 +1,26 @@
-// Kernels over all positions of a channels-last tensor, [positions, channels]: element by element, with numbers of each
-// channel at hand, and with sums per channel. For .cu files.
+// Kernels over all positions of a channels-last tensor, [positions, channels]. They work element by element, with
+// numbers for each channel, and with sums over positions. For .cu files.
 //
 // The work is a struct:
 //   struct Work {
-//     static constexpr int kWidth;     // channels side by side that one call handles
-//     static constexpr int kSums;      // sums per channel, may be 0
-//     static constexpr int kResident;  // blocks that a multiprocessor has to have room for: bounds the registers
-//     struct Local;                    // what a thread keeps of its kWidth channels
+//     static constexpr int kWidth;     // neighbouring channels that one call handles
+//     static constexpr int kSums;      // sums for each channel, may be 0
+//     static constexpr int kResident;  // blocks that must fit on a multiprocessor: limits the registers
+//     struct Local;                    // what a thread stores for its kWidth channels
 //     __device__ Local prepare(int channel) const;
 //     // Handles the elements at `index`, which is position * channels + channel, and the kWidth - 1 after it; adds to
 //     // sums[s][lane].
 //     __device__ void at(int64_t position, int64_t index, const Local& local, float (&sums)[kMaxSums][kWidth]) const;
 //   };
-// Sums are taken in an order that depends on the work and the extents only, so that it is the same on every GPU: by
-// threads and blocks in f32, over all blocks in f64. The last block of a group of channels to arrive takes the latter,
-// and calls
+// The order of summation depends only on the work and the extents, so it is the same on every GPU. Threads and blocks
+// sum in f32; the sums of blocks are added in f64. The last block of a group of channels to arrive does that, and calls
 //   __device__ void Finish::operator()(int channel, const double* sums) const;
-// for each channel. So works with sums have as many blocks as 132 multiprocessors run at once, those of the largest
-// GPUs, on any GPU; works without have as many as theirs does.
+// for each channel. Therefore a work with sums uses the same number of blocks on any GPU: as many as 132
+// multiprocessors (the largest GPUs) run at once. A work without sums uses as many as the GPU at hand runs at once.
 //
-// Where there are groups of positions with numbers and sums of their own, the work has
+// If groups of positions have their own numbers and sums, the work has
 //   __device__ void enter(const PositionGroup& group);
-// which makes those of a group its own, and so has its Finish. Their blocks lie side by side, one layer of the grid for
-// each group.
+// which switches it to a group. Its Finish has the same function. Each group has its own layer of the grid, in z.
 #pragma once
 
 #include <algorithm>
@@ -40,16 +38,17 @@ constexpr int kMaxSums = 2;
 constexpr int kChannelThreads = 256;
 constexpr int kMostMultiprocessors = 132;
 
-// How the positions are dealt: blocks of `lanes` groups of channels times `rows` positions, `chunks` blocks one below
-// the other, each with `chunk` consecutive positions.
+// How positions are split over blocks. A block has `lanes` groups of channels times `rows` positions. `chunks` blocks
+// cover all positions, each with `chunk` consecutive ones.
 struct ChannelTiles {
   int64_t chunk = 1;
-  int chunks = 1, most_chunks = 1;  // the second one does not shrink where there are more positions or blocks
+  // most_chunks: an upper bound on chunks, for any smaller number of positions or blocks
+  int chunks = 1, most_chunks = 1;
   dim3 grid, block;
 
-  // At most about so many blocks.
+  // `blocks`: approximate limit on the number of blocks.
   ChannelTiles(int64_t positions, int64_t channels, int width, int64_t blocks) {
-    // Packs of 16 bytes fill a cache line with 8 lanes; the fewer lanes, the fewer blocks are one below the other.
+    // Packs of 16 bytes fill a cache line with 8 lanes. Fewer lanes mean fewer chunks.
     const int64_t groups = channels / width, most_lanes = width > 1 ? 8 : 32;
     const int64_t across = std::max<int64_t>((groups + most_lanes - 1) / most_lanes, 1);
     const int64_t lanes = std::max<int64_t>((groups + across - 1) / across, 1), rows = kChannelThreads / lanes;
@@ -63,7 +62,7 @@ struct ChannelTiles {
   }
 };
 
-// Positions in groups: consecutive ones, as many in each but the last.
+// Positions in groups of consecutive ones; all groups but the last have the same size.
 struct PositionGroups {
   int64_t positions, of_group;
   int count;
@@ -73,7 +72,7 @@ struct PositionGroups {
   PositionGroups(int64_t all, int64_t each, int groups) : positions(all), of_group(each), count(groups) {}
 
   int64_t most() const { return std::max(of_group, positions - (count - 1) * of_group); }
-  // Of the blocks of all groups.
+  // blocks: for all groups together.
   ChannelTiles tiles(int64_t channels, int width, int64_t blocks) const {
     ChannelTiles tiles(most(), channels, width, std::max<int64_t>(blocks / count, 1));
     tiles.grid.z = static_cast<unsigned>(count);
@@ -87,14 +86,14 @@ struct PositionGroup {
   int channels;
 };
 
-// Where sums go on their way: those of all blocks, and how many blocks of each group of channels have arrived, 0 before
-// and after each launch.
+// Intermediate memory for sums: the sums of all blocks, and the number of blocks of each channel group that have
+// arrived, which is 0 before and after each launch.
 struct SumMemory {
   float* partial = nullptr;
   unsigned* arrived = nullptr;
 };
 
-// Floats for the sums of all blocks, whatever the width, of so many positions or fewer.
+// Number of floats for the sums of all blocks, for any width and at most this many positions.
 inline int64_t partial_sums(const PositionGroups& positions, int64_t channels, int sums, int resident) {
   int64_t most = 0;
   for (const int width : {1, kPack<float>, kPack<__nv_bfloat16>}) {
@@ -105,7 +104,7 @@ inline int64_t partial_sums(const PositionGroups& positions, int64_t channels, i
   return most * sums * positions.count;
 }
 
-// The counters of arrived blocks, whatever the width; each op with sums has its own.
+// The counters of arrived blocks, for any width; each op with sums has its own.
 inline Tensor arrived_blocks(int64_t channels, int64_t groups = 1) {
   const int64_t of_group = (channels + 31) / 32;  // no block has fewer channels, but the last
   Tensor counters({of_group * groups}, DType::kI32, Device::kCuda);
@@ -115,7 +114,7 @@ inline Tensor arrived_blocks(int64_t channels, int64_t groups = 1) {
   return counters;
 }
 
-// Memory of its own for the sums of one op.
+// The intermediate memory of one op.
 class ChannelSums {
  public:
   ChannelSums() = default;
@@ -129,7 +128,7 @@ class ChannelSums {
   Tensor partial_, arrived_;
 };
 
-// Numbers of the kWidth channels at `from`, 16 bytes at a time.
+// Loads the numbers of the kWidth channels at `from`, 16 bytes at a time.
 template <int kWidth>
 __device__ void load_numbers(const float* from, float (&to)[kWidth]) {
   constexpr int kAtOnce = kWidth % 4 == 0 ? 4 : 1;
@@ -143,7 +142,7 @@ __device__ void load_numbers(const float* from, float (&to)[kWidth]) {
 // to[lane * kTerms + w] = the sum over the rows of the block of terms[w].
 template <int kTerms>
 __device__ void sum_rows(const float (&terms)[kTerms], float* to) {
-  // The threads of a warp have different lanes and different w: the 8 floats put these into different banks.
+  // The threads of a warp have different lanes and different w; 8 extra floats put their accesses into different banks.
   __shared__ float shared[kTerms][kChannelThreads + 8];
   __shared__ float of_slices[kChannelThreads];
   const int lanes = static_cast<int>(blockDim.x), rows = static_cast<int>(blockDim.y);
@@ -163,8 +162,8 @@ __device__ void sum_rows(const float (&terms)[kTerms], float* to) {
   to[lane * kTerms + row] = sum;
 }
 
-// True in all threads of the last block to come here of those that share the counter; it sees what the others wrote to
-// memory before they came. The counter is 0 again thereafter.
+// Whether this block is the last to arrive of the blocks that share the counter; the same in all its threads. The last
+// block sees what the others wrote before they arrived. The counter is 0 again afterwards.
 __device__ inline bool arrives_last(unsigned* arrived, unsigned blocks) {
   __shared__ bool last;
   __syncthreads();
@@ -177,7 +176,7 @@ __device__ inline bool arrives_last(unsigned* arrived, unsigned blocks) {
   return last;
 }
 
-// finish() for the channels of this group, with the sums of `chunks` blocks: partial[chunk][lane][sum][channel].
+// Calls finish() for the channels of this group with the sums of `chunks` blocks: partial[chunk][lane][sum][channel].
 template <int kSums, int kWidth, class Finish>
 __device__ void finish_channels(const Finish& finish, const float* partial, int chunks, int first_channel,
                                 int channels) {
@@ -250,7 +249,8 @@ __global__ void __launch_bounds__(kChannelThreads, Work::kResident)
 
 struct NoFinish {};  // for a work without sums
 
-// The blocks that the calling host thread's GPU runs at once; asked once, as the GPUs of a machine are alike.
+// The number of blocks that the calling host thread's GPU runs at once; queried once, because the GPUs of a machine are
+// equal.
 template <class Work, class Finish>
 int64_t blocks_at_once() {
   if constexpr (Work::kSums > 0) {
@@ -268,7 +268,7 @@ int64_t blocks_at_once() {
   }
 }
 
-// Queues the work on all positions, and what becomes of its sums; a work without sums needs no memory.
+// Queues the work on all positions, and the finish on its sums. A work without sums needs no memory.
 template <class Work, class Finish = NoFinish>
 void queue_over_channels(const Work& work, const PositionGroups& positions, int64_t channels, const Stream& stream,
                          const Finish& finish = {}, SumMemory memory = {}) {
@@ -278,8 +278,8 @@ void queue_over_channels(const Work& work, const PositionGroups& positions, int6
          memory);
 }
 
-// grad = beta * grad + the sum; beta 0 does not read grad. The finish of a parameter's gradient; without a parameter
-// that learns grad is null.
+// The finish for a parameter's gradient: grad = beta * grad + the sum; beta 0 does not read grad. grad is null without
+// a trained parameter.
 struct AddToGrad {
   float* grad = nullptr;
   float beta = 0;
@@ -296,7 +296,7 @@ struct AddToGrad {
   }
 };
 
-// function(T{}, std::integral_constant<int, kWidth>{}): packs of 16 bytes where channels and addresses allow it.
+// Calls function(T{}, std::integral_constant<int, kWidth>{}): packs of 16 bytes if channels and addresses allow it.
 template <class T, class Function>
 void with_width(int64_t channels, std::initializer_list<const void*> addresses, const Function& function) {
   bool packs = channels % kPack<T> == 0;

@@ -56,7 +56,7 @@ class Conv : public Layer {
   Run bind_run(std::span<const std::unique_ptr<Layer>> followers, const Shape& in, const Compute& on) override {
     const ConvGeometry g = geometry(in);
     if (const Layer* pool = pool_beside_relu(followers)) {
-      pool->out_shape(out_shape(in));  // checks it
+      pool->out_shape(out_shape(in));  // checks the shape
       const Window* window = max_pool_window(*pool);
       auto fused = dispatch(
           on, [&](auto tag) { return bind_conv_relu_max_pool(tag, g, in.rows(), params_[0], bias(), *window); });
@@ -64,7 +64,7 @@ class Conv : public Layer {
     }
     if (followers.empty() || followers[0]->type() != "relu") return {bind(in, on), 1};
     if (const Window* window = followers.size() > 1 ? avg_pool_window(*followers[1]) : nullptr) {
-      followers[1]->out_shape(out_shape(in));  // checks it
+      followers[1]->out_shape(out_shape(in));  // checks the shape
       auto fused = dispatch(
           on, [&](auto tag) { return bind_conv_relu_avg_pool(tag, g, in.rows(), params_[0], bias(), *window); });
       if (fused) return {std::move(fused), 3};
@@ -79,8 +79,8 @@ class Conv : public Layer {
  private:
   Param* bias() { return params_.size() > 1 ? &params_[1] : nullptr; }
 
-  // The max_pool among the next two layers where the other one is a relu: of the largest pixel and of what a relu makes
-  // of it, it does not matter which is taken first.
+  // The max_pool in the next two layers if the other one is a relu, else null. The order of the two does not affect the
+  // result.
   static const Layer* pool_beside_relu(std::span<const std::unique_ptr<Layer>> followers) {
     if (followers.size() < 2) return nullptr;
     const bool relu_first = followers[0]->type() == "relu";

@@ -12,7 +12,7 @@
 namespace owt {
 namespace {
 
-// The passes of a convolution: forward with the epilogue, backward without it.
+// The passes of a convolution: forward includes the epilogue, backward does not.
 class ConvPasses {
  public:
   ConvPasses(ConvPlans plans, Cuda cuda, const ConvGeometry& geometry, Param& weight, Param* bias, bool relu)
@@ -28,7 +28,7 @@ class ConvPasses {
     scratch_bytes_ = cuda_aligned(workspace_bytes_ + (none_beside ? 0 : weights * size_of(dtype_)));
   }
 
-  // The beginning of Pass::scratch: cuDNN's workspace; then packed weights or their gradient.
+  // The first part of Pass::scratch: cuDNN's workspace, then the packed weights or their gradient.
   int64_t scratch_bytes() const { return scratch_bytes_; }
 
   std::optional<ImageLayout> wanted_images() const {
@@ -50,7 +50,7 @@ class ConvPasses {
       queue_epilogue(epilogue_, bias_ ? bias_->value.data() : nullptr, y, stream);
   }
 
-  // dy: the gradient of what the epilogue was given.
+  // dy: the gradient of the epilogue's input.
   void backward_data(const Pass& pass, const Tensor& dy, Tensor* dx) {
     if (!dx) return;
     if (!plans_.data_gradient)
@@ -75,10 +75,10 @@ class ConvPasses {
   }
 
  private:
-  // As wanted_images() says. A packed pixel has more channels than a plain one.
+  // Whether x has the layout of wanted_images(). A packed pixel has more channels than a plain one.
   bool packed(const Tensor& x) const { return x.shape()[3] == plans_.packing->packed().in_c; }
 
-  // As cuDNN reads them.
+  // The images in the form that cuDNN reads.
   const Tensor& images(const Tensor& x) const { return plans_.packing && !packed(x) ? packed_x_ : x; }
 
   void pack(const Tensor& x, const Stream& stream) {
@@ -87,7 +87,7 @@ class ConvPasses {
     queue_pack_images(layout, x, packed_x_.raw(), stream);
   }
 
-  // A parameter as cuDNN reads it.
+  // A parameter in the type that cuDNN reads.
   const void* operand(const Param& param) const {
     return dtype_ == DType::kBF16 ? param.copy16.raw() : param.value.raw();
   }
@@ -110,7 +110,7 @@ class ConvPasses {
   Param* bias_;
   ConvEpilogue epilogue_;
   ConvPlans plans_;
-  Tensor packed_x_;  // written in forward, read again in backward; made for the first plain images
+  Tensor packed_x_;  // written by forward, read by backward; allocated for the first plain images
   int64_t workspace_bytes_ = 0, scratch_bytes_ = 0;
 };
 
@@ -130,7 +130,7 @@ class ConvOp : public Op {
 
   void forward(const Pass& pass, const Tensor& x, Tensor& y) override { passes_.forward(pass, x, y); }
 
-  // Behind a relu the sum for the bias masks dy, which both passes read.
+  // With a relu, the bias-gradient kernel masks dy, which both passes read.
   void backward_data(const Pass& pass, const Tensor&, const Tensor& y, const Tensor& dy, Tensor* dx) override {
     if (epilogue_) epilogue_->queue(*pass.stream, y, dy);
     passes_.backward_data(pass, dy, dx);
@@ -141,10 +141,10 @@ class ConvOp : public Op {
 
  private:
   ConvPasses passes_;
-  std::unique_ptr<BiasGradient> epilogue_;  // null where there is neither a bias nor a relu
+  std::unique_ptr<BiasGradient> epilogue_;  // null if there is neither a bias nor a relu
 };
 
-// The images before a max pool need not be kept: its index says all that backward has to know of them.
+// Whether the input of the pool is stored. Max pooling does not need it, because backward uses only its indexes.
 enum class BeforePool { kKept, kForgotten };
 
 class ConvReluPoolOp : public Op {
@@ -180,14 +180,14 @@ class ConvReluPoolOp : public Op {
  private:
   int64_t bytes() const { return shape_.elements() * size_of(dtype_); }
 
-  // Images before the pool, or their gradient, in scratch memory behind that of the passes.
+  // The pool's input, or its gradient, in scratch memory after the memory of the passes.
   Tensor behind_passes(const Pass& pass) const { return pass.scratch_at(passes_.scratch_bytes(), shape_, dtype_); }
 
   ConvPasses passes_;
   std::unique_ptr<Op> pool_;
   DType dtype_;
-  Shape shape_;  // the images before the pool
-  Tensor kept_;  // they themselves, where backward needs them
+  Shape shape_;  // shape of the pool's input
+  Tensor kept_;  // the pool's input, if backward needs it
 };
 
 ConvPlans chosen_plans(Cuda cuda, const ConvGeometry& geometry, int64_t rows, const Param& weight, const Param* bias,

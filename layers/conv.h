@@ -1,16 +1,18 @@
 // Two-dimensional convolution.
 //   x: N x H x W x C  ->  y: N x OH x OW x out
 //   y[n,i,j,o] = bias[o] + sum over u,v,c of x[n, i*stride - pad + u, j*stride - pad + v, c] * weight[o,u,v,c]
-// with zeros outside x. With groups > 1 output o sees the C / groups channels of its own group only.
-//   OH = (H + 2*pad - kernel) / stride + 1, rounded down, or up with round = "up": then more zeros follow at the bottom
-//   and right edge, so that the last window is whole (the geometry of cuda-convnet).
+// with zeros outside x. With groups > 1 output o sees only the C / groups channels of its own group.
+//   OH = (H + 2*pad - kernel) / stride + 1, rounded down, or up with round = "up": more zeros then follow at the bottom
+//   and right edges, so that the last window is whole (the geometry of cuda-convnet).
 // Keys: out, kernel (k or [kh, kw]), stride (1) and pad (0) (both one number or [h, w]), groups (1),
-//   round ("down" | "up"), init (xavier), lr and decay (multipliers of the weight), bias (true | false | a table of lr,
-//   decay and init (constant 0)).
-// With LayerSpec::part it computes those channels of y only and keeps those rows of the parameters; groups is 1 then.
-// Parameters: `name.weight`, kept as [out, kh, kw, C / groups], in files [out, C / groups, kh, kw]; `name.bias` [out].
-// Errors: channels or outputs that groups does not divide, a kernel larger than the padded image, an input that is no
-// image. Source: Krizhevsky et al. 2012, section 3; groups: section 3.2 there.
+//   round ("down" | "up"), init (xavier), lr and decay (multipliers for the weight), bias (true | false | a table of
+//   lr, decay and init (constant 0)).
+// With LayerSpec::part it computes only those channels of y and holds only those rows of the parameters; it requires
+// groups = 1.
+// Parameters: `name.weight`, in memory [out, kh, kw, C / groups], in files [out, C / groups, kh, kw]; `name.bias`
+// [out].
+// Errors: groups does not divide the channels or outputs; the kernel exceeds the padded image; the input is no image.
+// Source: Krizhevsky et al. 2012, section 3; groups: section 3.2.
 #pragma once
 
 #include "layers/layer.h"
@@ -18,7 +20,7 @@
 
 namespace owt {
 
-// Everything about a convolution but its batch.
+// The geometry of a convolution, without the batch size.
 struct ConvGeometry {
   int64_t in_h = 0, in_w = 0, in_c = 0;
   int64_t out_h = 0, out_w = 0, out_c = 0;
@@ -30,29 +32,30 @@ struct ConvGeometry {
   double flops(int64_t rows) const;  // one pass; a multiply-add is 2
 };
 
-// The convolution in which each block of pixels of a convolution without groups has become one pixel, with its channels
-// filled up to a multiple. Blocks are as large as the stride, or one pixel.
+// The equivalent convolution (without groups) whose pixels are blocks of pixels of the plain one, with channels padded
+// to a multiple. A block is as large as the stride, or one pixel.
 ConvGeometry packed_geometry(const ConvGeometry& plain, int64_t block_h, int64_t block_w, int64_t multiple);
 
 std::unique_ptr<Layer> make_conv(const LayerSpec& spec);
 
-// The geometry of a conv on a batch `in`; none for any other layer.
+// The geometry of a conv for a batch of shape `in`; none for any other layer.
 std::optional<ConvGeometry> conv_geometry(const Layer& layer, const Shape& in);
 
 // The op for `rows` images. The parameters must outlive it; bias may be null.
 std::unique_ptr<Op> bind_conv(Cpu, const ConvGeometry& geometry, int64_t rows, Param& weight, Param* bias);
 std::unique_ptr<Op> bind_conv(Cuda, const ConvGeometry& geometry, int64_t rows, Param& weight, Param* bias);
-// y = relu(the convolution); NaN stays NaN. backward takes the relu's y and dy, and overwrites dy. Null on the CPU,
-// which keeps two layers: oneDNN's fused relu turns NaN into 0.
+// y = relu(convolution); NaN stays NaN. Backward takes the relu's y and dy, and overwrites dy. Null on the CPU, which
+// keeps two layers because oneDNN's fused relu turns NaN into 0.
 std::unique_ptr<Op> bind_conv_relu(Cpu, const ConvGeometry& geometry, int64_t rows, Param& weight, Param* bias);
 std::unique_ptr<Op> bind_conv_relu(Cuda, const ConvGeometry& geometry, int64_t rows, Param& weight, Param* bias);
-// y = max_pool(relu(the convolution)), which is relu(max_pool(the convolution)); backward takes the last one's dy, and
-// does not read y, which may have gone through a dropout in place. What the pool is given is not kept. Null on the CPU.
+// y = max_pool(relu(convolution)), computed as relu(max_pool(convolution)), which is equal. Backward takes the last dy
+// and does not read y, which a dropout may have overwritten in place. The input of the pool is not stored. Null on the
+// CPU.
 std::unique_ptr<Op> bind_conv_relu_max_pool(Cpu, const ConvGeometry& geometry, int64_t rows, Param& weight, Param* bias,
                                             const Window& window);
 std::unique_ptr<Op> bind_conv_relu_max_pool(Cuda, const ConvGeometry& geometry, int64_t rows, Param& weight,
                                             Param* bias, const Window& window);
-// y = avg_pool(relu(the convolution)), likewise. What the pool is given is kept for backward. Null on the CPU.
+// y = avg_pool(relu(convolution)), likewise, but the input of the pool is stored for backward. Null on the CPU.
 std::unique_ptr<Op> bind_conv_relu_avg_pool(Cpu, const ConvGeometry& geometry, int64_t rows, Param& weight, Param* bias,
                                             const Window& window);
 std::unique_ptr<Op> bind_conv_relu_avg_pool(Cuda, const ConvGeometry& geometry, int64_t rows, Param& weight,

@@ -9,7 +9,7 @@
 namespace owt {
 namespace {
 
-constexpr double kWorthIt = 0.95;  // times the direct time; less gain is within the noise of one measurement
+constexpr double kWorthIt = 0.95;  // times the direct time; a smaller gain is within the noise of one measurement
 
 constexpr std::array kNames{
     std::pair{ConvAlgorithm::kAuto, "auto"},           std::pair{ConvAlgorithm::kByShape, "by-shape"},
@@ -21,7 +21,7 @@ bool has(const ConvChoices::Candidates& candidates, ConvAlgorithm algorithm) {
   return std::ranges::find(candidates, algorithm) != candidates.end();
 }
 
-// What a key() says before the team.
+// The part of a key() before the team size.
 std::string geometry_of(const std::string& key) { return key.substr(0, key.rfind(", ")); }
 
 }  // namespace

@@ -1,10 +1,10 @@
-// Which algorithm computes a pass of a convolution on the CPU: direct, by oneDNN, own products for images with few
-// channels (layers/few_channel_conv.h) or for depthwise convolutions (layers/depthwise_conv.h), or Winograd's
-// (layers/winograd.h).
+// Chooses the algorithm for each pass of a convolution on the CPU. The candidates are oneDNN's direct algorithm, our
+// products for images with few channels (layers/few_channel_conv.h), depthwise convolutions (layers/depthwise_conv.h),
+// and Winograd's algorithm (layers/winograd.h).
 //
-// The better one is found by measuring, once per geometry, pass, type and team size, or taken by the shape alone. The
-// choices decide the last bits of a result, so all ranks of a process share one table, the processes of a run follow
-// one of them (parallel/shared_choices.h), and a checkpoint keeps it for the run that resumes.
+// The fastest is found by measurement, once for each geometry, pass, type and team size, or taken by the shape alone.
+// The choice affects the last bits of a result. So all ranks of a process share one table, the processes of a run
+// follow one process (parallel/shared_choices.h), and a checkpoint stores the table for the run that resumes.
 #pragma once
 
 #include <functional>
@@ -16,22 +16,24 @@
 namespace owt {
 
 enum class ConvAlgorithm {
-  kAuto,     // measure, take the faster one
-  kByShape,  // do not measure: the last candidate, which is an algorithm of ours wherever one can compute the pass
+  kAuto,     // measure, take the fastest
+  kByShape,  // no measurement: the last candidate, which is one of our algorithms if any can compute the pass
   kDirect,
-  kFewChannels,   // of images
-  kDepthwise,     // each channel by itself
-  kWinogradBf16,  // with factors of bf16
-  kWinograd,      // with factors of f32
+  kFewChannels,   // our products for images with few channels
+  kDepthwise,     // one kernel for each channel
+  kWinogradBf16,  // with bf16 factors
+  kWinograd,      // with f32 factors
 };
 const char* name_of(ConvAlgorithm algorithm);                // "auto", "direct", "few-channels", "winograd" ...
 ConvAlgorithm conv_algorithm_from(const std::string& name);  // throws Error for another name
 
 class ConvChoices {
  public:
-  // What may be chosen for a pass: direct, then the others that can compute it here, those of f32 last.
+  // The algorithms for a pass: direct, then the others that can compute it on this machine, algorithms with f32 factors
+  // last.
+  // last.
   using Candidates = std::vector<ConvAlgorithm>;
-  // The time of one pass includes all that it costs in a step, such as the packing of weights.
+  // The time of one pass includes all its costs in a step, such as packing the weights.
   struct Measured {
     ConvAlgorithm algorithm = ConvAlgorithm::kDirect;
     double ms = 0;
@@ -40,56 +42,55 @@ class ConvChoices {
   struct Choice {
     std::string key;
     ConvAlgorithm algorithm = ConvAlgorithm::kDirect;
-    std::vector<Measured> measured;  // as many as candidates; none for a preloaded choice
+    std::vector<Measured> measured;  // one for each candidate; empty for a preloaded choice
   };
 
   // The table of this process.
   static ConvChoices& process();
 
-  // Holds for convolutions bound from now on. What the mode's algorithm cannot compute is direct.
+  // Applies to convolutions that are bound later. A pass that the algorithm cannot compute is direct.
   void set_mode(ConvAlgorithm mode);
   ConvAlgorithm mode() const;
 
-  // What a pass of this geometry is called.
+  // The name of a pass with this geometry.
   static std::string key(const std::string& geometry, int team);
-  // The algorithm (neither kAuto nor kByShape) of the pass named `key`. In kAuto mode what the table knows, else the
-  // outcome of measure(), which is then kept: the fastest whose error is at most largest_error, if it is more than 5 %
-  // faster than direct. One host thread measures at a time, the others wait. measure() must not call this table. Where
-  // the table has what is no candidate, as a checkpoint from another machine may, it has direct from now on.
+  // The algorithm (neither kAuto nor kByShape) of the pass named `key`. In mode kAuto it is the table's entry, else the
+  // result of measure(), which is stored. That is the fastest algorithm whose error is at most largest_error, if it is
+  // more than 5 % faster than direct. One host thread measures at a time; the others wait. measure() must not call this
+  // table. If the entry is not a candidate, which may happen with a checkpoint from another machine, it becomes direct.
   ConvAlgorithm choose(const std::string& key, const Candidates& candidates, double largest_error,
                        const std::function<std::vector<Measured>()>& measure);
 
-  // What was measured or preloaded so far, key -> "direct" | "winograd" ...
+  // All measured or preloaded choices: key -> "direct" | "winograd" ...
   std::map<std::string, std::string> exported() const;
-  // Adds to the table; keys it has already are replaced. Throws Error for an unknown algorithm, and changes
-  // nothing.
+  // Adds to the table and replaces keys that exist. Throws Error for an unknown algorithm; the table is then unchanged.
   void preload(const std::map<std::string, std::string>& choices);
-  // preload(), and teams of other sizes take the choice of the first key of the same geometry instead of measuring:
-  // what one team computed another computes with the same algorithms.
+  // Like preload(). In addition, teams of other sizes use the choice of the first key of the same geometry and do not
+  // measure. So the same algorithms compute the result for any team size.
   void preload_for_all_teams(const std::map<std::string, std::string>& choices);
-  // As preload_for_all_teams(), and nothing is measured here any more: what the choices of another process lack is
-  // computed directly.
+  // Like preload_for_all_teams(), and this process stops measuring: a pass that `choices` lacks is computed directly.
   void follow(const std::map<std::string, std::string>& choices);
   void clear();
   // For tests: called with the key and the measured times before the choice is made; it may change the times.
   using Retime = std::function<void(const std::string& key, std::vector<Measured>& measured)>;
   void set_retime(Retime retime);
 
-  // In order of keys; and as lines for the log, "KEY: winograd (direct 46.01 ms, winograd 27.72 ms with error 1e-06)".
+  // In order of keys. report(): lines for the log, "KEY: winograd (direct 46.01 ms, winograd 27.72 ms with error
+  // 1e-06)".
   std::vector<Choice> choices() const;
   std::vector<std::string> report() const;
-  // What a checkpoint asked for and is not to be had on this machine, a line each.
+  // One line each for choices of a checkpoint that are not possible on this machine.
   std::vector<std::string> warnings() const;
 
  private:
   ConvAlgorithm known(const std::string& key, const Candidates& candidates);
 
-  mutable std::mutex mutex_;  // held while measuring, too
+  mutable std::mutex mutex_;  // also held while measuring
   ConvAlgorithm mode_ = ConvAlgorithm::kAuto;
   std::map<std::string, Choice> table_;
   std::map<std::string, ConvAlgorithm> all_teams_;  // by geometry
-  int replaced_ = 0;                                // choices that are no candidates here
-  bool follows_ = false;                            // see follow()
+  int replaced_ = 0;                                // choices that were not candidates and became direct
+  bool follows_ = false;                            // set by follow()
   Retime retime_;
 };
 

@@ -14,7 +14,7 @@
 namespace owt {
 namespace {
 
-// Without the rows of the batch, so that a last, smaller batch uses the same algorithm.
+// Does not depend on the number of rows, so that a smaller last batch uses the same algorithm.
 std::string key_of(const ConvShape& shape, PassKind kind) {
   const ConvGeometry& g = shape.geometry;
   const std::string geometry =
@@ -24,14 +24,14 @@ std::string key_of(const ConvShape& shape, PassKind kind) {
   return ConvChoices::key(geometry, team_size());
 }
 
-// Enough rows that transforming the weights weighs as little as in a step, few enough to be done in a second.
+// Enough rows that transforming the weights costs as small a part as in a step, but few enough to measure in a second.
 ConvShape shape_to_measure(ConvShape shape) {
   const double enough = 8e9 * team_size() / shape.geometry.flops(1);
   shape.rows = std::min(shape.rows, std::max<int64_t>(team_size(), static_cast<int64_t>(enough)));
   return shape;
 }
 
-// The error that an algorithm may have; by bf16's own rounding alone two results differ by 2.5e-3.
+// Limit on the error of an algorithm. bf16 rounding alone makes two results differ by 2.5e-3.
 double largest_error(DType images) { return images == DType::kBF16 ? 1e-2 : 1e-4; }
 
 class ConvOp : public PreparedOp {
@@ -67,7 +67,7 @@ class ConvOp : public PreparedOp {
   struct Prepared {
     std::unique_ptr<ConvPass> pass;
     Tensor packed;
-    std::optional<uint64_t> version;  // the one that was packed
+    std::optional<uint64_t> version;  // version of the weight that was packed
   };
 
   Prepared& prepared(PassKind kind) {

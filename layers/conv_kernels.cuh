@@ -1,4 +1,4 @@
-// What a convolution on the GPU needs besides cuDNN and packing (space_to_depth.h): bias, relu, and gradients.
+// GPU kernels for convolutions besides cuDNN and packing (space_to_depth.h): bias, relu, and gradients.
 #pragma once
 
 #include "layers/channels.cuh"
@@ -32,12 +32,12 @@ struct AddBias {
   }
 };
 
-// Weights that are where they were.
+// The identity, for weights that are not packed.
 struct Unpacked {
   __host__ __device__ int64_t weight_place(int64_t weight) const { return weight; }
 };
 
-// grad = beta * grad + dw, dw in the places of the packed weights; beta 0 does not read grad.
+// grad = beta * grad + dw, where dw is in packed order; beta 0 does not read grad.
 template <class T, class Sum, class Packing>
 __global__ void add_weight_gradient(Packing packing, int64_t count, const T* dw, float beta, Sum* grad) {
   const int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;

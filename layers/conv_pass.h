@@ -13,8 +13,7 @@ namespace owt {
 enum class PassKind { kForward, kBackwardData, kBackwardWeights };
 const char* name_of(PassKind kind);  // "forward", ...
 
-// What is computed. images: the type of x, y and their gradients; weights and their gradients are f32 outside of a
-// pass.
+// What to compute. images: the type of x, y and their gradients. Weights and their gradients are f32 outside of a pass.
 struct ConvShape {
   ConvGeometry geometry;
   int64_t rows = 0;
@@ -22,24 +21,24 @@ struct ConvShape {
   DType images = DType::kF32;
 };
 
-// A pass has one of the three functions, that of its kind. It must run with the team it was made with.
+// A pass implements one of the three functions: the one of its kind. It must run with the team that it was made with.
 class ConvPass {
  public:
   virtual ~ConvPass() = default;
 
-  // Forward and backward data read the weights as pack() has laid them out, in memory of packed_bytes() that begins at
-  // a multiple of 64 bytes.
+  // Forward and backward data read the weights as laid out by pack(). `packed` has packed_bytes() bytes and is aligned
+  // to 64 bytes.
   virtual size_t packed_bytes() const { return 0; }
   virtual void pack(const float* weights, void* packed) const;
 
   virtual void forward(const void* x, const void* packed, const float* bias, void* y) const;
   virtual void backward_data(const void* dy, const void* packed, void* dx) const;
-  // weights = beta * weights + their gradient, and so for the bias, which may be null. Each beta is 0 or 1.
+  // weights = beta * weights + their gradient; bias likewise with bias_beta; bias may be null. Each beta is 0 or 1.
   virtual void backward_weights(const void* x, const void* dy, float beta, float* weights, float bias_beta,
                                 float* bias) const;
 };
 
-// PassOf<Element>(shape, arguments...), where Element is that of the images.
+// Makes PassOf<Element>(shape, arguments...), Element being the type of the images.
 template <template <class> class PassOf, class... Arguments>
 std::unique_ptr<ConvPass> make_of_element(const ConvShape& shape, const Arguments&... arguments) {
   std::unique_ptr<ConvPass> pass;

@@ -21,7 +21,7 @@ struct Shapes {
         y{rows, g.out_h, g.out_w, g.out_c} {}
 };
 
-// A graph with x, w and y in the places of ConvTensor.
+// A graph with x, w and y as numbered by ConvTensor.
 CudnnGraph graph_of(const Shapes& shapes, DType dtype) {
   CudnnGraph graph;
   OWT_CHECK_EQ(graph.image(dtype, shapes.x), kConvX);
@@ -58,7 +58,7 @@ std::optional<ChannelPacking> packing_of(ConvPresentation presentation, const Co
   return {};
 }
 
-// Which of the two ways to add bias and relu are looked at.
+// Which ways of adding bias and relu are considered.
 enum class Fusion { kEither, kFused, kApart };
 
 class Chooser {
@@ -88,8 +88,9 @@ class Chooser {
     return std::move(*plans);
   }
 
-  // With `ms`: the time of forward and, where it is wanted, weight gradient without packing, 0 where it was not
-  // measured; and no plan for the data gradient, which is the same for all.
+  // The fastest plans for one presentation, without a plan for the data gradient, which is the same for all
+  // presentations. `ms` receives the time of forward and, if wanted, of the weight gradient, without packing; 0: not
+  // measured.
   std::optional<ConvPlans> plans_as(ConvPresentation presentation, Fusion fusion = Fusion::kEither,
                                     double* ms = nullptr) const {
     std::optional<ChannelPacking> packing = packing_of(presentation, geometry_);
@@ -118,7 +119,7 @@ class Chooser {
     double ms;  // 0: not measured
   };
 
-  // "" where it could not be measured.
+  // "" if it could not be measured.
   std::string fastest(const std::vector<ConvPresentation>& all) const {
     std::string best;
     double best_ms = 0;
@@ -158,7 +159,8 @@ class Chooser {
     return Forward{std::move(plain->plan), false, plain->ms == 0 || choice.empty() ? 0 : plain->ms + own_ms};
   }
 
-  // A relu may be computed as max(x, 0), which drops NaN on GPUs. A network that diverges must show it.
+  // cuDNN may compute a relu as max(x, 0), which drops NaN on GPUs. A NaN must not disappear, so that a network that
+  // diverges shows it.
   PlanCheck keeps_nan(const ConvGeometry& g) const {
     return [this, g](const std::function<void*(CudnnGraph::Id)>& memory, const std::function<void()>& run) {
       const auto weight_bytes = static_cast<size_t>(Shapes(g, rows_).w.elements() * size_of(dtype_));
@@ -196,7 +198,7 @@ class Chooser {
   ConvGeometry geometry_;
   int64_t rows_;
   ConvEpilogue epilogue_;
-  bool learns_;  // the weights' gradient is wanted
+  bool learns_;  // whether the weight gradient is wanted
   const Stream& stream_;
 };
 

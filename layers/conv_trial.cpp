@@ -41,7 +41,7 @@ class Trial {
     if (shape.with_bias) b_ = pattern({shape.geometry.out_c}, DType::kF32);
   }
 
-  // A step's worth of one pass.
+  // Time of one pass as in a training step.
   double milliseconds() {
     using Clock = std::chrono::steady_clock;
     const auto begin = Clock::now();

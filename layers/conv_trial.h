@@ -1,4 +1,4 @@
-// The algorithms for a pass of a convolution on the CPU: which can compute it, and how long each takes.
+// Lists the algorithms that can compute a pass of a convolution on the CPU, and times them.
 #pragma once
 
 #include <memory>
@@ -9,14 +9,15 @@
 
 namespace owt {
 
-// Null where the algorithm, which is neither kAuto nor kByShape, cannot compute the pass on this processor.
+// `algorithm`: neither kAuto nor kByShape. Null if it cannot compute the pass on this processor.
 std::unique_ptr<ConvPass> make_conv_pass(const ConvShape& shape, PassKind kind, ConvAlgorithm algorithm);
 
 // Direct, then the others that can compute the pass.
 ConvChoices::Candidates conv_candidates(const ConvShape& shape, PassKind kind);
 
-// Runs each candidate as a training step does, on tensors of its own: once for the caches, then `rounds` times, and the
-// least time counts. The candidates take turns, so that a disturbance hits all. Errors are relative to the first.
+// Runs each candidate as a training step does, on its own tensors: once to warm the caches, then `rounds` times; the
+// least time counts. The candidates alternate, so that a disturbance affects all of them. Errors are relative to the
+// first candidate.
 std::vector<ConvChoices::Measured> measure_conv(const ConvShape& shape, PassKind kind,
                                                 const ConvChoices::Candidates& candidates, int rounds);
 

@@ -7,9 +7,9 @@
 namespace owt {
 namespace {
 
-constexpr int64_t kMostPixels = 1 << 15;  // in a kernel, stride or pad; far more than images have, and no sum overflows
+constexpr int64_t kMostPixels = 1 << 15;  // limit on kernel, stride and pad; no sum of these overflows
 
-// A key that holds one number for both directions, or [h, w].
+// Reads a key that holds one number for both directions, or [h, w].
 Pair read_pair(Config& config, const std::string& key, int64_t low) {
   if (!config.is_array(key)) {
     const int64_t both = config.integer(key, {.low = static_cast<double>(low), .high = kMostPixels});

@@ -1,5 +1,5 @@
-// How windows move over an image, as the keys of conv and local say: kernel, stride (1), pad (0), each one number or
-// [h, w], and round ("down" | "up"). layers/conv.h says what they mean.
+// The keys of conv and local that place windows on an image: kernel, stride (1), pad (0), each one number or [h, w],
+// and round ("down" | "up"). layers/conv.h defines them.
 #pragma once
 
 #include "layers/conv.h"
@@ -12,17 +12,17 @@ struct Pair {
 
 class ConvWindows {
  public:
-  // Reads the keys. Throws Error for a row that is no image, or smaller than the kernel.
+  // Reads the keys. Throws Error if the input is no image, or is smaller than the kernel.
   explicit ConvWindows(const LayerSpec& spec);
 
   Pair kernel() const { return kernel_; }
-  // Of a batch of images that the layer gives out_c channels. Throws Error for images of other channels than the
-  // spec's, or smaller than the kernel.
+  // The geometry for a batch of images when the layer has out_c channels. Throws Error for images that are smaller than
+  // the kernel or have another number of channels than the spec.
   ConvGeometry geometry(const Layer& layer, const Shape& in, int64_t out_c, int64_t groups = 1) const;
 
  private:
   enum class Round { kDown, kUp };
-  // How many windows fit, and how many zeros follow after the image so that the last one is whole.
+  // The number of windows, and the zeros that follow after the image so that the last window is whole.
   struct Extent {
     int64_t out, after;
   };

@@ -12,7 +12,7 @@ void* conv_workspace(ConvBuffer buffer, size_t bytes) {
   Tensor& memory = buffers[static_cast<size_t>(buffer)];
   const int64_t wanted = std::max<int64_t>(static_cast<int64_t>(bytes), 64);
   if (!memory.defined() || memory.bytes() < wanted) {
-    memory = {};  // free first: the two need not fit side by side
+    memory = {};  // free first: there may not be room for both
     memory = Tensor({wanted}, DType::kU8);
   }
   return memory.raw();

@@ -1,6 +1,6 @@
-// Memory that all convolutions of a host thread, and its dense layers, share; it grows to the largest. It is not
-// Pass::scratch: how much a pass needs is known when it is made, which is when it first runs, or runs with another
-// team, and making one measures, in the same memory.
+// Memory shared by all convolutions and dense layers of a host thread; it grows to the largest request. It is not
+// Pass::scratch, because the size is known only when a pass is made. That happens when it first runs, or runs with
+// another team, and includes measurements that use this memory.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@ namespace owt {
 
 enum class ConvBuffer { kScratchpad, kWeights, kBias, kTiles, kCount };
 
-// At least so many bytes, at a multiple of 64; what it held before may be lost.
+// At least this many bytes, aligned to 64. Previous contents may be lost.
 void* conv_workspace(ConvBuffer buffer, size_t bytes);
 
 }  // namespace owt

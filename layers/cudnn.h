@@ -1,4 +1,4 @@
-// cuDNN's backend (graph) interface: errors, handles, descriptors. For .cu files.
+// cuDNN's backend (graph) API: errors, handles, descriptors. For .cu files.
 #pragma once
 
 #include <cstdint>
@@ -10,21 +10,20 @@
 #include "src/core/stream.h"
 #include "src/core/tensor.h"
 
-// Every call of cuDNN goes through this: throws Error with the call, what was being done, cuDNN's own words, and the
-// cure.
+// Checks a cuDNN call. Throws Error with the call, the current operation, cuDNN's message and the cure.
 #define OWT_CUDNN(call) ::owt::detail::check_cudnn((call), #call)
 
 namespace owt {
 
-// The calling host thread's handle for its current GPU; what is executed with it next is queued on the stream.
+// The calling host thread's handle for its current GPU; the next execution with it is queued on the stream.
 cudnnHandle_t cudnn_handle(const Stream& stream);
 
-// What cuDNN said last to this host thread; it forgets it thereby. May be empty.
+// cuDNN's last message to this host thread, which is cleared. May be empty.
 std::string cudnn_last_words();
 
 cudnnDataType_t cudnn_type(DType dtype);  // f32 or bf16
 
-// A descriptor: attributes are set, then it is finalized and no longer changes.
+// A descriptor: set its attributes, then finalize it; it is constant from then on.
 class CudnnDescriptor {
  public:
   explicit CudnnDescriptor(cudnnBackendDescriptorType_t type);
@@ -44,18 +43,18 @@ class CudnnDescriptor {
   void set(cudnnBackendAttributeName_t name, std::span<void* const> pointers);
   void set(cudnnBackendAttributeName_t name, const CudnnDescriptor& value);
   void set(cudnnBackendAttributeName_t name, std::span<const CudnnDescriptor* const> values);
-  // For the enumerations that have an attribute type of their own.
+  // For enumerations that have their own attribute type.
   template <class Enum>
   void set_enum(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type, Enum value) {
     set_raw(name, type, 1, &value);
   }
 
   void finalize();
-  cudnnStatus_t try_finalize();  // for what cuDNN may not support
+  cudnnStatus_t try_finalize();  // for descriptors that cuDNN may not support
 
   int64_t integer(cudnnBackendAttributeName_t name) const;
   std::string text(cudnnBackendAttributeName_t name) const;
-  // All values of an attribute of an enumeration.
+  // All values of an enumeration attribute.
   template <class Enum>
   std::vector<Enum> enums(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type) const {
     std::vector<Enum> values(static_cast<size_t>(count(name, type)));
@@ -63,7 +62,7 @@ class CudnnDescriptor {
     return values;
   }
   int64_t count(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type) const;
-  // Fills `into` and returns how many of the descriptors in it have a value.
+  // Fills `into`; returns how many of its descriptors have a value.
   int64_t fill(cudnnBackendAttributeName_t name, std::span<CudnnDescriptor> into) const;
 
  private:

@@ -1,12 +1,12 @@
-// What cuDNN is asked to compute: a few operations on tensors, with nothing about how. For .cu files.
+// A computation for cuDNN: a few operations on tensors, independent of how they are computed. For .cu files.
 //
 //   CudnnGraph graph;
 //   const auto x = graph.image(DType::kBF16, {128, 27, 27, 64}), w = graph.image(DType::kBF16, {192, 5, 5, 64}),
 //              y = graph.image(DType::kBF16, {128, 27, 27, 192});
 //   graph.conv_forward(geometry, x, w, y);
 //
-// All sums are f32. Images are NHWC, filters [out, kh, kw, in / groups]; cuDNN finds the number of groups by comparing
-// the channels of both.
+// All sums are f32. Images are NHWC, filters [out, kh, kw, in / groups]. cuDNN derives the number of groups from the
+// channels of both.
 #pragma once
 
 #include <string>
@@ -21,17 +21,17 @@ class CudnnGraph {
  public:
   using Id = int64_t;  // names a tensor of this graph
 
-  // A tensor outside the graph.
+  // An input or output of the graph.
   struct Outside {
     Id id;
     int64_t bytes;
-    bool on_host;  // one number that is read when work is queued
+    bool on_host;  // one number, read when work is queued
   };
 
   Id image(DType dtype, const Shape& nhwc);
   Id channels(DType dtype, int64_t count) { return image(dtype, {1, 1, 1, count}); }
   Id number();                    // an f32 in host memory
-  Id between(const Shape& nhwc);  // f32, from one operation to the next, without memory
+  Id between(const Shape& nhwc);  // an f32 tensor between two operations, without memory
 
   void conv_forward(const ConvGeometry& geometry, Id x, Id w, Id y);
   void conv_data_gradient(const ConvGeometry& geometry, Id dy, Id w, Id dx);
@@ -42,7 +42,7 @@ class CudnnGraph {
   void norm_forward(Id x, Id scale, Id bias, Id epsilon, Id mean, Id inverse_std, Id y);
   void norm_backward(Id x, Id dy, Id scale, Id mean, Id inverse_std, Id dscale, Id dbias, Id dx);
 
-  // The same for the same tensors and operations, in any process.
+  // Equal for equal tensors and operations, in any process.
   const std::string& text() const { return text_; }
   const std::vector<Outside>& outside() const { return outside_; }
   std::vector<const CudnnDescriptor*> operations() const;
@@ -58,7 +58,7 @@ class CudnnGraph {
   CudnnDescriptor& operation(const char* name, cudnnBackendDescriptorType_t type,
                              const std::vector<std::pair<cudnnBackendAttributeName_t, Id>>& tensors);
 
-  std::vector<CudnnDescriptor> tensors_;  // the tensor with Id i is at i - 1
+  std::vector<CudnnDescriptor> tensors_;  // the tensor with Id i is at index i - 1
   std::vector<CudnnDescriptor> settings_, operations_;
   std::vector<Outside> outside_;
   std::string text_;

@@ -1,4 +1,4 @@
-// The functions of cuDNN that are used. For .cu files.
+// The cuDNN functions that owt uses. For .cu files.
 #pragma once
 
 #include <cudnn_graph.h>

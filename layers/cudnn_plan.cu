@@ -9,9 +9,9 @@
 namespace owt {
 namespace {
 
-constexpr uintptr_t kTensorAlignment = 16;  // bytes; as the tensors' descriptors promise
+constexpr uintptr_t kTensorAlignment = 16;  // bytes; promised by the tensor descriptors
 
-// How an engine computes, as far as it matters here.
+// The properties of an engine that matter here.
 struct Engine {
   bool deterministic = true, tensor_cores = false, rounds_inputs = false, compiled = false;
 
@@ -34,7 +34,7 @@ struct Engine {
   }
 };
 
-// Empty where the mode knows nothing for the graph.
+// Empty if the mode has no configuration for the graph.
 std::vector<CudnnDescriptor> configurations(const PlanTarget& target, const CudnnDescriptor& operation_graph,
                                             cudnnBackendHeurMode_t mode) {
   CudnnDescriptor heuristics = target.heuristics(operation_graph, mode);
@@ -111,7 +111,7 @@ void CudnnPlan::run(const Stream& stream, std::span<const Binding> bindings, voi
   for (const Binding& binding : bindings) {
     OWT_CHECK_EQ(reinterpret_cast<uintptr_t>(binding.memory) % kTensorAlignment, 0u, "tensor ", binding.id);
     ids.push_back(binding.id);
-    memory.push_back(const_cast<void*>(binding.memory));  // cuDNN's interface knows no const
+    memory.push_back(const_cast<void*>(binding.memory));  // cuDNN's API does not take const
   }
   CudnnDescriptor pack(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
   pack.set(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, ids);
@@ -133,7 +133,7 @@ void for_each_plan(const CudnnGraph& graph, const PlanRules& rules, const PlanTa
       if (!engine.allowed(rules) || (engine.compiled && !compiles)) continue;
       CudnnDescriptor descriptor = target.plan();
       descriptor.set(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, configuration);
-      if (descriptor.try_finalize() != CUDNN_STATUS_SUCCESS) continue;  // cuDNN proposes more than it can do
+      if (descriptor.try_finalize() != CUDNN_STATUS_SUCCESS) continue;  // cuDNN also proposes what it does not support
       CudnnPlan plan(std::move(descriptor));
       if (plan.workspace_bytes() > rules.workspace_limit) continue;
       compiled += engine.compiled;

@@ -1,4 +1,4 @@
-// Execution plans of cuDNN: how a graph is computed on one kind of GPU. For .cu files.
+// cuDNN execution plans: how one kind of GPU computes a graph. For .cu files.
 #pragma once
 
 #include <functional>
@@ -10,14 +10,14 @@
 
 namespace owt {
 
-// Which plans may be used.
+// Restricts the plans that may be used.
 struct PlanRules {
-  bool deterministic = true;  // only plans that give the same bits every time
-  bool tensor_cores = true;   // with f32 tensors these round factors to 10 bits
+  bool deterministic = true;  // only plans whose results are bit-identical in every run
+  bool tensor_cores = true;   // with f32 tensors these round factors to 10 bits (TF32)
   int64_t workspace_limit = int64_t{1} << 31;
-  int most_compiled = 2;  // plans that cuDNN compiles when they are made, a second or so each
+  int most_compiled = 2;  // limit on plans that cuDNN compiles when they are made, which takes a second or so each
 
-  std::string text() const;  // different for different rules
+  std::string text() const;  // differs for different rules
 };
 
 // The GPU that plans are made for.
@@ -26,32 +26,32 @@ class PlanTarget {
   static PlanTarget this_gpu(const Stream& stream);         // the calling host thread's
   static PlanTarget described_by(const std::string& json);  // cuDNN's device properties; no GPU is needed
 
-  // Descriptors with what ties them to the GPU set, the first one finalized.
+  // Descriptors with the GPU-specific attributes set; only the first is finalized.
   CudnnDescriptor operation_graph(const CudnnGraph& graph) const;
   CudnnDescriptor heuristics(const CudnnDescriptor& operation_graph, cudnnBackendHeurMode_t mode) const;
   CudnnDescriptor plan() const;
 
  private:
   cudnnHandle_t handle_ = nullptr;             // for plans of this GPU
-  std::optional<CudnnDescriptor> properties_;  // for plans of another one
+  std::optional<CudnnDescriptor> properties_;  // for plans of another GPU
 };
 
 class CudnnPlan {
  public:
-  // A tensor of the graph and its memory, on the GPU, or on the host for a number; aligned to 16 bytes in any case.
+  // A tensor outside the graph and its memory: on the GPU, or on the host for a number. Always aligned to 16 bytes.
   struct Binding {
     CudnnGraph::Id id;
     const void* memory;
   };
 
-  // From json() of the same cuDNN version and kind of GPU. None: cuDNN does not take it.
+  // `json`: from json() of the same cuDNN version and kind of GPU. None if cuDNN rejects it.
   static std::optional<CudnnPlan> from_json(const std::string& json, const PlanTarget& target);
   explicit CudnnPlan(CudnnDescriptor finalized);
 
   int64_t workspace_bytes() const { return workspace_bytes_; }
   std::string json() const { return plan_.text(CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION); }
 
-  // Queues it. `bindings`: every tensor outside the graph; `workspace`: workspace_bytes() that nobody else uses.
+  // Queues the plan. `bindings`: all tensors outside the graph. `workspace`: workspace_bytes() bytes for exclusive use.
   void run(const Stream& stream, std::span<const Binding> bindings, void* workspace) const;
 
  private:
@@ -59,15 +59,15 @@ class CudnnPlan {
   int64_t workspace_bytes_;
 };
 
-// What becomes of a plan that was made.
+// The result of looking at a plan.
 enum class PlanVerdict {
   kRefused,
   kTaken,
-  kEnough,  // and no more plans are wanted
+  kEnough,  // taken, and no more plans are wanted
 };
 
-// Makes plans in cuDNN's order, probably fast ones first. Once one was taken, none that would have to be compiled is
-// made of those that cuDNN falls back to: they never are the fastest.
+// Makes plans in cuDNN's order, which puts probably fast ones first. Once a plan was taken, cuDNN's fallback plans that
+// would have to be compiled are skipped; they are never the fastest.
 void for_each_plan(const CudnnGraph& graph, const PlanRules& rules, const PlanTarget& target,
                    const std::function<PlanVerdict(CudnnPlan plan)>& take);
 

@@ -41,7 +41,7 @@ class Dense : public Layer {
   bool can_update_at_once() const override { return true; }
 
   std::unique_ptr<Op> bind(const Shape& in, const Compute& on) override {
-    out_shape(in);  // checks it
+    out_shape(in);  // checks the shape
     return dispatch(on, [&](auto tag) { return bind_dense(tag, in.rows(), params_[0], bias()); });
   }
 
@@ -58,7 +58,7 @@ class Dense : public Layer {
  private:
   Param* bias() { return params_.size() > 1 && params_[1].part.size() > 0 ? &params_[1] : nullptr; }
 
-  Shape in_;  // one row, as it comes
+  Shape in_;  // one row of the layer's input
   Slice part_;
   std::optional<Slice> inputs_;
   std::vector<Param> params_;

@@ -13,7 +13,7 @@ namespace {
 
 class DenseOp : public Op {
  public:
-  // What happens to y behind the product, in place.
+  // What follows the product, in place on y.
   struct Behind {
     ReluDropout forward = {};
     std::optional<ReluBehind> relu = {};
@@ -44,7 +44,7 @@ class DenseOp : public Op {
     if (behind_.forward) behind_.forward(pass, y);
   }
 
-  // Behind a relu the sum for the bias masks dy, which both products read.
+  // With a relu, the bias-gradient kernel masks dy, which both products read.
   void backward_data(const Pass& pass, const Tensor&, const Tensor& y, const Tensor& dy, Tensor* dx) override {
     const Stream& stream = *pass.stream;
     if (features_ == 0) return;
@@ -60,7 +60,7 @@ class DenseOp : public Op {
   }
 
  private:
-  // A parameter as the products read it.
+  // A parameter in the type that the products read.
   const void* operand(const Param& param) const {
     return dtype_ == DType::kBF16 ? param.copy16.raw() : param.value.raw();
   }
@@ -71,10 +71,10 @@ class DenseOp : public Op {
   Param* bias_;
   std::optional<Matmul> forward_, to_input_, to_weight_;
   Behind behind_;
-  std::unique_ptr<BiasGradient> bias_gradient_;  // null where there is neither a bias nor a relu
+  std::unique_ptr<BiasGradient> bias_gradient_;  // null if there is neither a bias nor a relu
 };
 
-// cuBLASLt documents its relu as max(x, 0), which makes 0 of NaN and would hide that a run diverges. Ours keeps NaN.
+// cuBLASLt documents its relu as max(x, 0), which turns NaN into 0 and would hide that a run diverges. Ours keeps NaN.
 DenseOp::Behind relu_behind(Cuda cuda) {
   const std::shared_ptr<Op> relu = bind_relu(cuda);
   return {[relu](const Pass& pass, Tensor& y) { relu->forward(pass, y, y); }, ReluBehind{}};

@@ -1,13 +1,12 @@
 // Fully connected layer.
-//   x: N x F, or N x H x W x C taken as its H*W*C values in memory order  ->  y: N x out
+//   x: N x F, or N x H x W x C read as H*W*C values in memory order  ->  y: N x out
 //   y[n,o] = bias[o] + sum over f of x[n,f] * weight[o,f]
-// Keys: out, init (xavier), lr, decay (multipliers of the weight), bias (true | false | table of lr, decay,
-// init). Parameters: `name.weight`, kept as [out, H, W, C] (after an image) or [out, F], in files [out,
-// C*H*W];
+// Keys: out, init (xavier), lr, decay (multipliers for the weight), bias (true | false | table of lr, decay, init).
+// Parameters: `name.weight`, in memory [out, H, W, C] (after an image) or [out, F], in files [out, C*H*W];
 //   `name.bias` [out].
-// With LayerSpec::part it computes those output features only and keeps those rows of the parameters. The part may be
-// empty: y then has no columns and dx, a summand over the parts, is zero.
-// Source: Krizhevsky 2014 (arXiv:1404.5997), of dense layers split over their outputs.
+// With LayerSpec::part it computes only those output features and holds only those rows of the parameters. The part may
+// be empty: y then has no columns, and dx, which is summed over the parts, is zero.
+// Source: Krizhevsky 2014 (arXiv:1404.5997), dense layers split over their outputs.
 #pragma once
 
 #include "layers/dropout.h"
@@ -21,9 +20,9 @@ std::unique_ptr<Layer> make_dense(const LayerSpec& spec);
 std::unique_ptr<Op> bind_dense(Cpu, int64_t rows, Param& weight, Param* bias);
 std::unique_ptr<Op> bind_dense(Cuda, int64_t rows, Param& weight, Param* bias);
 
-// The same with a relu behind it, y = relu(x * weight' + bias), as one op of two layers; NaN stays NaN. With a dropout
-// behind the relu (null: none) it is an op of three. backward takes the last one's y and dy, and overwrites dy. Null
-// where the device is no faster with one op than with several.
+// A dense layer with a relu, y = relu(x * weight' + bias), as one op of two layers; NaN stays NaN. With a dropout after
+// the relu (null: none) it is an op of three layers. Backward takes the y and dy of the last layer, and overwrites dy.
+// Null if the device is no faster with one op than with several.
 std::unique_ptr<Op> bind_dense_relu(Cpu, int64_t rows, Param& weight, Param* bias, const DropoutSettings* dropout);
 std::unique_ptr<Op> bind_dense_relu(Cuda, int64_t rows, Param& weight, Param* bias, const DropoutSettings* dropout);
 

@@ -15,7 +15,7 @@ namespace {
 
 using dnnl::memory;
 
-// A factor of a product, of so many rows and columns; it may lie transposed.
+// A factor of a matrix product; it may be stored transposed.
 struct Factor {
   int64_t rows, columns;
   bool transposed = false;
@@ -26,7 +26,7 @@ struct Factor {
   }
 };
 
-// c = a * b + bias, or c += a * b, as one oneDNN matmul; its sums are f32.
+// c = a * b + bias, or c += a * b, as one oneDNN matmul with f32 sums.
 class Product {
  public:
   struct What {
@@ -118,9 +118,9 @@ class DenseOp : public Op {
 
   const Tensor& factor() const { return type_ == DType::kF32 ? weight_.value : weight_.copy16; }
 
-  // oneDNN divides the work of a primitive when it makes it, so it must run with the team it was made with. On batches
-  // of 64 to 128 rows of f32 the forward one is 1.3 to 1.8 times as fast as gemm() with the weight transposed, and the
-  // bias is free.
+  // oneDNN divides the work of a primitive when it makes it, so it must run with the same team. For batches of 64 to
+  // 128 rows of f32 the forward product is 1.3 to 1.8 times as fast as gemm() with the weight transposed, and the bias
+  // is free.
   void prepare() {
     if (team_ == team_size()) return;
     outputs_.emplace(Factor{rows_, features_}, Factor{features_, out_, true},
@@ -158,7 +158,7 @@ class DenseOp : public Op {
   Param& weight_;
   Param* bias_;
   int team_ = 0;
-  Made outputs_, inputs_, weights_, weights_added_;  // what each product makes
+  Made outputs_, inputs_, weights_, weights_added_;  // inputs of the products that were made
 };
 
 }  // namespace

@@ -9,18 +9,18 @@
 namespace owt {
 namespace dense_products {
 
-// A block of sums has so many vectors of features and so many outputs.
+// The size of a block of sums, in vectors of features and in outputs.
 constexpr int kVectors = 3, kOutputs = kLanes == 16 ? 8 : 4;
 constexpr int64_t kPanel = kVectors * kLanes;
 constexpr int64_t kWorthAThread = 1 << 19;  // multiplications
 
-// What products are made of: bf16 where the processor multiplies it, else floats.
+// The type of the factors: bf16 if the processor multiplies bf16, else float.
 template <class T>
 using Factor = std::conditional_t<kHasProducts<T>, T, float>;
 template <class T>
 constexpr int64_t kRowsOfAStep = kPerUnit<Factor<T>>;
 
-// In units of 32 bits: for what the team shares, and a part for each of its threads.
+// Memory in units of 32 bits: a part shared by the team, and a part for each thread.
 struct Workspace {
   Workspace(int64_t shared_units, int64_t of_a_thread) : each(round_up(of_a_thread, kLine)) {
     const int64_t first = round_up(shared_units, kLine), bytes = 4 * (first + team_size() * each);
@@ -38,8 +38,7 @@ struct Workspace {
 inline uint32_t unit(float value) { return std::bit_cast<uint32_t>(value); }
 inline uint32_t unit(Bf16 low, Bf16 high) { return low.bits | static_cast<uint32_t>(high.bits) << 16; }
 
-// The units of one step of a sum over rows, and zeros behind its columns. next: the second row of a pair, or null where
-// there is none.
+// Packs the units of one step of a sum over rows, and zeros after its columns. next: the second row of a pair, or null.
 template <class T>
 void pack_step(const T* row, const T* next, int64_t columns, uint32_t* to) {
   for (int64_t c = 0; c < columns; ++c)
@@ -50,7 +49,7 @@ void pack_step(const T* row, const T* next, int64_t columns, uint32_t* to) {
   std::fill(to + columns, to + kPanel, 0);
 }
 
-// Rows as the steps of a sum: panels of kPanel of their columns, each with its units of step 0, of step 1 ...
+// Packs rows as the steps of a sum: in panels of kPanel columns, each with its units of step 0, step 1, ...
 template <class T>
 void pack(const T* from, int64_t rows, int64_t columns, uint32_t* to) {
   const int64_t steps = quotient_up(rows, kRowsOfAStep<T>);
@@ -64,7 +63,7 @@ void pack(const T* from, int64_t rows, int64_t columns, uint32_t* to) {
   });
 }
 
-// to = a * b, where b is a panel and a a part of one, of `steps` steps.
+// to = a * b. b is a panel and a is part of a panel; both have `steps` steps.
 template <class T>
 void multiply(const uint32_t* a, const uint32_t* b, int64_t steps, float* to, int64_t pitch) {
   Vector sum[kOutputs][kVectors] = {};
@@ -73,9 +72,9 @@ void multiply(const uint32_t* a, const uint32_t* b, int64_t steps, float* to, in
     for (int v = 0; v < kVectors; ++v) store(sum[r][v], to + r * pitch + v * kLanes);
 }
 
-// A block of the gradient, which is made in the second cache and taken from there row by row. Rows are cut only where
-// they are very long, or where so many images' columns do not stay in the last cache: to walk the weight in another
-// order than that of memory costs half of the memory's speed.
+// A block of the gradient. It is computed in the second-level cache and read from there row by row. Rows are cut only
+// if they are very long, or if the columns of all images do not fit into the last-level cache: accessing the weight out
+// of memory order halves the memory speed.
 struct Block {
   Block(int64_t features, int64_t steps) {
     constexpr int64_t kMostElements = 150000, kMostUnits = 3 << 20;

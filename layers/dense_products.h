@@ -1,4 +1,4 @@
-// The product of a dense layer on the CPU that its weight learns from.
+// The matrix product that gives the weight gradient of a dense layer on the CPU.
 #pragma once
 
 #include "layers/param.h"
@@ -9,9 +9,9 @@ struct DenseExtents {
   int64_t rows, features, out;
 };
 
-// The gradient of the weight [out, features], dy' * x, in pieces: each element once. The threads of the team call
-// `take` at the same time, each in the order of memory. T: float or Bf16. Sums are f32; the order of their summands
-// depends neither on the threads nor on what is done with them.
+// Computes the gradient dy' * x of the weight [out, features] in pieces; each element occurs once. The threads of the
+// team call `take` at the same time, each in memory order. T: float or Bf16. Sums are f32. The order of their summands
+// depends neither on the threads nor on `take`.
 template <class T>
 void dense_weight_gradient(const DenseExtents& extents, const T* x, const T* dy, const TakeGradient& take);
 

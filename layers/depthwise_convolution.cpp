@@ -5,9 +5,9 @@
 namespace owt::depthwise {
 namespace {
 
-// One dimension of backward data. Pixel h of x met tap u of the kernel where the stride divides h + pad - u. Pixels
-// h = remainder, remainder + stride, ... met the same taps: the gradient of these pixels is a convolution of dy, of
-// stride 1, with those taps in reverse order.
+// One dimension of backward data. Pixel h of x was multiplied by tap u of the kernel if the stride divides h + pad - u.
+// The pixels h = remainder, remainder + stride, ... were multiplied by the same taps. So their gradient is a
+// convolution of dy with those taps in reverse order and stride 1.
 struct ReversedTaps {
   ReversedTaps(int64_t remainder, int64_t kernel, int64_t stride, int64_t pad)
       : stride(stride),
@@ -18,10 +18,10 @@ struct ReversedTaps {
   int64_t operator[](int64_t k) const { return first + (count - 1 - k) * stride; }
 
   int64_t stride, first, count;
-  int64_t before;  // output 0 is made of the pixels of dy from -before on
+  int64_t before;  // output 0 depends on the pixels of dy starting at -before
 };
 
-// Forward, and backward data as such convolutions.
+// Forward, and backward data as convolutions by ReversedTaps.
 template <class Element>
 class Convolution : public ConvPass {
  public:
@@ -63,7 +63,7 @@ class Convolution : public ConvPass {
     const Phase& phase;
     const float *weights, *bias;
     Element* to;          // output 0
-    int64_t column, row;  // elements from output to output, and to the output below
+    int64_t column, row;  // elements between neighbouring outputs, and to the output below
   };
 
   int64_t taps() const { return static_cast<int64_t>(taps_.size()); }
@@ -78,7 +78,7 @@ class Convolution : public ConvPass {
 
   void convolve(const void* source, const void* packed, const float* bias, void* target) const {
     const float* const by_lane = bias_by_lane(bias);
-    const int64_t rows = phases_.front().rows;  // no phase has more
+    const int64_t rows = phases_.front().rows;  // the most of any phase
     parallel_for(images_ * rows, 1, [&](int64_t begin, int64_t end) {
       for (int64_t row = begin; row < end; ++row) {
         const int64_t image = row / rows, i = row % rows;
@@ -166,7 +166,7 @@ class Convolution : public ConvPass {
   Extent source_{}, target_{};
   Blocks blocks_;
   std::vector<Phase> phases_;
-  std::vector<int64_t> taps_;  // of all phases: which of the kernel they are
+  std::vector<int64_t> taps_;  // for the taps of all phases: their index in the kernel
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// What the passes of depthwise_conv.h have in common: blocks of channels, and the windows of tiles of outputs.
+// Code shared by the passes of depthwise_conv.h: blocks of channels, and the windows of tiles of outputs.
 #pragma once
 
 #include <algorithm>
@@ -12,14 +12,14 @@
 
 namespace owt::depthwise {
 
-// Channels that are computed at once, each in a lane. Two vectors are of neighbouring channels of f32, or of the even
-// and the odd ones of bf16, which become f32 by one instruction each.
+// Channels that are computed together, each in a lane. Two f32 vectors hold neighbouring channels; two vectors from
+// bf16 hold the even and the odd channels, which one instruction each converts to f32.
 struct Block {
   int64_t first;  // channel
   int vectors;    // 1 or 2
-  int64_t lanes;  // of a vector that are in use: kLanes, or all channels where they are fewer
-  int64_t place;  // lanes of the blocks before it
-  int64_t known;  // so many of its channels are those of the block before as well
+  int64_t lanes;  // lanes in use of a vector: kLanes, or all channels if there are fewer
+  int64_t place;  // number of lanes in the blocks before it
+  int64_t known;  // number of its channels that also belong to the block before
 };
 
 struct Blocks {
@@ -29,11 +29,11 @@ struct Blocks {
   std::span<const Block> singles() const { return {all.data() + doubled, all.size() - doubled}; }
 
   std::vector<Block> all;
-  size_t doubled = 0;  // the first ones, of two vectors
-  int64_t lanes = 0;   // of all blocks
+  size_t doubled = 0;  // number of blocks with two vectors, which come first
+  int64_t lanes = 0;   // total of all blocks
 };
 
-// visit(channel, lane of the block) for each channel of a block of images of Element.
+// Calls visit(channel, lane of the block) for each channel of a block of images of Element.
 template <class Element, class Visit>
 void for_each_lane(const Block& block, const Visit& visit) {
   const int64_t channels = block.vectors * block.lanes;
@@ -71,15 +71,15 @@ template <int kVectors, class Lanes>
   }
 }
 
-// Which pixels of a source belong to which of a target: output (i, j) is made of the window of kernel_h x kernel_w
-// pixels that begins at row i * stride_h - top and column j * stride_w - left of the source. A forward pass is one
-// phase, backward data one for each remainder of the strides.
+// Maps source pixels to target pixels. Output (i, j) is computed from the window of kernel_h x kernel_w pixels that
+// begins at row i * stride_h - top and column j * stride_w - left of the source. A forward pass has one phase; backward
+// data has one for each remainder of the strides.
 struct Phase {
   int64_t kernel_h, kernel_w, stride_h, stride_w, top, left;
-  int64_t rows, columns;      // of outputs
-  int64_t to_row, to_column;  // of output (0, 0) in the target
-  int64_t step_h, step_w;     // from output to output in the target
-  int64_t tap;                // the first of its kernel_h * kernel_w taps, among those of all phases
+  int64_t rows, columns;      // number of outputs
+  int64_t to_row, to_column;  // position of output (0, 0) in the target
+  int64_t step_h, step_w;     // distance between outputs in the target
+  int64_t tap;                // index of the first of its kernel_h * kernel_w taps in the taps of all phases
 };
 inline Phase forward_phase(const ConvGeometry& g) {
   return {g.kernel_h, g.kernel_w, g.stride_h, g.stride_w, g.top, g.left, g.out_h, g.out_w, 0, 0, 1, 1, 0};
@@ -90,7 +90,7 @@ struct Extent {
   int64_t elements() const { return height * width * channels; }
 };
 
-// The windows of neighbouring outputs of row i, from column j on. What lies outside of the source is not read.
+// The windows of neighbouring outputs of row i, starting at column j. Pixels outside the source are not read.
 template <class Element>
 struct Windows {
   Windows(const Phase& phase, const Extent& source, const Element* image, int64_t i, int64_t j, int64_t outputs)
@@ -105,16 +105,16 @@ struct Windows {
   }
 
   const Element* image;
-  int64_t row, column;               // elements from one to the next
-  int64_t begin;                     // the element at row 0 and column 0 of the windows, which may lie outside
-  int64_t top, bottom, left, right;  // rows top to bottom and columns left to right lie inside
+  int64_t row, column;               // elements between neighbouring rows and columns
+  int64_t begin;                     // element at row 0 and column 0 of the windows; may lie outside the source
+  int64_t top, bottom, left, right;  // rows [top, bottom) and columns [left, right) lie inside the source
 };
 
-// A tile: neighbouring outputs that are computed at once, with windows whose width and stride the compiler knows.
+// A tile: neighbouring outputs that are computed together. The width and stride of windows are compile-time constants.
 template <int kWidthIs, int kStrideIs, int kColumnsIs = 0, int kVectorsIs = 0>
 struct Tile {
-  static constexpr int kWidth = kWidthIs, kStride = kStrideIs;        // of a window
-  static constexpr int kColumns = kColumnsIs, kVectors = kVectorsIs;  // outputs; vectors of their block
+  static constexpr int kWidth = kWidthIs, kStride = kStrideIs;        // width and stride of a window
+  static constexpr int kColumns = kColumnsIs, kVectors = kVectorsIs;  // number of outputs; vectors of their block
   static constexpr int kInputs = (kColumns - 1) * kStride + kWidth;   // columns of all windows
   template <int kOutputs, int kOfBlock>
   using Of = Tile<kWidth, kStride, kOutputs, kOfBlock>;
@@ -123,12 +123,12 @@ struct Tile {
 };
 using KnownTiles = std::tuple<Tile<1, 1>, Tile<2, 1>, Tile<3, 1>, Tile<5, 1>, Tile<7, 1>, Tile<3, 2>, Tile<5, 2>>;
 
-// The most outputs whose sums, with a row of weights and a pixel, of two vectors each, fit into the registers; and the
-// fewest that a tile has in a row of more.
+// kMostColumns: the most outputs whose sums fit into the registers with a row of weights and a pixel (two vectors
+// each). kFewestColumns: the fewest outputs of a tile in a longer row.
 inline constexpr int kMostColumns = kRegisters == 32 ? 7 : 4, kFewestColumns = (kMostColumns + 1) / 2;
 
-// multiply(pixel, v, j) for every pixel in row u of the windows of a tile, and each output j that has it in column v of
-// its window.
+// Calls multiply(pixel, v, j) for every pixel in row u of the windows of a tile, and for each output j whose window has
+// the pixel in column v.
 template <class Tile, class Element, class Multiply>
 [[gnu::always_inline]] inline void for_each_pixel(Tile, const Windows<Element>& windows, int64_t u, const Block& block,
                                                   const Multiply& multiply) {
@@ -145,9 +145,9 @@ template <class Tile, class Element, class Multiply>
     }
 }
 
-// Asks for a block of each of kColumns pixels to come to the second cache; they may lie behind the images. The hardware
-// does not see what is used next where that is one block of each pixel. What is asked for is used a row of outputs
-// later, which is long enough for memory.
+// Prefetches a block of each of kColumns pixels into the second-level cache; they may lie after the end of the images.
+// The hardware prefetcher does not recognise this access pattern. The data is used one row of outputs later, which is
+// long enough for a memory access.
 enum class Ask { kRead, kWrite };
 template <Ask kAsk, int kColumns, int kVectors, class Element>
 [[gnu::always_inline]] inline void ask_for(const Element* image, int64_t at, int64_t column) {
@@ -157,7 +157,7 @@ template <Ask kAsk, int kColumns, int kVectors, class Element>
     for (size_t b = 0; b < kVectors * kLanes * sizeof(Element); b += 64)
       __builtin_prefetch(reinterpret_cast<const char*>(image + (at + k * column)) + b, kAsk == Ask::kWrite, 2);
 }
-// Asks for the rows that are in the windows one row of outputs further down for the first time.
+// Prefetches the rows that enter the windows with the next row of outputs.
 template <class Tile, class Element>
 [[gnu::always_inline]] inline void ask_for_next(Tile, const Phase& phase, const Windows<Element>& windows,
                                                 const Block& block) {
@@ -172,8 +172,8 @@ template <class Tile, class Element, class Compute>
   for (const Block& block : blocks) compute(Tile{}, windows, first, block);
 }
 
-// Row i of the outputs of a phase: tile(Tile{}, windows, first column, block) where there is code for such windows,
-// else output(std::integral_constant<int, vectors>{}, lanes, window, column, block) one by one.
+// Computes row i of the outputs of a phase. Calls tile(Tile{}, windows, first column, block) if there is a tile for
+// such windows, else output(std::integral_constant<int, vectors>{}, lanes, window, column, block) for each output.
 template <class Element, class OfTile, class OfOutput>
 void for_each_tile(const Phase& phase, const Extent& source, const Element* image, int64_t i, const Blocks& blocks,
                    const OfTile& tile, const OfOutput& output) {
@@ -200,7 +200,7 @@ void for_each_tile(const Phase& phase, const Extent& source, const Element* imag
   }
 }
 
-// multiply(pixel, tap) for every pixel of a window of any kernel.
+// Calls multiply(pixel, tap) for every pixel of a window of any kernel.
 template <int kVectors, class Element, class Lanes, class Multiply>
 void for_each_tap(const Phase& phase, const Windows<Element>& window, const Block& block, Lanes lanes,
                   const Multiply& multiply) {

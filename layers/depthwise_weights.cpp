@@ -5,8 +5,8 @@
 namespace owt::depthwise {
 namespace {
 
-// The gradients of weights and bias. A thread sums the products of its rows of y, tile by tile; the sums of the threads
-// are added in their order.
+// The gradients of weights and bias. Each thread sums the products of its rows of y, tile by tile. The sums of the
+// threads are added in the order of the threads.
 template <class Element>
 class BackwardWeights : public ConvPass {
  public:
@@ -34,7 +34,7 @@ class BackwardWeights : public ConvPass {
   }
 
  private:
-  // sums[block][taps, and one for the bias][lanes of the block]
+  // sums[block][taps, then the bias][lanes of the block]
   float* sums_of(const Block& block, float* sums) const { return sums + block.place * (taps_ + 1); }
 
   void add_rows(Slice rows, const Element* x, const Element* dy, float* sums) const {

@@ -1,4 +1,5 @@
-// A layer as data, in no library's terms: for exporters, planners and other programs that are to compute the same.
+// A layer as data, independent of any library: for exporters, planners and other programs that reproduce the
+// computation.
 #pragma once
 
 #include <cstdint>
@@ -12,26 +13,26 @@
 
 namespace owt {
 
-// An operator with what it needs to know besides its input. What an attribute means:
+// An operator with its attributes. Meaning of the attributes:
 //   kernel, stride        of windows, [height, width]
-//   pad                   positions around the image that windows reach and that add nothing, [top, left, bottom,
-//                         right]; more than the key `pad` says where windows are rounded up
-//   zeros                 positions around the image that count as zeros, likewise; pad lies around them
-//   groups                of channels, each convolved by itself
-//   size, alpha, beta, k  of layers/lrn.h
-//   eps, momentum         of layers/batch_norm.h
-//   rate                  of what is dropped in training
-//   slope                 of what a leaky activation is given below 0
-//   by_tanh               1: of gelu's two formulas (layers/activation.h) the one by tanh
+//   pad                   positions around the image that windows cover and that add nothing, [top, left, bottom,
+//                         right]; larger than the key `pad` if windows are rounded up
+//   zeros                 positions around the image that count as zeros, likewise; the pad positions lie around them
+//   groups                number of channel groups, which are convolved separately
+//   size, alpha, beta, k  see layers/lrn.h
+//   eps, momentum         see layers/batch_norm.h
+//   rate                  share of elements that are dropped in training
+//   slope                 factor of a leaky activation for x below 0
+//   by_tanh               1: gelu uses its tanh formula (layers/activation.h)
 //   relu                  1: a relu follows
 struct Described {
   using Value = std::variant<int64_t, double, std::vector<int64_t>>;
 
-  std::string op;  // the type of the layer; of an activation its kind; lrn_within of an lrn within channels
+  std::string op;  // the layer type; for an activation its kind; lrn_within for an lrn within channels
   std::vector<std::pair<std::string, Value>> attributes{};
-  std::vector<Param*> params{};  // its own, in the order of Layer::params()
+  std::vector<Param*> params{};  // its own parameters, in the order of Layer::params()
 
-  // The attribute of that name and type. Throws Error where there is none.
+  // The attribute with this name and type. Throws Error if there is none.
   int64_t integer(const std::string& name) const { return get<int64_t>(name); }
   double number(const std::string& name) const { return get<double>(name); }
   const std::vector<int64_t>& integers(const std::string& name) const { return get<std::vector<int64_t>>(name); }

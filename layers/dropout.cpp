@@ -12,14 +12,14 @@
 namespace owt {
 namespace {
 
-constexpr int64_t kDropoutGrain = 1 << 12;  // elements per thread that are worth waking it for
+constexpr int64_t kDropoutGrain = 1 << 12;  // fewest elements per thread for which a thread is worth waking
 
 class DropoutOp : public Op {
  public:
   DropoutOp(const DropoutSettings& settings, const Shape& in)
       : settings_(settings),
         scale_(settings.scale()),
-        // uniform < rate, asked of the 24 bits that make the uniform number.
+        // Equivalent to uniform < rate, on the 24 bits that make the uniform number.
         threshold_(static_cast<uint32_t>(std::ceil(settings.rate * 0x1p24))),
         kept_(in, DType::kU8) {}
 
@@ -50,7 +50,8 @@ class DropoutOp : public Op {
     });
   }
 
-  // kept[j] for elements first + j. A Philox block holds four elements' numbers: whole blocks in the middle.
+  // Sets kept[j] for elements first + j. A Philox block holds the numbers of four elements; the middle uses whole
+  // blocks.
   void draw_row(const Philox& random, uint64_t first, uint64_t count, uint8_t* kept) const {
     uint64_t j = 0;
     for (; j < count && (first + j) % 4 != 0; ++j) kept[j] = keeps(random.bits(first + j), threshold_);
@@ -59,7 +60,7 @@ class DropoutOp : public Op {
     for (j += 4 * blocks; j < count; ++j) kept[j] = keeps(random.bits(first + j), threshold_);
   }
 
-  // flatten: the compiler makes vectors of blocks where it sees the generator as a part of the loop.
+  // flatten: the compiler vectorises over blocks only if the generator is inlined into the loop.
   [[gnu::flatten]] static void draw_blocks(const Philox& random, uint64_t first, uint64_t blocks, uint32_t threshold,
                                            uint8_t* kept) {
     for (uint64_t block = 0; block < blocks; ++block) {
@@ -89,7 +90,7 @@ class DropoutOp : public Op {
   DropoutSettings settings_;
   float scale_;
   uint32_t threshold_;
-  Tensor kept_;  // 1 where an element is kept
+  Tensor kept_;  // 1 for kept elements
 };
 
 class Dropout : public Layer {
@@ -103,7 +104,7 @@ class Dropout : public Layer {
   }
 
   Shape out_shape(const Shape& in) const override { return in; }
-  // A part of the channels of an image has its numbers in pieces, which its op does not draw.
+  // A part of an image's channels is not contiguous in the row; the op does not support that.
   Columns columns() const override { return images_ ? Columns::kMixes : Columns::kKeeps; }
   std::optional<Content> in_place() const override { return Content::kSigns; }
   std::unique_ptr<Op> bind(const Shape& in, const Compute& on) override {

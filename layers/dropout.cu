@@ -11,15 +11,15 @@
 namespace owt {
 namespace {
 
-constexpr int kGroup = 8;  // columns of one thread: their mask is a byte
+constexpr int kGroup = 8;  // columns of one thread; their mask is one byte
 
-// Which elements of a whole step's activations a batch's first column belongs to.
+// The position of a batch's first column in the whole rows of the step.
 struct Place {
   int64_t row_elements, first_column;
 };
 
-// One bit for each of the elements first, first + 1, ... (8 of them): whether it is kept. A Philox block holds four
-// elements' numbers, and the first element may lie anywhere in its block.
+// One bit for each of the 8 elements from `first` on: whether it is kept. A Philox block holds the numbers of four
+// elements, and the first element may be anywhere in its block.
 __device__ unsigned draw_kept(const DevicePhilox& random, uint64_t first, uint32_t threshold) {
   const auto skipped = static_cast<unsigned>(first % 4);
   const int blocks = skipped == 0 ? 2 : 3;
@@ -39,8 +39,8 @@ __device__ T scale_kept(T x, unsigned kept, int bit, float scale) {
   return from_float<T>(kept >> bit & 1 ? scaled : 0.0f);
 }
 
-// y = scale * x where kept, else 0, for the group at column `first` of a row; with kRelu it is scale * max(x, 0).
-// kWhole: all groups have 8 columns and lie where packs can be loaded.
+// y = scale * x where kept, else 0, for the group at column `first` of a row; with kRelu: scale * max(x, 0). kWhole:
+// all groups have 8 columns, and their addresses allow loading packs.
 template <class T, bool kWhole, bool kRelu>
 __device__ void scale_group(const T* x, T* y, int first, int columns, unsigned kept, float scale) {
   if constexpr (kWhole) {
@@ -54,7 +54,7 @@ __device__ void scale_group(const T* x, T* y, int first, int columns, unsigned k
   }
 }
 
-// With kRelu no mask is kept.
+// With kRelu no mask is stored.
 template <class T, bool kWhole, bool kRelu>
 __global__ void dropout_forward(int rows, int columns, Place place, DevicePhilox random, const int64_t* step,
                                 const int64_t* row_of_step, uint32_t threshold, float scale, const T* x, T* y,
@@ -81,12 +81,12 @@ __global__ void dropout_backward(int rows, int columns, const uint8_t* mask, flo
   scale_group<T, kWhole, false>(dy + row, dx + row, at.item * kGroup, columns, kept, scale);
 }
 
-// Draws what is kept, and applies it.
+// Draws the kept elements and applies the dropout.
 class Draw {
  public:
   Draw(const DropoutSettings& settings, const Shape& in)
       : settings_(settings),
-        // uniform < rate, asked of the 24 bits that make the uniform number.
+        // Equivalent to uniform < rate, on the 24 bits that make the uniform number.
         threshold_(static_cast<uint32_t>(std::ceil(settings.rate * 0x1p24))),
         columns_(in.row_elements()) {}
 
@@ -156,7 +156,7 @@ class CudaDropout : public Op {
   }
 
   Draw draw_;
-  Tensor mask_;  // a bit per element, set where it is kept; rows start at a byte
+  Tensor mask_;  // one bit for each element, set if kept; each row starts at a byte
 };
 
 }  // namespace

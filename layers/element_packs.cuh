@@ -1,4 +1,4 @@
-// Kernels in which every element of a tensor becomes one of another: threads have a pack of elements each. For .cu
+// Kernels that map each element of a tensor to an element of another. Each thread handles a pack of elements. For .cu
 // files.
 #pragma once
 
@@ -16,8 +16,8 @@ __device__ void map_lanes(const Function& function, Pack<T, N>& to, const Packs&
   for (int j = 0; j < N; ++j) to.at[j] = from_float<T>(function(to_float(from.at[j])...));
 }
 
-// to[i] = function(from[i]...) for what the calling thread has: a pack of N elements; the threads behind the last pack
-// have one each of the elements behind it. The function takes and gives f32.
+// to[i] = function(from[i]...) for the elements of the calling thread: a pack of N elements. Threads after the last
+// pack handle one remaining element each. The function takes and returns f32.
 template <class T, int N, class Function, class... From>
 __device__ void map_pack(int64_t elements, const Function& function, T* to, const From*... from) {
   const int64_t thread = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x, packs = elements / N;
@@ -30,8 +30,8 @@ __device__ void map_pack(int64_t elements, const Function& function, T* to, cons
   }
 }
 
-// function(std::integral_constant<int, N>{}, blocks) with as many elements N in a pack as 16 bytes have, or 1 where an
-// address allows no more, and the blocks whose threads have all elements.
+// Calls function(std::integral_constant<int, N>{}, blocks): N is the number of elements in 16 bytes, or 1 if an address
+// is not aligned for that; `blocks` is the number of blocks that covers all elements.
 template <class T, class Function, class... Addresses>
 void with_packs(int64_t elements, const Function& function, const Addresses*... addresses) {
   constexpr int kMost = kPack<T>;

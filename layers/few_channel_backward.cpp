@@ -3,21 +3,21 @@
 namespace owt::few_channel {
 namespace {
 
-// How much of dy is read again and again at once: half of a usual L1 cache.
+// The part of dy that is read repeatedly at a time: half of a typical L1 cache.
 constexpr int64_t kPanelBytes = 24 << 10;
 
-// The products of bf16 are of pairs of columns.
+// bf16 products use pairs of columns.
 template <class Element>
 using Unit = std::conditional_t<kPerUnit<Element> == 1, float, uint32_t>;
 
-// Each element with the one at its place in the next run.
+// Pairs each element with the element at the same place in the next run.
 void pair_columns(const Runs& runs, const Bf16* row, uint32_t* pairs) {
   const int64_t both = std::max<int64_t>(0, runs.row - runs.stride);
   for (int64_t e = 0; e < both; ++e) pairs[e] = row[e].bits | static_cast<uint32_t>(row[e + runs.stride].bits) << 16;
   for (int64_t e = both; e < runs.row; ++e) pairs[e] = row[e].bits;
 }
 
-// Some rows of dy, or columns of one, by block in the order in which they are read.
+// Some rows of dy, or columns of one row, ordered by block as they are read.
 template <class Element>
 class Panel {
  public:
@@ -32,13 +32,13 @@ class Panel {
   int64_t columns() const { return steps_ * kPerUnit<Element>; }
   int64_t floats() const { return rows_ * steps_ * runs_->lanes; }
 
-  // The vectors of a block: as many as it has for each step (a unit of columns), row after row.
+  // The vectors of a block, as many for each step (a unit of columns) as the block has, row after row.
   float* at(const Block& block, int64_t row) const {
     return memory_ + (block.first * rows_ + row * block.vectors * kLanes) * steps_;
   }
 
-  // The row becomes these columns of dy. Adds their sums to `sums`. What comes as much later as the panel is large will
-  // be asked for when this has been used.
+  // Copies these columns of dy into the row and adds their sums to `sums`. It prefetches the data that follows after
+  // one panel size, which is needed when this panel has been used.
   void enter(int64_t row, const Element* dy, int64_t columns, float* sums) const {
     for (const Block& block : runs_->blocks)
       with_constant<kMostVectors>(block.vectors, [&](auto vectors) {
@@ -47,8 +47,9 @@ class Panel {
   }
 
  private:
-  // Vectors of outputs to the end of `dy`: whole ones, in which behind the outputs are some of the next column, which
-  // come to nothing; at the end, where none may be read, copies.
+  // Copies vectors of outputs up to the end of `dy`. Whole vectors may include outputs of the next column after their
+  // own; these do not affect the result. At the end, where reading beyond dy is not allowed, it copies element by
+  // element.
   template <int kVectors>
   void enter_block(const Element* dy, const Element* end, float* to, float* sums) const {
     constexpr int64_t kColumns = kPerUnit<Element>, kOutputs = kVectors * kLanes;
@@ -127,14 +128,14 @@ class BackwardPart {
     });
   }
 
-  // The sum for element k of the kernel of output o of a block, after compute().
+  // The sum for element k of the kernel of output o of a block; valid after compute().
   float weight(const Block& block, int64_t o, int64_t k) const {
     return weights_[block.first * g_.kernel_h * runs_.length + k * block.vectors * kLanes + o];
   }
   float bias(int64_t o) const { return bias_[o]; }
 
  private:
-  // Rows and columns of y that are in the panel.
+  // The rows and columns of y in the panel.
   struct Extent {
     int64_t rows, first_column, columns;
   };
@@ -173,7 +174,7 @@ class BackwardPart {
     });
   }
 
-  // Elements k to k + kElements of row u of the kernel.
+  // Elements [k, k + kElements) of row u of the kernel.
   template <int kElements, int kVectors>
   [[gnu::noinline]] void tile(const Block& block, int64_t u, int64_t k, const Extent& extent, float* to) {
     Vector sum[kElements][kVectors] = {};

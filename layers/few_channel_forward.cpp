@@ -41,7 +41,7 @@ class ForwardPart {
     });
   }
 
-  // kColumns columns of a row of y, from `first` on.
+  // Computes kColumns columns of a row of y, starting at `first`.
   template <int kColumns, int kVectors>
   [[gnu::noinline]] void tile(int64_t first, const float* weights, const Vector* bias, Element* to, int64_t to_column) {
     Vector sum[kColumns][kVectors];

@@ -1,4 +1,4 @@
-// What the passes of few_channel_conv.h have in common: a convolution as products of runs, and where the runs lie.
+// Code shared by the passes of few_channel_conv.h: a convolution as products of runs, and the position of the runs.
 #pragma once
 
 #include <algorithm>
@@ -13,11 +13,11 @@
 
 namespace owt::few_channel {
 
-// Outputs whose sums are computed at once.
+// Outputs whose sums are computed together.
 struct Block {
   int64_t first;
   int vectors;    // 1 to kMostVectors
-  int64_t count;  // of outputs; the last vector may have more lanes
+  int64_t count;  // outputs; the last vector may have more lanes
 };
 
 // Lengths are in elements.
@@ -25,14 +25,14 @@ struct Runs {
   explicit Runs(const ConvGeometry& geometry);
 
   ConvGeometry g;
-  int64_t length, stride;  // of a run; from the run of one column of y to that of the next
-  int64_t row;             // of an image, with as many zeros at both ends as the columns of y need
-  int64_t zeros, copied;   // how many of `row` come before the image, and how many are the image
+  int64_t length, stride;  // length of a run; distance between the runs of neighbouring columns of y
+  int64_t row;             // length of an image row with the zeros at both ends that the columns of y need
+  int64_t zeros, copied;   // elements of `row` before the image, and from the image
   std::vector<Block> blocks;
-  int64_t lanes;  // outputs, filled up to whole vectors
+  int64_t lanes;  // outputs, rounded up to whole vectors
 };
 
-// function(thread, rows of y) for equal parts of all rows of y, one for each of `threads` threads.
+// Calls function(thread, rows of y) for equal parts of all rows of y, one part for each of `threads` threads.
 template <class Function>
 void split_rows(const Runs& runs, int64_t images, int64_t threads, const Function& function) {
   const int64_t rows = images * runs.g.out_h;
@@ -41,7 +41,7 @@ void split_rows(const Runs& runs, int64_t images, int64_t threads, const Functio
   });
 }
 
-// function(image, first, count) for rows first to first + count of y, at most `most` of one image at once.
+// Calls function(image, first, count) for rows [first, first + count) of y: at most `most` rows, all of one image.
 template <class Function>
 void by_image(const Runs& runs, Slice rows, int64_t most, const Function& function) {
   for (int64_t i = rows.begin, count; i < rows.end; i += count) {
@@ -51,7 +51,7 @@ void by_image(const Runs& runs, Slice rows, int64_t most, const Function& functi
   }
 }
 
-// Row i of an image with the zeros around it, which are all there is where i is not inside.
+// Copies row i of an image with its surrounding zeros; only zeros if i is outside the image.
 template <class Element>
 void copy_row(const Runs& runs, const Element* image, int64_t i, Element* to) {
   const bool inside = i >= 0 && i < runs.g.in_h;
@@ -61,7 +61,7 @@ void copy_row(const Runs& runs, const Element* image, int64_t i, Element* to) {
   std::fill(to + zeros + copied, to + runs.row, Element{});
 }
 
-// The rows of an image that some rows of y look at, each copied once, into a ring.
+// A ring buffer of image rows under some rows of y; each image row is copied once.
 template <class Stored>
 class Window {
  public:
@@ -70,8 +70,8 @@ class Window {
   static int64_t elements_of_row(const Runs& runs) { return quotient_up(runs.row, 32) * 32; }
 
   void begin_image() { next_ = kBeforeAll; }
-  // Is rows first to first + count of the image now, no more than there are slots; `first` does not decrease within an
-  // image. enter(i, to) writes row i, which may lie outside the image.
+  // Moves the window to rows [first, first + count) of the image; count is at most `slots`, and `first` does not
+  // decrease within an image. enter(i, to) writes row i, which may lie outside the image.
   template <class Enter>
   void move(int64_t first, int64_t count, const Enter& enter) {
     for (next_ = std::max(next_, first); next_ < first + count; ++next_) enter(next_, at(slot(next_)));
@@ -90,7 +90,7 @@ class Window {
   Stored* memory_;
 };
 
-// A step of multiply_add() in which each pair of a is a lower half only, of bf16; nothing behind it is read.
+// One step of multiply_add() with bf16 in which each pair of a has only its lower half; elements after it are not read.
 template <int kRows, int kVectors>
 [[gnu::always_inline]] inline void multiply_add_halves(Vector (&sum)[kRows][kVectors], const Bf16* a, int64_t a_row,
                                                        const void* b) {
@@ -100,7 +100,7 @@ template <int kRows, int kVectors>
   multiply_add<Bf16>(sum, pairs, sizeof(uint32_t), 0, b, 0, 1);
 }
 
-// Memory for so many elements, until another convolution runs.
+// Memory for this many elements, valid until another convolution runs.
 template <class Element>
 Element* workspace(int64_t elements) {
   const size_t bytes = static_cast<size_t>(elements) * sizeof(Element);

@@ -6,7 +6,7 @@ namespace owt {
 
 std::vector<bool> work_in_place(std::span<Layer* const> layers) {
   std::vector<bool> shares;
-  Content read = Content::kNothing;  // by all that wrote into the memory of the last output
+  Content read = Content::kNothing;  // by all layers that wrote into the memory of the last output
   for (const Layer* layer : layers) {
     const std::optional<Content> left = layer->in_place();
     shares.push_back(!shares.empty() && left && *left >= read);

@@ -1,4 +1,4 @@
-// Which layers of a net work in place.
+// Decides which layers of a net work in place.
 #pragma once
 
 #include <memory>
@@ -9,10 +9,10 @@
 
 namespace owt {
 
-// For each of the layers, which run one after the other, whether its output takes the memory of the output before it:
-// it can (Layer::in_place), and leaves there what backward of all layers that wrote into that memory reads of it
-// (Layer::reads_of_output). The first one never does, because its input is the caller's. Tapes, plans and whoever
-// counts memory or launches decide by this.
+// For each layer of a sequence: whether its output shares memory with the output before it. This requires that the
+// layer can work in place (Layer::in_place) and leaves intact what backward of the layers that wrote this memory reads
+// from it (Layer::reads_of_output). The first layer never does, because its input belongs to the caller. Tapes, plans
+// and all code that counts memory or launches use this decision.
 std::vector<bool> work_in_place(std::span<Layer* const> layers);
 std::vector<bool> work_in_place(std::span<const std::unique_ptr<Layer>> layers);
 

@@ -5,7 +5,7 @@
 namespace owt {
 namespace {
 
-// Before anything multiplies the extents as integers.
+// Must run before the extents are multiplied as integers.
 void check_size(const Shape& shape) {
   double elements = 1;
   for (int i = 0; i < shape.rank(); ++i) elements *= static_cast<double>(shape[i]);

@@ -1,4 +1,4 @@
-// The parameters of the layers that are linear maps (conv, dense): a weight and, unless switched off, a bias.
+// The parameters of linear layers (conv, dense): a weight and, unless disabled, a bias.
 #pragma once
 
 #include <optional>
@@ -8,20 +8,20 @@
 
 namespace owt {
 
-constexpr int64_t kMostOutputs = 1 << 24;  // that a layer can have
+constexpr int64_t kMostOutputs = 1 << 24;  // limit on the outputs of a layer
 
-// The weight's extents; dimension 0 of both shapes is the outputs.
+// The shape of the weight; dimension 0 of both shapes is the outputs.
 struct LinearWeight {
   Shape full_shape, file_shape;
   int64_t fan_in = 1, fan_out = 1;
-  Slice part;                        // the outputs that are kept here
-  std::optional<Slice> inputs = {};  // the input features that are kept here, in memory order; none: all
+  Slice part;                        // this rank's outputs
+  std::optional<Slice> inputs = {};  // this rank's input features, in memory order; none: all
 };
 
-// Reads the keys init (xavier), lr, decay (of the weight) and bias: true, false, or a table with the same three keys,
-// init being constant 0. Returns `name.weight` and, with a bias, `name.bias`. Among parts that hold other inputs of the
-// same outputs the first has the whole bias and the others none of it, so that it is added once. Throws Error for a
-// weight of more than 2^40 elements.
+// Reads the keys init (xavier), lr, decay (for the weight) and bias: true, false, or a table with the same three keys
+// and default init constant 0. Returns `name.weight` and, with a bias, `name.bias`. If ranks hold different inputs of
+// the same outputs, the first one has the whole bias and the others have none, so that it is added once. Throws Error
+// for a weight of more than 2^40 elements.
 std::vector<Param> read_linear_params(const LayerSpec& spec, const LinearWeight& weight);
 
 }  // namespace owt

@@ -40,7 +40,7 @@ class Local : public Layer {
             params()};
   }
   std::unique_ptr<Op> bind(const Shape& in, const Compute& on) override {
-    out_shape(in);  // checks it
+    out_shape(in);  // checks the shape
     return dispatch(on, [&](auto tag) { return bind_local(tag, geometry(in), in.rows(), params_[0], bias()); });
   }
 

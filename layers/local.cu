@@ -7,15 +7,15 @@
 namespace owt {
 namespace {
 
-// Every pass is a product of two matrices for each position, C[i,j] = sum over t of A[i,t] * B[j,t], in f32 from tiles
-// in shared memory. What A and B are is read from where it lies: images are never copied into patches.
+// Every pass is a matrix product for each position: C[i,j] = sum over t of A[i,t] * B[j,t], in f32, from tiles in
+// shared memory. A and B are read from the tensors directly; images are never copied into patches.
 constexpr int kTile = 16;
 
 struct LocalExtents {
   int m, n, k, items;  // items: positions, or pixels
 };
 
-// A Work has a(item, i, t), b(item, j, t) and put(item, i, j, sum). A block has a tile of C.
+// A Work has the functions a(item, i, t), b(item, j, t) and put(item, i, j, sum). A block computes a tile of C.
 template <class Work>
 __global__ void local_product(Work work, LocalExtents extents) {
   __shared__ float a[kTile][kTile + 1], b[kTile][kTile + 1];
@@ -40,7 +40,7 @@ void queue_product(const Work& work, const LocalExtents& extents, const Stream& 
   launch(local_product<Work>, grid, dim3(kTile, kTile), stream, work, extents);
 }
 
-// The geometry as kernels have it.
+// The geometry in the form that kernels use.
 struct LocalGeometry {
   int in_h, in_w, in_c, out_h, out_w, out_c, kernel_h, kernel_w, stride_h, stride_w, top, left;
 
@@ -62,7 +62,7 @@ struct LocalGeometry {
   __host__ __device__ int pixels() const { return in_h * in_w; }
   __host__ __device__ int patch() const { return kernel_h * kernel_w * in_c; }
 
-  // Value t of what the window at a position sees of an image.
+  // Value t of the window at a position of an image.
   template <class T>
   __device__ float seen(const T* x, int position, int row, int t) const {
     const int c = t % in_c, v = t / in_c % kernel_w, u = t / in_c / kernel_w;
@@ -92,7 +92,7 @@ struct LocalForward {
   }
 };
 
-// dweight: outputs x what a window sees, and behind it the bias, which sees ones.
+// dweight: outputs x values of a window, followed by the bias, whose factor is 1.
 template <class T, class Gradient>
 struct LocalWeights {
   LocalGeometry g;
@@ -112,14 +112,14 @@ struct LocalWeights {
   }
 };
 
-// dx of a pixel: rows x channels, summed over the places that it may have in a window and the outputs there.
+// dx of a pixel: rows x channels, summed over its possible places in a window and the outputs there.
 template <class T>
 struct LocalData {
   LocalGeometry g;
   const T* dy;
   const float* weights;
   T* dx;
-  // The position whose window has the pixel at a place, or -1.
+  // The position whose window has the pixel at this place, or -1.
   __device__ int position(int pixel, int place) const {
     const int h = pixel / g.in_w + g.top - place / g.kernel_w, w = pixel % g.in_w + g.left - place % g.kernel_w;
     if (h < 0 || w < 0 || h % g.stride_h != 0 || w % g.stride_w != 0) return -1;

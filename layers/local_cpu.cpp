@@ -10,7 +10,8 @@
 namespace owt {
 namespace {
 
-// Position by position, or where positions write to the same pixels image by image, as products of matrices in f32.
+// Every pass is a matrix product in f32 at each position. The threads split the positions. In backward data they split
+// the images, because positions write to the same pixels.
 class LocalOp : public Op {
  public:
   LocalOp(const ConvGeometry& geometry, Param& weight, Param* bias)
@@ -43,11 +44,11 @@ class LocalOp : public Op {
   }
 
  private:
-  int64_t all_weights() const { return positions_ * patch_; }  // of an output
+  int64_t all_weights() const { return positions_ * patch_; }  // per output
   int64_t image() const { return g_.in_h * g_.in_w * g_.in_c; }
 
-  // function(in_patch, in_image, inside) for the rows of the kernel that see the image at a position: so many values of
-  // the patch, from the first number on, are those of the image from the second one on.
+  // Calls function(in_patch, in_image, inside) for each row of the kernel that overlaps the image at this position:
+  // `inside` values of the patch from in_patch on are the values of the image from in_image on.
   template <class Function>
   void for_each_run(int64_t position, const Function& function) const {
     const int64_t top = position / g_.out_w * g_.stride_h - g_.top, left = position % g_.out_w * g_.stride_w - g_.left;
@@ -58,7 +59,7 @@ class LocalOp : public Op {
                (last - first) * g_.in_c);
   }
 
-  // What the window sees of each image, and zeros.
+  // Copies the window of each image at this position; zeros outside the image.
   template <class T>
   void gather_patches(int64_t position, int64_t rows, const T* x, std::vector<float>& patches) const {
     std::fill(patches.begin(), patches.end(), 0.0f);
@@ -91,7 +92,7 @@ class LocalOp : public Op {
     });
   }
 
-  // dx of some rows.
+  // Computes dx for some rows.
   template <class T>
   void give_back(const Slice& rows, const T* dy, T* dx) const {
     const int64_t count = rows.size();
@@ -139,7 +140,7 @@ class LocalOp : public Op {
   }
 
   ConvGeometry g_;
-  int64_t positions_, patch_;  // of y; values that a window sees
+  int64_t positions_, patch_;  // number of positions of y; number of values in a window
   Param& weight_;
   Param* bias_;
 };

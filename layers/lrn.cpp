@@ -13,9 +13,9 @@
 namespace owt {
 namespace {
 
-constexpr int64_t kLrnGrain = 1 << 13;  // elements per thread that are worth waking it for
+constexpr int64_t kLrnGrain = 1 << 13;  // fewest elements per thread for which a thread is worth waking
 
-// terms[0] + ... + terms[size - 1] for each lane's terms, which begin one behind those of the lane before it.
+// For each lane: terms[0] + ... + terms[size - 1]. The terms of a lane start one after the terms of the lane before it.
 template <class Count>
 Vector sum_window(const float* terms, int64_t size, Count lanes) {
   Vector sum = load(terms, lanes);
@@ -62,14 +62,14 @@ class LrnOp : public Op {
   }
 
  private:
-  // Buffers for one position; squares and terms have zeros on both sides.
+  // Buffers for one position; squares and terms are padded with zeros on both sides.
   struct Scratch {
     float *squares, *terms, *direct;
   };
 
-  int64_t left() const { return settings_.size / 2; }  // channels of a window before its own
+  int64_t left() const { return settings_.size / 2; }  // channels of a window before the window's own channel
 
-  // function(index of the first element, scratch), shared among the threads.
+  // Calls function(index of the first element, scratch) for each position, divided among the threads.
   template <class Function>
   void for_each_position(const Function& function) {
     parallel_for(positions_, kLrnGrain / std::max<int64_t>(1, channels_), [&](int64_t begin, int64_t end) {
@@ -93,9 +93,9 @@ class LrnOp : public Op {
     return settings_.k + per_size_ * sum_window(scratch.squares + c, settings_.size, lanes);
   }
 
-  // dx = dy * s^-beta, and dy * x * s^(-beta - 1) for the sums over the windows that hold a channel. Those
-  // windows mirror the channel's own, so the zeros before the first term are as many as its window has
-  // channels behind it.
+  // Computes dx = dy * s^-beta, and the terms dy * x * s^(-beta - 1) for the sums over the windows that hold a channel.
+  // These windows mirror the channel's own window. So there are as many zeros before the first term as the window has
+  // channels after its own.
   template <class T>
   void direct_term(const T* x, const T* dy, const Scratch& scratch) const {
     float* const terms = scratch.terms + settings_.size - 1 - left();
@@ -127,7 +127,7 @@ class Lrn : public Layer {
     settings_.size = spec.config.integer("size", settings_.size, {.low = 1});
     settings_.alpha = static_cast<float>(spec.config.number("alpha", 1e-4, {.low = 0}));
     settings_.beta = static_cast<float>(spec.config.number("beta", 0.75, {.low = 0}));
-    // Below, squares of small activations over a vanishing k would overflow.
+    // For a smaller k, squares of small activations divided by k would overflow.
     settings_.k = static_cast<float>(spec.config.number("k", 1, {.low = 1e-6}));
     settings_.within = spec.config.boolean("within", false);
   }

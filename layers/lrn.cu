@@ -9,7 +9,7 @@
 namespace owt {
 namespace {
 
-// s^-beta, and 1 / s on the way to it, for the exponents that square roots reach, and for any.
+// s^-beta and 1 / s: by square roots for the beta that allow it, by pow for others.
 struct Powers {
   float of_beta, inverse;
 };
@@ -22,8 +22,8 @@ struct PowerHalf {
 struct PowerThreeQuarters {
   __device__ Powers operator()(float s) const {
     const float root = rsqrtf(s);
-    // Twice this function, because an exact square root takes longer; its argument is kept from 0, which an infinite s
-    // gives.
+    // Two rsqrtf, because an exact square root takes longer. The argument of the second is kept above 0; an infinite s
+    // would make it 0.
     return {root * root * rsqrtf(fmaxf(root, 1e-30f)), root * root};
   }
 };
@@ -40,10 +40,10 @@ struct Formula {
   float factor;       // 2 * alpha * beta / size
 };
 
-// Narrow windows: size is known to the compiler and odd, and a thread has N channels and their neighbours in registers.
-// A pixel is read from memory once; the neighbours come from the cache, as their own thread reads them too.
+// Narrow windows: `size` is odd and a compile-time constant. A thread holds N channels and their neighbours in
+// registers. A pixel is read from memory once; the neighbours come from the cache, because other threads read them too.
 
-// values[i] = x[i - kReach], x being at channel c of its pixel; 0 outside the channels.
+// values[i] = x[i - kReach], where x is at channel c of its pixel; 0 outside the channels.
 template <class T, int N, int kReach>
 __device__ void load_around(const T* x, int c, int channels, float (&values)[N + 2 * kReach]) {
   Pack<T, kReach> left{}, right{};
@@ -70,7 +70,7 @@ __device__ void sum_windows(const float (&values)[N + 2 * kReach], float (&sums)
   }
 }
 
-// The scales s of N channels whose values lie behind kReach neighbours.
+// The scales s of N channels; their values come after kReach neighbours.
 template <int N, int kReach>
 __device__ void scales_of(const float (&values)[N + 2 * kReach], Formula formula, float (&scales)[N]) {
   float squares[N + 2 * kReach];
@@ -96,8 +96,8 @@ __global__ void __launch_bounds__(kBlockThreads)
   store_pack(y + i, result);
 }
 
-// A block holds whole pixels: the terms of neighbours come from the threads next to this one, because to compute them
-// again would take longer than the memory.
+// A block has whole pixels. The terms of neighbours come from the adjacent threads, because computing them again would
+// take longer than the memory accesses.
 template <class T, int N, int kReach, class Power>
 __global__ void __launch_bounds__(kBlockThreads)
     lrn_backward_narrow(int pixels, int channels, Formula formula, Power power, const T* x, const T* dy, T* dx) {
@@ -140,8 +140,8 @@ __global__ void __launch_bounds__(kBlockThreads)
   store_pack(dx + i, result);
 }
 
-// Any window: a thread per element, which reads its neighbours from the cache. A reach is the window of a position and
-// channel: it sums function(j) over the elements j there, `pixel` being the first channel's at the position.
+// Any window: one thread for each element reads its neighbours from the cache. A reach is the window at a position and
+// channel. It sums function(j) over the elements j of the window; `pixel` is the index of the position's first channel.
 
 struct ChannelReach {
   int before, after;  // channels of a window before and after its own
@@ -156,7 +156,7 @@ struct ChannelReach {
 };
 
 struct PlaneReach {
-  int before, after;  // rows, and columns
+  int before, after;  // rows and columns of a window before and after its own
   int height, width;
 
   __host__ __device__ PlaneReach mirrored() const { return {after, before, height, width}; }
@@ -209,7 +209,7 @@ __global__ void lrn_backward_wide(int pixels, int channels, Reach reach, Formula
   if (!at.inside) return;
   const int64_t pixel = static_cast<int64_t>(at.row) * channels, i = pixel + at.item;
   const Powers powers = power(scale_at(x, pixel, at, channels, reach, formula));
-  // The windows that hold an element mirror its own.
+  // The windows that hold an element mirror the element's own window.
   const float sum = reach.mirrored().sum(pixel, at, channels, [=](int64_t j) { return terms[j]; });
   dx[i] = from_float<T>(to_float(dy[i]) * powers.of_beta - formula.factor * to_float(x[i]) * sum);
 }
@@ -294,7 +294,7 @@ std::unique_ptr<Op> bind_with(Power power, const LrnSettings& settings, const Sh
     if (settings.size == 3) return std::make_unique<NarrowLrn<T, 1, Power>>(settings, power, pixels, channels);
     return std::make_unique<NarrowLrn<T, 2, Power>>(settings, power, pixels, channels);
   }
-  // No window holds more than all there is.
+  // A window never holds more than the whole extent.
   const auto at_most = [](int64_t reach, int64_t all) { return static_cast<int>(std::min(reach, all)); };
   const int64_t before = settings.size / 2, after = (settings.size - 1) / 2;
   if (settings.within) {

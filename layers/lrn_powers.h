@@ -1,4 +1,4 @@
-// s^-beta of vectors, for the exponents of lrn.h that square roots reach, and for any.
+// s^-beta for vectors s: by square roots for the beta of lrn.h that allow it, by pow for others.
 #pragma once
 
 #include <cmath>
@@ -27,7 +27,7 @@ struct PowerAny {
   }
 };
 
-// function(power) for this beta.
+// Calls function(power) with the power for this beta.
 template <class Function>
 auto with_power(float beta, const Function& function) {
   if (beta == 0.5f) return function(PowerHalf{});

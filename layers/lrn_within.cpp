@@ -9,10 +9,10 @@
 namespace owt {
 namespace {
 
-// A vector of channels at each position of an image: what is worked on together, and fits into a cache.
+// One vector of channels at each position of an image; fits into a cache.
 using Plane = std::vector<Vector>;
 
-// Positions of a window before and after its own, along both extents.
+// The number of positions of a window before and after its own, in both directions.
 struct WindowReach {
   int64_t before, after;
   WindowReach mirrored() const { return {after, before}; }
@@ -74,8 +74,7 @@ class LrnWithinOp : public Op {
     Plane values, across, sums, scales;
   };
 
-  // function(the first element, lanes, planes) for the channels of each image, as many at a time as a vector has;
-  // shared among the threads.
+  // Calls function(first element, lanes, planes) for each image and each vector of channels, divided among the threads.
   template <class Function>
   void for_each_block(const Function& function) const {
     const int64_t blocks = (channels_ + kLanes - 1) / kLanes;
@@ -91,7 +90,7 @@ class LrnWithinOp : public Op {
     });
   }
 
-  // function(elements before it, index) for each position of an image.
+  // Calls function(elements before it, index) for each position of an image.
   template <class Function>
   void for_each_position(const Function& function) const {
     for (int64_t p = 0; p < height_ * width_; ++p) function(p * channels_, static_cast<size_t>(p));
@@ -107,7 +106,7 @@ class LrnWithinOp : public Op {
     for (size_t p = 0; p < planes.sums.size(); ++p) planes.scales[p] = planes.sums[p] * per_square_ + k_;
   }
 
-  // sums = of the values in each position's window, along the rows first.
+  // sums = the sum over each position's window of values; rows are summed first.
   void sum_windows(const Plane& values, const WindowReach& reach, Plane& across, Plane& sums) const {
     for (int64_t h = 0; h < height_; ++h)
       sum_line(values.data() + h * width_, width_, 1, reach, across.data() + h * width_);

@@ -1,7 +1,7 @@
-// The innermost loop of a matrix product: a block of sums that stays in registers while factors stream past it.
+// The inner loop of a matrix product: a block of sums stays in registers while factors are loaded.
 //
-// Factors come in units of 32 bits: one float, or a pair of bf16 that belong to two neighbouring steps of the sum. So a
-// product of bf16 is one of floats with half as many steps.
+// Factors come in units of 32 bits: one float, or a pair of bf16 values for two neighbouring steps of the sum. So a
+// bf16 product is a float product with half as many steps.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@ namespace owt {
 inline int64_t quotient_up(int64_t dividend, int64_t divisor) { return (dividend + divisor - 1) / divisor; }
 inline int64_t round_up(int64_t value, int64_t multiple) { return quotient_up(value, multiple) * multiple; }
 
-// function(std::integral_constant<int, n>) for kLeast <= n <= kMost.
+// Calls function(std::integral_constant<int, n>) for a run-time n, kLeast <= n <= kMost.
 template <int kMost, int kLeast = 1, class Function>
 void with_constant(int n, const Function& function) {
   if constexpr (kMost > kLeast)
@@ -22,7 +22,7 @@ void with_constant(int n, const Function& function) {
   function(std::integral_constant<int, kMost>{});
 }
 
-// 0 to `total` in parts of almost the same size, none larger than `most`: function(first, size) of each.
+// Splits [0, total) into parts of almost equal size, at most `most`; calls function(first, size) for each.
 template <class Function>
 void in_parts(int64_t total, int64_t most, const Function& function) {
   const int64_t count = quotient_up(total, most), size = total / count, larger = total % count;
@@ -37,10 +37,10 @@ void in_parts(int64_t total, int64_t most, const Function& function) {
 template <class Element>
 inline constexpr int kPerUnit = sizeof(float) / sizeof(Element);
 
-// The vectors of sums side by side that with six rows of them, and their factors, fit into the registers.
+// Vectors of sums in a row that fit into the registers for six rows, together with their factors.
 inline constexpr int kMostVectors = kRegisters / 8;
 
-// Whether products of Element have an instruction here.
+// Whether this CPU has an instruction for products of Element.
 template <class Element>
 inline constexpr bool kHasProducts = std::is_same_v<Element, float>;
 #if defined(__AVX512BF16__) && defined(__AVX512F__)
@@ -48,7 +48,7 @@ template <>
 inline constexpr bool kHasProducts<Bf16> = true;
 #endif
 
-// The rows of the largest block of `vectors` vectors whose sums, with a row of b and one of a, fit into the registers.
+// The most rows of a block of `vectors` vectors whose sums fit into the registers with a row of b and an element of a.
 constexpr int block_rows(int vectors) {
   const int rows = (kRegisters - 2 - vectors) / vectors;
   return rows > 12 ? 12 : rows;
@@ -69,8 +69,8 @@ inline void add_product(const char* a, const Vector& b, Vector& sum) {
   }
 }
 
-// sum[r][v] += sum over s < steps of a(r, s) * b(s, v): the unit a(r, s) lies at a + r * a_row + s * a_step, the vector
-// of units b(s, v) at b + s * b_step + v * sizeof(Vector), in bytes.
+// sum[r][v] += sum over s < steps of a(r, s) * b(s, v). The unit a(r, s) is at a + r * a_row + s * a_step; the vector
+// of units b(s, v) is at b + s * b_step + v * sizeof(Vector); all in bytes.
 template <class Element, int kRows, int kVectors>
 [[gnu::always_inline]] inline void multiply_add(Vector (&sum)[kRows][kVectors], const void* a, ptrdiff_t a_row,
                                                 ptrdiff_t a_step, const void* b, ptrdiff_t b_step, int64_t steps) {

@@ -21,12 +21,12 @@ memory memory_at(const memory::desc& layout, const void* place) {
   return memory(layout, engine(), const_cast<void*>(place));
 }
 
-// What is computed, in the layouts of owt.
+// The convolution in owt's layouts.
 struct Problem {
   explicit Problem(const ConvShape& shape) : Problem(shape.geometry, shape) {}
 
   memory::desc src, dst, weights;
-  memory::desc bias;  // empty where there is none
+  memory::desc bias;  // empty without a bias
   memory::dims stride, before, after;
 
  private:
@@ -44,7 +44,7 @@ struct Problem {
   }
 };
 
-// A change of layout.
+// Converts between layouts.
 class Copy {
  public:
   Copy() = default;
@@ -68,7 +68,7 @@ class Copy {
   dnnl::reorder reorder_;
 };
 
-// oneDNN divides the work of a primitive when it makes it.
+// oneDNN divides the work of a primitive when it makes it, so it must run with the same team.
 class OnednnConv : public ConvPass {
  public:
   OnednnConv(const ConvShape& shape, PassKind kind) {
@@ -77,7 +77,7 @@ class OnednnConv : public ConvPass {
     dst_ = p.dst;
     bias_ = p.bias;
     const auto algorithm = dnnl::algorithm::convolution_direct;
-    // Products are of elements of one type; gradients of weights are sums, and f32.
+    // oneDNN multiplies elements of one type; gradients of weights are sums in f32.
     const memory::desc weights = onednn::any_layout(p.weights, onednn::type_of(p.src)),
                        weight_sums = onednn::any_layout(p.weights, onednn::type_of(p.weights));
     dnnl::primitive_attr attributes;

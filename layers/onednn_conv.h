@@ -1,4 +1,4 @@
-// The passes of a convolution by oneDNN's direct algorithms, which sum the products one by one.
+// The passes of a convolution by oneDNN's direct algorithms.
 #pragma once
 
 #include <memory>
@@ -7,7 +7,7 @@
 
 namespace owt {
 
-// Throws Error where oneDNN has no kernel for the pass.
+// Throws Error if oneDNN has no kernel for the pass.
 std::unique_ptr<ConvPass> make_onednn_conv(const ConvShape& shape, PassKind kind);
 
 }  // namespace owt

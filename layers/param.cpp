@@ -12,8 +12,8 @@
 namespace owt {
 namespace {
 
-// A rank-4 tensor kept as [o, h, w, c] is [o, c, h, w] in files. Calls visit(memory index, file index) for
-// rows [0, rows).
+// A rank-4 tensor is [o, h, w, c] in memory and [o, c, h, w] in files. Calls visit(memory index, file index) for rows
+// [0, rows).
 template <class Visit>
 void for_each_place(const Shape& full, int64_t rows, const Visit& visit) {
   const int64_t per_row = full.row_elements();
@@ -31,7 +31,7 @@ void for_each_place(const Shape& full, int64_t rows, const Visit& visit) {
   });
 }
 
-// Rows of a convolution's weight in file order [out, in, kh, kw]: those of outputs that are an input.
+// Sets rows of a convolution's weight, in file order [out, in, kh, kw], to copy the input with the row's index.
 void pass_inputs_on(const Shape& full, const Slice& rows, float* in_file_order) {
   const int64_t positions = full[1] * full[2], channels = full[3], middle = full[1] / 2 * full[2] + full[2] / 2;
   for (int64_t o = rows.begin; o < std::min(rows.end, channels); ++o) {
@@ -126,7 +126,7 @@ void Param::initialize(uint64_t seed) {
   const Philox random(seed, RandomStream::kInit, 0, name);
   const bool normal = init.type == Initializer::Type::kGaussian || init.type == Initializer::Type::kMsra ||
                       init.type == Initializer::Type::kWhitening;
-  double offset = 0, scale = 0;  // for standard normal numbers, or uniform ones in [0, 1)
+  double offset = 0, scale = 0;  // for standard normal numbers, or for uniform ones in [0, 1)
   switch (init.type) {
     case Initializer::Type::kConstant:
       offset = init.value;

@@ -21,7 +21,7 @@ namespace owt {
 namespace {
 
 constexpr int kFillByte = 0x3c;  // 0.0115 in f32 and in bf16
-constexpr size_t kRuns = 9;      // in one measurement; the two fastest and the two slowest do not count
+constexpr size_t kRuns = 9;      // in one measurement; the two fastest and the two slowest are discarded
 constexpr size_t kFinalists = 4;
 constexpr std::chrono::milliseconds kWarmUp{100};
 
@@ -43,7 +43,7 @@ std::string key_of(const CudnnGraph& graph, const PlanRules& rules, bool checked
   return concat(this_gpu(), rules.text(), " checked ", checked, "\n", graph.text());
 }
 
-// Drives everything out of the GPU's L2 cache. Work that finds its tensors there would seem faster than it is in a
+// Evicts everything from the GPU's L2 cache. Otherwise work that finds its tensors there would seem faster than in a
 // step.
 class Flush {
  public:
@@ -61,7 +61,7 @@ class Flush {
   Tensor memory_;
 };
 
-// An idle GPU has slow clocks, and code is loaded when it runs first: whatever is measured first would seem slow.
+// An idle GPU has slow clocks, and code is loaded on its first run. So the first measurement would seem slow.
 void warm_up(const Stream& stream, const std::function<void()>& queue_work) {
   static std::mutex& mutex = *new std::mutex;
   static std::set<int>& warm = *new std::set<int>;
@@ -76,8 +76,8 @@ void warm_up(const Stream& stream, const std::function<void()>& queue_work) {
   warm.insert(gpu);
 }
 
-// What a run takes between two marks on the GPU, within a graph. As in a step that includes what a node costs beside
-// its kernel, which counts for kernels of a few microseconds.
+// The time of a run between two marks on the GPU, within a graph. As in a step, this includes the overhead of a graph
+// node, which matters for kernels of a few microseconds.
 double ms_of_a_run(const Stream& stream, Flush& flush, const std::function<void()>& queue_work) {
   const std::unique_ptr<Marks> marks = make_marks(Cuda{}, stream);
   const Graph runs = Graph::record(stream, [&] {
@@ -104,11 +104,11 @@ double time_work(const Stream& stream, Flush& flush, const std::function<void()>
   queue_work();
   marks->set(1);
   marks->wait(1);
-  if (const double ms = marks->ms(0, 1); ms > 2 * best_ms + 0.1) return ms;  // 0.1: what the host may have added
-  return std::max(ms_of_a_run(stream, flush, queue_work), 1e-6);             // 0 would mean: not measured
+  if (const double ms = marks->ms(0, 1); ms > 2 * best_ms + 0.1) return ms;  // 0.1: overhead of the host
+  return std::max(ms_of_a_run(stream, flush, queue_work), 1e-6);             // 0 means: not measured
 }
 
-// Memory for all tensors of a graph, and for measuring.
+// Memory for all tensors of a graph and for measuring.
 class Memory {
  public:
   Memory(const CudnnGraph& graph, const Stream& stream) : stream_(stream) {
@@ -127,7 +127,7 @@ class Memory {
 
   void run(const CudnnPlan& plan) {
     if (workspace_.bytes() < plan.workspace_bytes()) {
-      workspace_ = Tensor();  // frees it first
+      workspace_ = Tensor();  // free it first
       workspace_ = Tensor({plan.workspace_bytes()}, DType::kU8, Device::kCuda);
     }
     plan.run(stream_, bindings_, workspace_.defined() ? workspace_.raw() : nullptr);
@@ -169,7 +169,7 @@ std::optional<ChosenPlan> fastest_plan(const CudnnGraph& graph, const PlanRules&
       plans.push_back(std::move(plan));
       return PlanVerdict::kTaken;
     } catch (const OutOfMemory&) {
-      // Its workspace; others need less.
+      // No memory for its workspace; other plans need less.
     } catch (const Error& error) {
       log_to_file_only(concat("a plan of cuDNN's was left out: ", error.what()));
     }
@@ -180,7 +180,7 @@ std::optional<ChosenPlan> fastest_plan(const CudnnGraph& graph, const PlanRules&
   return ChosenPlan{std::move(plans[best.index]), best.ms};
 }
 
-// "MS\nJSON", or nothing where there is no plan.
+// "MS\nJSON", or "" if there is no plan.
 std::string text_of(const std::optional<ChosenPlan>& chosen) {
   return chosen ? concat(chosen->ms, "\n", chosen->plan.json()) : "";
 }
@@ -213,7 +213,7 @@ bool starts_with_nan(const void* memory, DType dtype, const Stream& stream) {
   uint32_t bits = 0;
   copy_bytes(Cuda{}, memory, &bits, size_of(dtype), stream);
   stream.synchronize();
-  if (dtype == DType::kBF16) bits <<= 16;  // the upper half of an f32
+  if (dtype == DType::kBF16) bits <<= 16;  // bf16 is the upper half of an f32
   return (bits & 0x7fffffff) > 0x7f800000;
 }
 
@@ -265,7 +265,7 @@ std::optional<ChosenPlan> choose_plan(const CudnnGraph& graph, const PlanRules& 
   }
   if (chosen)
     PlanCache::process().store(key, text_of(chosen));
-  else  // perhaps all failed for a reason that passes
+  else  // the cause may be temporary
     PlanCache::process().store_for_this_process(key, text_of(chosen));
   return chosen;
 }

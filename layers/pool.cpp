@@ -25,7 +25,7 @@ void require_images(const Layer& layer, const Shape& in) {
 
 Window read_window(Config& config) {
   Window window;
-  constexpr double kMostPixels = 1 << 15;  // far more than images have, and no sum overflows
+  constexpr double kMostPixels = 1 << 15;  // far above the size of images, and no sum overflows
   window.kernel = config.integer("kernel", {.low = 1, .high = kMostPixels});
   window.stride = config.integer("stride", window.kernel, {.low = 1, .high = kMostPixels});
   window.pad = config.integer("pad", 0, {.low = 0, .high = kMostPixels});
@@ -68,7 +68,7 @@ class Pool : public Layer {
     });
   }
 
-  // Padding never wins; it counts in a mean, and what lies beyond it does not.
+  // Padding is ignored by the maximum. It counts in a mean, but positions beyond it do not.
   Described describe(const Shape& in) override {
     const int64_t p = window_.pad;
     const Shape out = out_shape(in);
@@ -88,7 +88,7 @@ class Pool : public Layer {
   const Window* window_of(Pooling pooling) const { return pooling_ == pooling ? &window_ : nullptr; }
 
  private:
-  // Positions beyond an extent that the last of `out` windows needs.
+  // Positions after an extent that the last of `out` windows needs.
   int64_t beyond(int64_t extent, int64_t out) const {
     return std::max<int64_t>(0, (out - 1) * window_.stride + window_.kernel - extent);
   }

@@ -10,11 +10,11 @@ namespace {
 
 using namespace pooling;
 
-// Where the maximum of a window came from, if its gradient goes to no pixel. Bytes stay below 0x80 (differing()).
+// The place of a window's maximum if its gradient goes to no pixel. Bytes must stay below 0x80 (differing()).
 template <class Index>
 constexpr Index kNowhere = static_cast<Index>(sizeof(Index) == 1 ? 0x7f : 0x7fffffff);
 
-// The largest of the pixels seen so far, for N channels, and where in their window they lie.
+// The largest pixels seen so far, for N channels, and their places in their window.
 template <class T, int N, class Index, bool kKeepIndex>
 struct Maxima {
   float best[N];
@@ -38,7 +38,7 @@ struct Maxima {
       from[c] = wins ? place : from[c];
     }
   }
-  // positive: only positive maxima have a place.
+  // positive: store a place for positive maxima only.
   __device__ void store(T* y, Index* index, bool positive) const {
     Pack<T, N> values;
     Pack<Index, N> places;
@@ -52,8 +52,8 @@ struct Maxima {
   }
 };
 
-// Two channels per instruction: one at a time, the comparisons would take longer than the memory. Places lie in the
-// halves of a word, as the values do.
+// Two channels per instruction; with one, the comparisons would take longer than the memory accesses. Places are stored
+// in the halves of a word, like the values.
 template <bool kKeepIndex>
 struct Maxima<__nv_bfloat16, 8, uint8_t, kKeepIndex> {
   unsigned best[4], from[4];
@@ -110,9 +110,10 @@ struct Maxima<__nv_bfloat16, 8, uint8_t, kKeepIndex> {
   }
 };
 
-// kKernel: the window's extent where it is known to the compiler, else 0. Then the loop has neither ends nor branches,
-// and all loads are under way at once: pixels beyond the image are replaced by the nearest one inside. That one is in
-// the window too and keeps its own place, so that seeing it again changes nothing, and the order stays that of rows.
+// kKernel: the window's extent as a compile-time constant, or 0. If it is known, the loop has neither bounds checks nor
+// branches, and all loads are in flight at once. Pixels beyond the image are replaced by the nearest one inside. That
+// pixel is in the window too and keeps its own place, so seeing it again changes nothing, and the order stays the row
+// order.
 template <class T, int N, class Index, int kKernel, bool kKeepIndex>
 __global__ void __launch_bounds__(kBlockThreads)
     max_pool_forward(Planes p, bool positive, const T* x, T* y, Index* from) {
@@ -144,9 +145,9 @@ __global__ void __launch_bounds__(kBlockThreads)
   maxima.store(y + out, kKeepIndex ? from + out : nullptr, positive);
 }
 
-constexpr int kMostResident = 4;  // the largest kResident of the works below
+constexpr int kMostResident = 4;  // the largest kResident below
 
-// The gradient of the pixels, in works of layers/channels.cuh. With kSum it is summed per channel.
+// The gradient of the pixels, as works of layers/channels.cuh. With kSum it is summed per channel.
 
 // Each pixel gathers from the windows over it.
 template <class T, int N, class Index, bool kSum>
@@ -182,19 +183,19 @@ struct PixelGradient {
   }
 };
 
-// Square tiles of stride x stride pixels that start where windows start. The windows over the pixels of tile t are t
-// and the few before it, each loaded once for the whole tile.
+// Square tiles of stride x stride pixels that start where windows start. The windows over the pixels of tile t are
+// window t and the few before it; each is loaded once for the whole tile.
 struct Tiles {
   int down, across;
   explicit Tiles(const Planes& p)
       : down((p.height + p.pad - 1) / p.stride + 1), across((p.width + p.pad - 1) / p.stride + 1) {}
 };
 
-// The highest bit of each byte: whether it differs from `place`. Four at once, because one at a time they would take
-// longer than the memory; bytes and place are below 0x80.
+// Sets the highest bit of each byte that differs from `place`. Four bytes at once, because single bytes would take
+// longer than the memory accesses. Bytes and `place` are below 0x80.
 __device__ inline unsigned differing(unsigned bytes, int place) {
   unsigned highest = (bytes ^ static_cast<unsigned>(place) * 0x01010101u) + 0x7f7f7f7fu;
-  asm("" : "+r"(highest));  // else the compiler takes the four apart again
+  asm("" : "+r"(highest));  // keeps the compiler from splitting the four
   return highest;
 }
 
@@ -202,7 +203,7 @@ template <int N>
 __device__ void unpack(const Pack<float, N>& pack, float (&values)[N]) {
   memcpy(values, &pack, sizeof values);
 }
-// By words: element by element it takes half as many instructions again.
+// Unpacks by words; by elements it would take 1.5 times as many instructions.
 template <int N>
 __device__ void unpack(const Pack<__nv_bfloat16, N>& pack, float (&values)[N]) {
   unsigned words[N / 2];
@@ -214,17 +215,17 @@ __device__ void unpack(const Pack<__nv_bfloat16, N>& pack, float (&values)[N]) {
   }
 }
 
-// The same as PixelGradient, by tiles and with the window known to the compiler.
+// Like PixelGradient, but by tiles and with a compile-time window.
 template <class T, int N, int kKernel, int kStride, bool kSum>
 struct TileGradient {
-  static constexpr int kWindows = (kKernel - 1) / kStride + 1;  // over a tile, along one extent
+  static constexpr int kWindows = (kKernel - 1) / kStride + 1;  // windows over a tile, along one extent
   static constexpr int kWidth = N, kSums = kSum ? 1 : 0, kResident = !kSum ? 1 : kWindows == 1 ? 4 : 3;
   struct Local {
     int channel;
   };
   struct Loaded {
     Pack<T, N> gradient;
-    Pack<unsigned, N / 4> places;  // a byte for each channel
+    Pack<unsigned, N / 4> places;  // one byte for each channel
   };
   Planes p;
   Tiles tiles;
@@ -234,7 +235,7 @@ struct TileGradient {
 
   __device__ Local prepare(int channel) const { return {channel}; }
 
-  // Where there is no such window, one that gives nothing: without a branch all loads are under way at once.
+  // If there is no such window, a window without gradient: without a branch all loads are in flight at once.
   __device__ Loaded load(int64_t outputs, int oh, int ow) const {
     const int h = min(max(oh, 0), p.out_height - 1), w = min(max(ow, 0), p.out_width - 1);
     const int64_t out = outputs + p.output(h, w);
@@ -244,7 +245,7 @@ struct TileGradient {
     return window;
   }
 
-  // sum gets the gradient where the maximum came from `place`: as its first term, or added.
+  // Adds the gradient to sum, or sets sum if `first`, for channels whose maximum came from `place`.
   __device__ static void give(const Loaded& window, int place, bool first, float (&sum)[N]) {
     float gradient[N];
     unpack(window.gradient, gradient);
@@ -277,7 +278,7 @@ struct TileGradient {
         for (int h = kWindows - 1; h >= 0; --h)
 #pragma unroll
           for (int w = kWindows - 1; w >= 0; --w) {
-            const int down = a + h * kStride, across = b + w * kStride;  // the pixel in window (h, w)
+            const int down = a + h * kStride, across = b + w * kStride;  // the pixel's place in window (h, w)
             if (down >= kKernel || across >= kKernel) continue;
             give(windows[h][w], down * kKernel + across, first, sum);
             first = false;
@@ -291,7 +292,7 @@ struct TileGradient {
   }
 };
 
-// kRelu: x comes from a relu, behind a bias or not.
+// kRelu: x is the output of a relu, with or without a bias before it.
 template <class T, class Index, bool kRelu>
 class CudaMaxPool : public Op {
  public:
@@ -326,7 +327,7 @@ class CudaMaxPool : public Op {
   }
 
  private:
-  // The windows of 2 and 3 pixels are those of nearly all networks.
+  // Nearly all networks use windows of 2 or 3 pixels.
   template <int N, bool kKeepIndex>
   void run(const Pass& pass, const Tensor& x, Tensor& y) {
     if constexpr (N > 1 && sizeof(Index) == 1) {
@@ -372,8 +373,8 @@ class CudaMaxPool : public Op {
 
   Planes p_;
   Tiles tiles_;
-  Param* bias_;  // whose gradient is the sum of dx, or null
-  Tensor from_;  // which position of its window a maximum came from, counted in row order
+  Param* bias_;  // its gradient is the sum of dx; or null
+  Tensor from_;  // place of each maximum in its window, in row order
   ChannelSums sums_;
 };
 
@@ -382,7 +383,7 @@ std::unique_ptr<Op> bind_pool_behind(Cuda cuda, const Window& window, const Shap
   std::unique_ptr<Op> op;
   with_element(activation_type(cuda.precision), [&](auto element) {
     using T = decltype(element);
-    // One byte per output is a quarter of the traffic; only windows beyond 11 x 11 need more.
+    // One byte per output needs a quarter of the memory traffic; windows beyond 11 x 11 need more.
     if (window.kernel * window.kernel <= kNowhere<uint8_t>)
       op = std::make_unique<CudaMaxPool<T, uint8_t, kRelu>>(window, in, bias);
     else

@@ -3,15 +3,15 @@
 // Keys: kernel (height and width of the window), stride (default: kernel), pad (default 0, at most kernel / 2),
 // round = "down" | "up" (default "down").
 //
-//   OH = (H + 2 * pad - kernel) / stride + 1, rounded down or up; so for OW. Rounded up, a last window that would start
-//   beyond the image and its left padding is dropped, so that every window holds at least one pixel (PyTorch's
-//   ceil_mode). Output (oh, ow) sees the window that starts at (oh * stride - pad, ow * stride - pad).
+//   OH = (H + 2 * pad - kernel) / stride + 1, rounded down or up; OW likewise. When rounding up, a last window that
+//   would start beyond the image and its left padding is dropped, so every window holds at least one pixel (as
+//   PyTorch's ceil_mode). The window of output (oh, ow) starts at (oh * stride - pad, ow * stride - pad).
 //
-// max_pool: y = the largest pixel of the window; padding never wins. NaN in a window gives NaN. Of equal maxima the
-//   first in row order gets dy.
-// avg_pool: y = sum of the window's pixels / its positions inside the padded image [-pad, H + pad) x [-pad, W + pad).
-//   Padding counts as zeros; what sticks out beyond it because of round = "up" does not count, as in PyTorch with its
-//   default count_include_pad, and in Caffe.
+// max_pool: y = the largest pixel of the window. Padding is ignored. A window with NaN gives NaN. If several pixels are
+//   the maximum, the first in row order gets dy.
+// avg_pool: y = sum of the window's pixels / number of its positions in the padded image [-pad, H + pad) x [-pad, W +
+//   pad). Padding counts as zeros. Positions beyond the padding (round = "up") are not counted, as in Caffe, and in
+//   PyTorch with its default count_include_pad.
 // global_avg_pool: N x H x W x C -> N x C, the mean over all positions. Keys: none.
 #pragma once
 
@@ -23,7 +23,7 @@ struct Window {
   int64_t kernel = 1, stride = 1, pad = 0;
   bool round_up = false;
 
-  // Windows along an image extent; below 1 where not one fits.
+  // Number of windows along an image extent; below 1 if none fits.
   int64_t count(int64_t extent) const;
 };
 
@@ -31,21 +31,21 @@ std::unique_ptr<Layer> make_max_pool(const LayerSpec& spec);
 std::unique_ptr<Layer> make_avg_pool(const LayerSpec& spec);
 std::unique_ptr<Layer> make_global_avg_pool(const LayerSpec& spec);
 
-// The window of a max_pool or of an avg_pool, while the layer lives; null for any other layer.
+// The window of a max_pool or avg_pool, valid while the layer lives; null for any other layer.
 const Window* max_pool_window(const Layer& layer);
 const Window* avg_pool_window(const Layer& layer);
 
 // `in` is the shape of the batch.
 std::unique_ptr<Op> bind_max_pool(Cpu, const Window& window, const Shape& in);
 std::unique_ptr<Op> bind_max_pool(Cuda, const Window& window, const Shape& in);
-// Its x is the output of a relu that follows a bias (null: none), and backward goes on behind all three: dx is the
-// gradient of what the relu was given, and the bias' gradient gets the sum of dx over all positions, added, or in its
-// place where it counts as zero. backward reads dy only: a maximum is positive exactly where the pixel it came from is,
-// and no other maximum passes its gradient. The order of the sum depends on the extents and the type only.
+// Max pooling whose x is the output of a relu, after a bias (null: no bias). Backward covers all three layers: dx is
+// the gradient of the relu's input, and the sum of dx over all positions is added to the bias gradient, or replaces it
+// if it counts as zero. Backward reads dy but not x: a maximum is positive exactly where its pixel is, and only such a
+// maximum passes its gradient on. The order of summation depends only on the extents and the type.
 std::unique_ptr<Op> bind_relu_max_pool(Cuda, const Window& window, const Shape& in, Param* bias);
 std::unique_ptr<Op> bind_avg_pool(Cpu, const Window& window, const Shape& in);
 std::unique_ptr<Op> bind_avg_pool(Cuda, const Window& window, const Shape& in);
-// The same for a relu before it as bind_relu_max_pool(); backward reads x as well.
+// The counterpart of bind_relu_max_pool() for average pooling; backward reads x as well.
 std::unique_ptr<Op> bind_relu_avg_pool(Cuda, const Window& window, const Shape& in, Param* bias);
 std::unique_ptr<Op> bind_global_avg_pool(Cpu, const Shape& in);
 std::unique_ptr<Op> bind_global_avg_pool(Cuda, const Shape& in);

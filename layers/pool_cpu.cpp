@@ -10,9 +10,9 @@
 namespace owt {
 namespace {
 
-constexpr int64_t kPoolGrain = 1 << 14;  // elements per thread that are worth waking it for
+constexpr int64_t kPoolGrain = 1 << 14;  // fewest elements per thread for which a thread is worth waking
 
-// The part of one window, or of the windows over one pixel, along one extent.
+// The range of one window, or of the windows over one pixel, along one extent.
 struct Span {
   int64_t begin, end;
 };
@@ -21,7 +21,7 @@ struct Span {
 struct Planes {
   Window window;
   int64_t rows, height, width, channels, out_height, out_width;
-  std::vector<Span> over_height, over_width;  // of each pixel, the windows that hold it
+  std::vector<Span> over_height, over_width;  // for each pixel, the windows that hold it
 
   Planes(const Window& w, const Shape& in)
       : window(w),
@@ -45,13 +45,13 @@ struct Planes {
     const int64_t start = out * window.stride - window.pad;
     return std::min(start + window.kernel, extent + window.pad) - start;
   }
-  // Windows that hold pixel `in`, of `windows` along the extent.
+  // Windows that hold pixel `in`; `windows`: their number along the extent.
   Span windows_over(int64_t in, int64_t windows) const {
     const int64_t place = in + window.pad;
     const int64_t first = place < window.kernel ? 0 : (place - window.kernel) / window.stride + 1;
     return {first, std::min(place / window.stride + 1, windows)};
   }
-  // Where pixel (ih, iw) lies in window (oh, ow), counted in row order.
+  // The place of pixel (ih, iw) in window (oh, ow), in row order.
   uint32_t place(int64_t oh, int64_t ow, int64_t ih, int64_t iw) const {
     const int64_t top = oh * window.stride - window.pad, left = ow * window.stride - window.pad;
     return static_cast<uint32_t>((ih - top) * window.kernel + iw - left);
@@ -60,7 +60,7 @@ struct Planes {
   int64_t output(int64_t row, int64_t oh, int64_t ow) const {
     return ((row * out_height + oh) * out_width + ow) * channels;
   }
-  // One over the positions of each window of a plane.
+  // The reciprocal of the number of positions, for each window of a plane.
   std::vector<float> inverse_positions() const {
     std::vector<float> inverse;
     for (int64_t oh = 0; oh < out_height; ++oh)
@@ -70,7 +70,7 @@ struct Planes {
   }
 };
 
-// function(row, line) for the lines of all rows' planes, shared among the threads.
+// Calls function(row, line) for the lines of all planes, divided among the threads.
 template <class Function>
 void for_each_line(int64_t rows, int64_t lines, int64_t line_elements, const Function& function) {
   parallel_for(rows * lines, kPoolGrain / std::max<int64_t>(1, line_elements), [&](int64_t begin, int64_t end) {
@@ -78,7 +78,7 @@ void for_each_line(int64_t rows, int64_t lines, int64_t line_elements, const Fun
   });
 }
 
-// function(row, oh, ow) for all windows.
+// Calls function(row, oh, ow) for all windows.
 template <class Function>
 void for_each_window(const Planes& p, const Function& function) {
   for_each_line(p.rows, p.out_height, p.out_width * p.channels, [&](int64_t row, int64_t oh) {
@@ -86,8 +86,8 @@ void for_each_window(const Planes& p, const Function& function) {
   });
 }
 
-// function(row, ih, iw) for all pixels. Each gathers from the windows over it, so that no two threads write to one
-// place and every element is written once.
+// Calls function(row, ih, iw) for all pixels. Each pixel gathers from the windows over it. So no two threads write to
+// one place, and every element is written once.
 template <class Function>
 void for_each_pixel(const Planes& p, const Function& function) {
   for_each_line(p.rows, p.height, p.width * p.channels, [&](int64_t row, int64_t ih) {
@@ -98,7 +98,7 @@ void for_each_pixel(const Planes& p, const Function& function) {
 template <int64_t number>
 using Known = std::integral_constant<int64_t, number>;
 
-// function(height, width), which the compiler knows where they are those of usual windows inside planes, and of the
+// Calls function(height, width); the arguments are compile-time constants for common windows inside planes and for the
 // windows over a pixel.
 template <class Function>
 void with_extents(int64_t height, int64_t width, const Function& function) {
@@ -110,7 +110,7 @@ void with_extents(int64_t height, int64_t width, const Function& function) {
   function(height, width);
 }
 
-// Places in windows, from the first of `lanes` channels on.
+// Loads places in windows, starting at the first of `lanes` channels.
 template <class Count>
 VectorU32 load_places(const uint8_t* from, Count lanes) {
   return widened(load_first<VectorU8>(from, lanes));
@@ -132,7 +132,7 @@ constexpr int kHalves = 2 * kLanes;
 typedef int16_t Halves __attribute__((vector_size(2 * kHalves)));
 typedef uint8_t HalvesAsBytes __attribute__((vector_size(kHalves)));
 
-// Whether a comparison is true in any lane.
+// Whether any lane is true.
 bool any(Halves comparison) {
   uint64_t bits[sizeof comparison / sizeof(uint64_t)], all = 0;
   std::memcpy(bits, &comparison, sizeof comparison);
@@ -140,7 +140,7 @@ bool any(Halves comparison) {
   return all != 0;
 }
 
-// Index: which position of its window a maximum came from, counted in row order.
+// Index: type of the place of a maximum in its window, in row order.
 template <class Index>
 class MaxPoolOp : public Op {
  public:
@@ -186,14 +186,14 @@ class MaxPoolOp : public Op {
     });
   }
 
-  // The first channels of a window of bf16, twice as many at once as f32 has room for. Returns how many are done: none
-  // where there is a NaN among them. bf16 are compared as whole numbers, which they are but for their sign, and -0
-  // becomes 0.
+  // The maxima of the first channels of a bf16 window, with twice as many channels in a vector as f32 has. Returns the
+  // number of channels done, or 0 if there is a NaN. bf16 values compare like integers except for the sign; -0 becomes
+  // 0.
   template <bool kKeepPlaces, class T, class Height, class Width>
   int64_t run_wide(const T* x, Height height, Width width, uint32_t first, T* y, Index* places) const {
     if constexpr (std::is_same_v<T, Bf16> && sizeof(Index) == 1) {
       if (p_.channels < kHalves) return 0;
-      Halves magnitudes{};  // of all the largest one
+      Halves magnitudes{};  // the largest of all
       int64_t c = 0;
       for (; c + kHalves <= p_.channels; c += kHalves) {
         Halves largest = Halves{} - int16_t{0x7f80}, from = Halves{} + static_cast<int16_t>(first);  // minus infinity
@@ -222,8 +222,9 @@ class MaxPoolOp : public Op {
     VectorU32 place;
   };
 
-  // The maximum of height x width pixels from x on. The first has place `first`, and is the first of equal maxima where
-  // all are minus infinity. NaN wins, the last one; it is looked for apart, so that the steps do not wait for it.
+  // The maximum of height x width pixels starting at x, and its place. The first pixel has place `first`. If all pixels
+  // are minus infinity, the first one is the maximum. The last NaN wins; it is tracked separately, so that the steps of
+  // the loop do not depend on it.
   template <bool kKeepPlaces, class T, class Height, class Width, class Count>
   Maximum maximum(const T* x, Height height, Width width, uint32_t first, Count lanes) const {
     constexpr uint32_t kNone = ~0u;
@@ -257,8 +258,8 @@ class MaxPoolOp : public Op {
     });
   }
 
-  // The sum of dy over height x width windows, of which the first has its outputs at `out`, where the maximum came from
-  // a pixel that has place `first` in the first window.
+  // The sum of dy over the windows, among height x width of them, whose maximum came from a given pixel. `out`: the
+  // outputs of the first window. `first`: the place of the pixel in the first window.
   template <class T, class Height, class Width, class Count>
   Vector gathered(const T* dy, int64_t out, Height height, Width width, uint32_t first, Count lanes) const {
     const auto stride = static_cast<uint32_t>(p_.window.stride), kernel = static_cast<uint32_t>(p_.window.kernel);
@@ -373,7 +374,7 @@ class GlobalAvgPoolOp : public Op {
   }
 
  private:
-  static constexpr int64_t kBlock = 512;  // channels summed at once
+  static constexpr int64_t kBlock = 512;  // channels that are summed together
 
   int64_t grain() const { return kPoolGrain / std::max<int64_t>(1, positions_ * channels_); }
 
@@ -392,7 +393,7 @@ class GlobalAvgPoolOp : public Op {
 }  // namespace
 
 std::unique_ptr<Op> bind_max_pool(Cpu, const Window& window, const Shape& in) {
-  // One byte per output is a quarter of the traffic; only windows beyond 16 x 16 need more.
+  // One byte per output needs a quarter of the memory traffic; windows beyond 16 x 16 need more.
   if (window.kernel * window.kernel <= 256) return std::make_unique<MaxPoolOp<uint8_t>>(window, in);
   return std::make_unique<MaxPoolOp<uint32_t>>(window, in);
 }

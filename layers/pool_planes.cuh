@@ -1,4 +1,4 @@
-// What the pooling kernels share: the geometry of windows, and which thread works on which pixel. For .cu files.
+// Code shared by the pooling kernels: the geometry of windows, and the assignment of threads to pixels. For .cu files.
 #pragma once
 
 #include <limits>
@@ -16,12 +16,12 @@ inline int to_int(int64_t value) {
   return static_cast<int>(value);
 }
 
-// The part of one window, or of the windows over one pixel, along one extent.
+// The range of one window, or of the windows over one pixel, along one extent.
 struct Span {
   int begin, end;
 };
 
-// A position of `rows` images.
+// A position in a batch of `rows` images.
 struct PixelPlace {
   int row, i, j;
 };
@@ -41,20 +41,20 @@ struct Planes {
         channels(to_int(in[3])),
         out_height(to_int(window.count(in[1]))),
         out_width(to_int(window.count(in[2]))) {
-    to_int(in.row_elements());                           // places in an image are ints
-    to_int(int64_t{rows} * (height + 1) * (width + 1));  // and places in all images
+    to_int(in.row_elements());                           // indexes within an image are ints
+    to_int(int64_t{rows} * (height + 1) * (width + 1));  // and so are positions in all images
   }
 
   int64_t places(int down, int across) const { return int64_t{rows} * down * across; }
-  // The position-th of all places of images of down x across.
+  // The position with this index in a batch of images of down x across.
   __device__ static PixelPlace place(int64_t position, int down, int across) {
-    // Without a sign they are divided faster.
+    // Unsigned division is faster.
     const auto at = static_cast<unsigned>(position), width = static_cast<unsigned>(across);
     const unsigned line = at / width, height = static_cast<unsigned>(down);
     return {static_cast<int>(line / height), static_cast<int>(line % height), static_cast<int>(at % width)};
   }
 
-  __device__ int start(int out) const { return out * stride - pad; }  // a window's first row; below 0 in the padding
+  __device__ int start(int out) const { return out * stride - pad; }  // first row of a window; negative in the padding
   // Pixels of window `out` inside an image extent.
   __device__ Span pixels(int out, int extent) const { return {max(start(out), 0), min(start(out) + kernel, extent)}; }
   // Positions of window `out` inside the padded extent.
@@ -62,7 +62,7 @@ struct Planes {
   __device__ float inverse_positions(int oh, int ow) const {
     return 1.0f / static_cast<float>(positions(oh, height) * positions(ow, width));
   }
-  // The windows over pixel `in`, of `windows` along the extent.
+  // The windows over pixel `in`; `windows`: their number along the extent.
   __device__ Span windows_over(int in, int windows) const {
     return {in + pad < kernel ? 0 : (in + pad - kernel) / stride + 1, min((in + pad) / stride + 1, windows)};
   }
@@ -73,18 +73,18 @@ struct Planes {
   __device__ int64_t out_image(int row) const { return static_cast<int64_t>(row) * out_height * out_width * channels; }
 };
 
-// A thread's output or input pixel, and the first of its channels.
+// The output or input pixel of a thread, and its first channel.
 struct Pixel {
   int row, i, j, c;
   bool inside;
 };
 
-// With threads from row_grid(rows * down, across * channels / N).
+// For threads of row_grid(rows * down, across * channels / N).
 template <int N>
 __device__ Pixel this_pixel(int rows, int down, int across, int channels) {
   const int packs = channels / N;
   const RowItem at = row_item(rows * down, across * packs);
-  // Without a sign they are divided faster.
+  // Unsigned division is faster.
   const auto row = static_cast<unsigned>(at.row), item = static_cast<unsigned>(at.item);
   const auto row_down = static_cast<unsigned>(down), pixel_packs = static_cast<unsigned>(packs);
   return {static_cast<int>(row / row_down), static_cast<int>(row % row_down), static_cast<int>(item / pixel_packs),
@@ -99,7 +99,7 @@ __device__ void store_sum(const float (&sum)[N], T* to) {
   store_pack(to, pack);
 }
 
-// function(std::integral_constant<int, N>): packs of N channels, the widest that divide the channels and the addresses.
+// Calls function(std::integral_constant<int, N>): packs of N channels, the widest that channels and addresses allow.
 template <class T, class Function, class... Address>
 void with_pack(int channels, const Function& function, const Address*... addresses) {
   if (channels % kPack<T> == 0 && hold_packs<kPack<T>>(addresses...))

@@ -11,8 +11,8 @@
 namespace owt {
 namespace {
 
-constexpr int64_t kPreluGrain = 1 << 14;  // elements per thread that are worth waking it for
-constexpr int64_t kMostPreluChunks = 32;  // positions are summed apart in as many
+constexpr int64_t kPreluGrain = 1 << 14;  // fewest elements per thread for which a thread is worth waking
+constexpr int64_t kMostPreluChunks = 32;  // limit on the number of chunks of positions with separate sums
 
 class PreluOp : public Op {
  public:
@@ -38,7 +38,7 @@ class PreluOp : public Op {
  private:
   bool shared() const { return weight_.full_shape.elements() == 1; }
 
-  // to = from where sign > 0, else the channel's slope times from.
+  // to = from where sign > 0, else slope of the channel * from.
   void scale(const Tensor& sign, const Tensor& from, Tensor& to) {
     for (size_t c = 0; c < slopes_.size(); ++c) slopes_[c] = weight_.value.data()[shared() ? 0 : c];
     with_cpu_element(from.dtype(), [&](auto element) {
@@ -59,8 +59,8 @@ class PreluOp : public Op {
     });
   }
 
-  // Of dy * x where x is not positive, per channel. Chunks of positions are summed apart and then added in order; they
-  // depend on the number of positions only.
+  // The sums of dy * x over positions where x is not positive, per channel. Chunks of positions are summed separately
+  // and then added in order. The chunks depend only on the number of positions.
   template <class T>
   std::vector<double> sums_of(const T* x, const T* dy) const {
     const int64_t chunks = std::clamp<int64_t>(positions_ * channels_ / kPreluGrain, 1, kMostPreluChunks);
@@ -94,7 +94,7 @@ class PreluOp : public Op {
 
   Param& weight_;
   int64_t channels_, positions_;
-  std::vector<float> slopes_;  // of each channel
+  std::vector<float> slopes_;  // one for each channel
 };
 
 class Prelu : public Layer {
@@ -114,7 +114,7 @@ class Prelu : public Layer {
   Shape out_shape(const Shape& in) const override { return in; }
   double flops(const Shape& in) const override { return static_cast<double>(in.elements()); }
   std::vector<Param*> params() override { return {&weight_}; }
-  // A shared slope has the sum over all columns as its gradient.
+  // The gradient of a shared slope is a sum over all columns.
   Columns columns() const override { return shared_ ? Columns::kMixes : Columns::kKeeps; }
   Described describe(const Shape&) override { return {"prelu", {}, params()}; }
   std::unique_ptr<Op> bind(const Shape& in, const Compute& on) override {

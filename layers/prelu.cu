@@ -36,7 +36,7 @@ struct PreluForward {
   }
 };
 
-// dx where it is wanted, and the sums of dy * x where x is not positive.
+// Computes dx if wanted, and the sums of dy * x where x is not positive.
 template <class T, int kPackWidth>
 struct PreluBackward {
   static constexpr int kWidth = kPackWidth, kSums = 1, kResident = 5;
@@ -68,7 +68,7 @@ constexpr int kPreluBlocks = PreluBackward<float, 1>::kResident;
 template <class T>
 class CudaPrelu : public Op {
  public:
-  // A slope that all channels share is that of one channel with all elements.
+  // A shared slope is treated as the slope of one channel that has all elements.
   CudaPrelu(Param& weight, const Shape& in)
       : weight_(weight),
         channels_(weight.full_shape.elements() == 1 ? 1 : in[in.rank() - 1]),

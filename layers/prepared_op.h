@@ -1,4 +1,4 @@
-// An op that makes part of what it needs when backward first runs, and can be asked to do so before.
+// An op that sets up part of its state when backward first runs, or earlier on request.
 #pragma once
 
 #include "layers/layer.h"
@@ -7,8 +7,8 @@ namespace owt {
 
 class PreparedOp : public Op {
  public:
-  // Makes now what the first backward would make, algorithms chosen by measuring included. wants_dx: its dx will not be
-  // null.
+  // Does the setup of the first backward, including algorithm selection by measurement. wants_dx: backward will compute
+  // dx.
   virtual void prepare_backward(bool wants_dx) = 0;
 };
 

@@ -15,7 +15,7 @@
 namespace owt {
 namespace {
 
-// A new layer is a new line.
+// To add a layer, add a line.
 // clang-format off
 constexpr LayerType kTypes[] = {
     {"activation", make_activation},
@@ -50,7 +50,8 @@ std::unique_ptr<Layer> make_layer(const LayerSpec& spec, std::span<const LayerTy
     try {
       layer = type.make(spec);
       const Shape row = spec.inputs ? Shape{spec.inputs->size()} : spec.in;
-      const Shape out = layer->out_shape(row.batch_of(1));  // impossible geometry shows here, with the layer at hand
+      // throws here for impossible geometry, so the error names the layer
+      const Shape out = layer->out_shape(row.batch_of(1));
       if (out.elements() > kMostValues)
         fail("it would give ", out.elements(), " values for each image, more than any memory holds");
     } catch (const Error& e) {

@@ -10,7 +10,7 @@
 
 namespace owt {
 
-// The most values of one image between two layers: with all layers and the largest batch no count of bytes overflows.
+// Limit on the values of one image between two layers. Within it no byte count overflows, for any layer and batch.
 constexpr int64_t kMostValues = int64_t{1} << 32;
 
 struct LayerType {
@@ -20,10 +20,10 @@ struct LayerType {
 
 std::span<const LayerType> layer_types();
 
-// Makes the layer of one [[layer]] table, of one of `types`: spec.config holds name, type and the type's own keys.
-// Throws Error naming file, line and layer for a bad key, type or shape.
+// Makes the layer of one [[layer]] table. `types` lists the allowed types. spec.config holds name, type and the type's
+// own keys. Throws Error with file, line and layer for an invalid key, type or shape.
 std::unique_ptr<Layer> make_layer(const LayerSpec& spec, std::span<const LayerType> types = layer_types());
-// The same by the name in the table.
+// Like the first function; takes the name from the table.
 std::unique_ptr<Layer> make_layer(Config config, const Shape& in, std::optional<Slice> part = {},
                                   std::optional<Slice> inputs = {}, std::span<const LayerType> types = layer_types());
 

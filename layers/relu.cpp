@@ -7,7 +7,7 @@
 namespace owt {
 namespace {
 
-constexpr int64_t kReluGrain = 1 << 14;  // elements per thread that are worth waking it for
+constexpr int64_t kReluGrain = 1 << 14;  // fewest elements per thread for which a thread is worth waking
 
 class ReluOp : public Op {
  public:
@@ -17,7 +17,7 @@ class ReluOp : public Op {
       const T* from = x.data<T>();
       T* to = y.data<T>();
       parallel_for(x.elements(), kReluGrain, [=](int64_t begin, int64_t end) {
-      // simd: x and y may be the same memory, which the compiler would otherwise fear.
+      // simd: x and y may be the same memory, which would keep the compiler from vectorising.
 #pragma omp simd
         for (int64_t i = begin; i < end; ++i) {
           const float value = from[i];
@@ -36,7 +36,7 @@ class ReluOp : public Op {
       parallel_for(y.elements(), kReluGrain, [=](int64_t begin, int64_t end) {
 #pragma omp simd
         for (int64_t i = begin; i < end; ++i) {
-          const float gradient = from[i];  // loaded in any case, so that the choice needs no branch
+          const float gradient = from[i];  // loaded in any case, so that the selection needs no branch
           keep(out[i] > 0 ? gradient : 0.0f, to[i]);
         }
       });

@@ -13,16 +13,16 @@
 namespace owt {
 namespace {
 
-constexpr int64_t kSoftmaxGrain = 1 << 11;  // exponentials per thread that are worth waking it for
+constexpr int64_t kSoftmaxGrain = 1 << 11;  // fewest exponentials per thread for which a thread is worth waking
 
-// exponentials: room for one of each class, where the gradient is wanted.
+// exponentials: a buffer with an element for each class, used if a gradient is wanted.
 template <class T>
 RowResult run_row(const T* logits, const SmoothTarget& target, const RowLabel& label, const RowGradient& gradient,
                   float* exponentials, T* dlogits) {
   const int classes = target.classes;
   const float largest = *std::max_element(logits, logits + classes), own = logits[label.first];
   const double labelled = label.mean(static_cast<double>(own), static_cast<double>(float{logits[label.second]}));
-  double sum = 0, below = 0;  // below: of the logits, less the largest
+  double sum = 0, below = 0;  // below: sum of logits minus the largest
   int before = 0;             // classes that rank before the first label
   for (int c = 0; c < classes; ++c) {
     const float logit = logits[c], exponential = std::exp(logit - largest);
@@ -41,7 +41,7 @@ RowResult run_row(const T* logits, const SmoothTarget& target, const RowLabel& l
   return row_result(std::log(sum), labelled - static_cast<double>(largest), below / classes, before, target);
 }
 
-// The same where the classes are logistic units; dlogits may be null.
+// Like run_row() for logistic units; dlogits may be null.
 template <class T>
 RowResult run_logistic_row(const T* logits, int classes, const LogisticTarget& target, const RowLabel& label,
                            T* dlogits) {

@@ -8,7 +8,7 @@
 namespace owt {
 namespace {
 
-// A block per row. The row is read three times, but from memory once: the other times it is in a cache.
+// A block per row. The row is read from memory once and from the cache twice.
 template <class T>
 __global__ void softmax_rows(const T* logits, const int32_t* labels, bool mixed, SmoothTarget target,
                              RowGradient gradient, T* dlogits, RowResult* results) {
@@ -33,8 +33,8 @@ __global__ void softmax_rows(const T* logits, const int32_t* labels, bool mixed,
   largest = reduce_block(largest, Larger{});
   before = reduce_block(before, Sum{});
 
-  // NaN logits did not count for the largest; they show in the sum.
-  double sum = 0, below = 0;  // below: of the logits, less the largest
+  // NaN logits are not the largest; they appear in the sum.
+  double sum = 0, below = 0;  // below: sum of logits minus the largest
   for (int c = thread; c < classes; c += threads) {
     const float logit = to_float(x[c]);
     sum += static_cast<double>(expf(logit - largest));
@@ -56,7 +56,7 @@ __global__ void softmax_rows(const T* logits, const int32_t* labels, bool mixed,
         row_result(log(sum), labelled - static_cast<double>(largest), below / classes, before, target);
 }
 
-// The same where the classes are logistic units.
+// Like softmax_rows for logistic units.
 template <class T>
 __global__ void logistic_rows(const T* logits, const int32_t* labels, bool mixed, int classes, LogisticTarget target,
                               T* dlogits, RowResult* results) {
@@ -114,7 +114,7 @@ class CudaLoss : public SoftmaxLoss {
   int classes_;
   int64_t rows_;
   LossSettings settings_;
-  Tensor results_;  // a RowResult per row
+  Tensor results_;  // one RowResult for each row
 };
 
 }  // namespace

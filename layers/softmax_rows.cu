@@ -6,8 +6,8 @@
 namespace owt {
 namespace {
 
-constexpr unsigned kAdders = 256;  // threads that add up the rows
-constexpr int kTable = 64;         // arrays that one launch watches
+constexpr unsigned kAdders = 256;  // threads that add the rows
+constexpr int kTable = 64;         // most arrays that one launch checks
 
 struct WatchTable {
   const void* values[kTable];
@@ -29,7 +29,7 @@ __device__ bool is_finite(const WatchTable& table, int array, int64_t i) {
                                     : static_cast<const float*>(values)[i]);
 }
 
-// By all threads of a block. It may take long: the run ends here.
+// Called by all threads of a block. Its speed does not matter, because the run ends here.
 __device__ void note_bad_layer(const WatchTable& table) {
   for (int array = 0; array < table.arrays; ++array) {
     bool bad = false;
@@ -39,7 +39,7 @@ __device__ void note_bad_layer(const WatchTable& table) {
   }
 }
 
-// One block, so that the order of the additions depends on nothing but the number of rows.
+// One block, so that the order of the additions depends only on the number of rows.
 __global__ void add_results(const RowResult* results, int rows, double* sums, WatchTable table, ForHost for_host) {
   double loss = 0, top1 = 0, top5 = 0;
   for (int row = static_cast<int>(threadIdx.x); row < rows; row += static_cast<int>(blockDim.x)) {
@@ -89,7 +89,7 @@ void add_rows(Cuda, std::span<const RowResult> results, Tensor& sums, LossFollow
   const ForHost for_host{data_or_null<double>(then.sums_for_host), data_or_null<int32_t>(then.first_for_host)};
   std::span<const Watched> watched = then.watched;
   auto rows = static_cast<int>(results.size());
-  do {  // once, but for more arrays than a launch watches
+  do {  // once, unless there are more arrays than one launch checks
     const auto now = watched.first(std::min<size_t>(watched.size(), kTable));
     launch(add_results, 1, kAdders, stream, results.data(), rows, sums.data<double>(), table_of(now, first), for_host);
     watched = watched.subspan(now.size());

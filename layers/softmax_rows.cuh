@@ -1,4 +1,4 @@
-// What the kernels of the softmax losses have in common: a block of whole warps works on a row. For .cu files.
+// Code shared by the kernels of the softmax losses: a block of whole warps works on a row. For .cu files.
 #pragma once
 
 #include <limits>
@@ -25,7 +25,7 @@ struct Sum {
   }
 };
 
-// One value of all threads of a block, the same in each.
+// Combines the values of all threads of a block; all threads get the result.
 template <class V, class Combine>
 __device__ V reduce_block(V value, Combine combine) {
   __shared__ V of_warp[kMaxWarps];
@@ -39,7 +39,7 @@ __device__ V reduce_block(V value, Combine combine) {
   return value;
 }
 
-// Threads for a row: about 16 classes each in a large row, and a single warp while that is enough.
+// Threads for a row: about 16 classes for each in a large row, and a single warp if that is enough.
 inline unsigned threads_for(int64_t classes) {
   if (classes <= 128) return kWarp;
   return classes <= 8192 ? 8 * kWarp : kMaxWarps * kWarp;

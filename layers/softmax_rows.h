@@ -1,5 +1,5 @@
-// What the softmax losses of all devices have in common: the mathematics of one row, and of the sum over rows.
-// The constexpr functions are for kernels too.
+// Code shared by the softmax losses of all devices: the mathematics of one row, and the sum over rows. Kernels use the
+// constexpr functions too.
 #pragma once
 
 #include <cmath>
@@ -11,24 +11,23 @@
 
 namespace owt {
 
-// What the probabilities of a row are compared with.
+// The target distribution of a row.
 struct SmoothTarget {
   double smoothing = 0;  // e of softmax_loss.h
   int classes = 1;
-  constexpr double own() const { return 1 - smoothing; }  // what the label has above any other class
+  constexpr double own() const { return 1 - smoothing; }  // share of the label in addition to every()
   constexpr double every() const { return smoothing / classes; }
 };
 SmoothTarget target_of(const LossSettings& settings, Mode mode, int classes);
 
-// Throws Error for settings out of range and where there are no classes.
+// Throws Error for settings out of range, or if there are no classes.
 void check_loss(const LossSettings& settings, int64_t classes);
-// Throws Error naming row and value for a label outside [0, classes), and for a share outside
-// [0, RowLabel::kShareUnits].
+// Throws Error with row and value for a label outside [0, classes) or a share outside [0, RowLabel::kShareUnits].
 void check_labels(const int32_t* labels, int64_t rows, int64_t classes, const LossSettings& settings);
-// Throws Error for labels of another shape.
+// Throws Error unless the labels have the expected shape.
 void check_label_shape(const Tensor& labels, int64_t rows, const LossSettings& settings);
 
-// What one row adds to the sums.
+// Contribution of one row to the sums.
 struct RowResult {
   double loss, top1, top5;
 };
@@ -38,50 +37,50 @@ constexpr RowResult counted(double loss, int before) {
   return {loss, valid && before < 1 ? 1.0 : 0.0, valid && before < 5 ? 1.0 : 0.0};
 }
 
-// sum: of exp(x - largest) over the classes; own and mean: the label's logit (RowLabel::mean() of both) and the mean of
-// all, less the largest; before: classes that rank before the first label. log_sum is log(sum).
-// With finite logits no term is negative, so a small loss keeps its digits.
+// The loss of a row. log_sum: log of the sum of exp(x - largest) over the classes. own, mean: the label's logit
+// (RowLabel::mean() of both labels) and the mean logit, both minus the largest. before: number of classes that rank
+// before the first label. For finite logits no term is negative, so a small loss keeps its digits.
 constexpr RowResult row_result(double log_sum, double own, double mean, int before, const SmoothTarget& target) {
   double loss = log_sum - target.own() * own;
   if (target.smoothing > 0) loss -= target.smoothing * mean;  // 0 times an infinite mean would be NaN
   return counted(loss, before);
 }
 
-// Whether a class with this logit ranks before the label. lower: its index is lower than the label's.
+// Whether a class with this logit ranks before the label. lower: its index is below the label's.
 constexpr bool ranks_before(float logit, float own, bool lower) { return logit > own || (logit == own && lower); }
 
-// dlogits of a row from exp(x - largest).
+// Computes dlogits of a row from exp(x - largest).
 struct RowGradient {
-  float weight, every, own;  // 1 / N, and 1 / N times the target
+  float weight, every, own;  // 1 / N; the other two: 1 / N times the target
 
   constexpr RowGradient(int64_t step_rows, const SmoothTarget& target)
       : weight(1.0f / static_cast<float>(step_rows)),
         every(static_cast<float>(static_cast<double>(weight) * target.every())),
         own(static_cast<float>(static_cast<double>(weight) * target.own())) {}
 
-  // What the exponentials are to be multiplied by.
+  // The factor for the exponentials; `sum`: their sum.
   constexpr float scale(double sum) const { return static_cast<float>(static_cast<double>(weight) / sum); }
   constexpr float at(float exponential, float scale) const { return exponential * scale - every; }
-  // Of a label with this share.
+  // For a label with this share.
   constexpr float at_label(float exponential, float scale, float share) const {
     return at(exponential, scale) - own * share;
   }
 };
 
-// One class of a row whose classes are logistic units.
+// Loss and gradient of one class with LossType::kLogistic.
 struct UnitResult {
   double loss;
   float gradient;
 };
 
 struct LogisticTarget {
-  double own, every;  // of SmoothTarget
+  double own, every;  // see SmoothTarget
   double weight;      // 1 / N
   LogisticTarget(const SmoothTarget& target, int64_t step_rows)
       : own(target.own()), every(target.every()), weight(1.0 / static_cast<double>(step_rows)) {}
 
-  // share: of the labels that are this class. The loss is log(1 + exp(x)) - q x without cancellation; an infinite x
-  // that is right costs nothing. Kernels call the device's own exp and log1p of the same names.
+  // share: of the labels with this class. The loss is log(1 + exp(x)) - q x, computed without cancellation; an infinite
+  // x on the correct side costs nothing. In kernels exp and log1p are the device functions.
   OWT_ON_DEVICES UnitResult compare(float logit, float share) const {
     const auto x = static_cast<double>(logit);
     const double q = own * static_cast<double>(share) + every, wrong = x > 0 ? 1 - q : -q;
@@ -90,8 +89,8 @@ struct LogisticTarget {
   }
 };
 
-// Adds the rows, which are where the loss is computed, to the first kLossSums of `sums`, in an order that depends on
-// nothing but their number; on the CPU it is their own.
+// Adds the rows, which are on the loss's device, to the first kLossSums of `sums`. The order of summation depends only
+// on the number of rows; on the CPU it is the order of the rows.
 void add_rows(Cpu, std::span<const RowResult> results, Tensor& sums, LossFollowUp then, const Stream& stream);
 void add_rows(Cuda, std::span<const RowResult> results, Tensor& sums, LossFollowUp then, const Stream& stream);
 

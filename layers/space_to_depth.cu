@@ -10,10 +10,10 @@
 namespace owt {
 namespace {
 
-// Extents in units of so many elements that one access can move them: all that is copied begins at a multiple of it.
+// Extents in units of the number of elements that one access can move; all copies begin at a multiple of a unit.
 struct Units {
   int in_h, in_row;  // rows of a plain image, and their length
-  int top, left;     // zeros, see ImageLayout
+  int top, left;     // zeros around the image, see ImageLayout
   int height, width;
 
   Units(const ImageLayout& to, int elements)
@@ -50,7 +50,7 @@ void launch_pack(const Blocks& blocks, const ImageLayout& to, const Tensor& x, v
          static_cast<const Unit*>(x.raw()), static_cast<Unit*>(packed));
 }
 
-// For blocks of these extents, in elements of so many bytes, by the widest units that fit.
+// For blocks of these extents in elements of kBytes; uses the widest units that fit.
 template <int kBytes, int kRows, int kRun, int kChannels>
 void pack_fixed(const ImageLayout& to, const Tensor& x, void* packed, const Stream& stream) {
   const auto by = [&](auto elements) {
@@ -67,14 +67,14 @@ void pack_fixed(const ImageLayout& to, const Tensor& x, void* packed, const Stre
     by(std::integral_constant<int, 1>{});
 }
 
-// Packs elements of so many bytes.
+// Packs elements of kBytes.
 template <int kBytes>
 void pack(const ImageLayout& to, const Tensor& x, void* packed, const Stream& stream) {
   using Unit = typename Word<kBytes>::Type;
   const auto are = [&](int rows, int run, int channels) {
     return to.block_h == rows && to.run() == run && to.channels == channels;
   };
-  // Three colours come in blocks of 4 x 4 (AlexNet) or 2 x 2 (ResNet), or are filled up to 4 or 8 channels.
+  // Three colours come in blocks of 4 x 4 (AlexNet) or 2 x 2 (ResNet), or are padded to 4 or 8 channels.
   if (!hold_packs<16>(static_cast<const std::byte*>(x.raw()), static_cast<const std::byte*>(packed)))
     launch_pack<Unit>(AnyBlocks<Unit>(to), to, x, packed, stream);
   else if (are(4, 12, 48))

@@ -1,10 +1,10 @@
-// Where the elements of a convolution with few input channels go when its images and weights are packed into more
-// channels, which tensor cores want. For .cu files; the functions run on the host as well.
+// Packs the images and weights of a convolution with few input channels into more channels, which tensor cores need.
+// This file computes where each element goes. For .cu files; the functions also run on the host.
 //
-// The pixels of each block of block_h x block_w become the channels of one pixel, and zeros fill up to a multiple of 4
-// channels. With blocks as large as the stride, a convolution of stride 4 and kernel 11 over 3 channels becomes one of
-// stride 1 and kernel 3 over 48 channels; the zeros around the image are then part of the packed image. Blocks of one
-// pixel only add channels.
+// The pixels of each block of block_h x block_w become the channels of one pixel, and zeros fill the channels up to a
+// multiple of 4. With blocks as large as the stride, a convolution of stride 4 and kernel 11 over 3 channels becomes
+// one of stride 1 and kernel 3 over 48 channels. The zeros around the image then are part of the packed image. Blocks
+// of one pixel only add channels.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -18,12 +18,12 @@ namespace owt {
 
 class ChannelPacking {
  public:
-  // Where a packed channel comes from: a pixel of the block and its channel; channel < 0: a zero that fills up.
+  // The source of a packed channel: a pixel of the block and its channel; channel < 0: a zero for padding.
   struct Place {
     int row, column, channel;
   };
 
-  // A convolution without groups; blocks larger than one pixel must be as large as the stride.
+  // For a convolution without groups; blocks larger than one pixel must be as large as the stride.
   ChannelPacking(const ConvGeometry& geometry, int64_t block_h, int64_t block_w, int64_t multiple)
       : block_h_(static_cast<int>(block_h)),
         block_w_(static_cast<int>(block_w)),
@@ -43,7 +43,7 @@ class ChannelPacking {
     return {pixel / block_w_, pixel % block_w_, packed_channel % channels_};
   }
 
-  // How the packed images lie in memory.
+  // The memory layout of the packed images.
   ImageLayout layout() const {
     const auto number = [](int64_t value) { return static_cast<int>(value); };
     return {.in_h = number(plain_.in_h),
@@ -58,7 +58,7 @@ class ChannelPacking {
             .channels = number(packed_.in_c)};
   }
 
-  // The weight, [out, kernel_h, kernel_w, in_c], that is at this place of the packed weights; -1: a zero.
+  // The index of the weight, in [out, kernel_h, kernel_w, in_c], at this place of the packed weights; -1: a zero.
   __host__ __device__ int64_t weight_source(int64_t packed_weight) const {
     const Place at = place(static_cast<int>(packed_weight % packed_.in_c));
     const int64_t tap = packed_weight / packed_.in_c;
@@ -69,7 +69,7 @@ class ChannelPacking {
     return ((out * plain_.kernel_h + u) * plain_.kernel_w + v) * channels_ + at.channel;
   }
 
-  // The place of a weight among the packed ones.
+  // The place of a weight in the packed weights.
   __host__ __device__ int64_t weight_place(int64_t weight) const {
     const int64_t c = weight % channels_, tap = weight / channels_;
     const int64_t v = tap % plain_.kernel_w, u = tap / plain_.kernel_w % plain_.kernel_h;
@@ -80,11 +80,11 @@ class ChannelPacking {
 
  private:
   int block_h_, block_w_, channels_;
-  int shift_h_ = 0, shift_w_ = 0;  // zeros above and left of the image that the packed image begins with
+  int shift_h_ = 0, shift_w_ = 0;  // zeros above and left of the image, which are part of the packed image
   ConvGeometry plain_, packed_;
 };
 
-// Queued on the stream. x: images of f32 or bf16; packed, and the weights and packed weights, of the same type.
+// Queue the packing on the stream. x: images, f32 or bf16; all other arguments of a call have the same type.
 void queue_pack_images(const ImageLayout& layout, const Tensor& x, void* packed, const Stream& stream);
 void queue_pack_weights(const ChannelPacking& packing, DType dtype, const void* weights, void* packed,
                         const Stream& stream);

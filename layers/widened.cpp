@@ -9,8 +9,8 @@
 namespace owt {
 namespace {
 
-// Memory that all widened ops of a host thread share; it grows to the largest. `dy` stays from backward_data until
-// backward_weights, as the f32 op may have kept where it lies.
+// Memory shared by all widened ops of a host thread; it grows to the largest request. `dy` stays valid from
+// backward_data to backward_weights, because the f32 op may have stored its address.
 enum class Buffer { kX, kY, kDy, kDx };
 
 Tensor room(Buffer buffer, const Shape& shape) {
@@ -18,7 +18,7 @@ Tensor room(Buffer buffer, const Shape& shape) {
   Tensor& memory = buffers[static_cast<size_t>(buffer)];
   const int64_t bytes = shape.elements() * size_of(DType::kF32);
   if (!memory.defined() || memory.bytes() < bytes) {
-    memory = {};  // free first: the two need not fit side by side
+    memory = {};  // free first: there may not be room for both
     memory = Tensor({bytes}, DType::kU8);
   }
   return memory.part(0, {bytes}).viewed_as(DType::kF32).reshaped(shape);
@@ -76,7 +76,7 @@ class WidenedOp : public PreparedOp {
   }
 
   Param& weight_;
-  Param widened_;  // the same weight with values as bf16 holds them
+  Param widened_;  // a weight with the same values rounded to bf16
   std::unique_ptr<Op> op_;
   Tensor dy32_;
 };

@@ -1,5 +1,5 @@
-// bf16 on a processor without instructions for products of bf16: the f32 op between copies. The factors of products are
-// bf16's, and what they make is rounded once, as where the instructions are; only the order of sums is another.
+// bf16 layers on a CPU without bf16 product instructions: the f32 op runs between conversions. Factors are bf16 values
+// and results are rounded once, as with the instructions; only the order of summation differs.
 #pragma once
 
 #include <functional>
@@ -9,11 +9,11 @@
 
 namespace owt {
 
-// Whether the ops of layers with products are to be widened.
+// Whether layers with products must use widened ops.
 bool must_widen(Cpu on);
 
-// An op on activations in bf16 that does what the f32 op does that `bind` makes for the weight it is given, whose
-// values are those of `weight` rounded to bf16. `weight` must outlive it.
+// An op for bf16 activations that converts and calls the f32 op made by `bind`. `bind` gets a weight that holds the
+// values of `weight` rounded to bf16. `weight` must outlive the op.
 std::unique_ptr<Op> widened(Param& weight, const std::function<std::unique_ptr<Op>(Param& weight)>& bind);
 
 }  // namespace owt

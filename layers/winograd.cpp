@@ -9,14 +9,14 @@
 namespace owt {
 namespace {
 
-// Forward, and backward data, which is a convolution of dy with the weights turned by 180 degrees. A thread transforms
-// a block of tiles, multiplies them plane by plane and transforms the sums into outputs.
+// Forward, and backward data, which is a convolution of dy with the weights rotated by 180 degrees. A thread transforms
+// a block of tiles, multiplies it plane by plane and transforms the sums into outputs.
 template <class Image, class Element, int kOutputs, int kTaps>
 class Winograd : public ConvPass {
   static constexpr const auto& k1d = kWinograd1d<kOutputs, kTaps>;
   static constexpr int kSide = kOutputs + kTaps - 1, kPlanes = kSide * kSide, kParts = kPerUnit<Element>;
-  // Tiles that are multiplied together: whole rows of blocks of every height, which is 6, 9 or 12 (block_rows()). Twice
-  // as many would read weights half as often, but leave the second cache.
+  // Tiles that are multiplied together: a multiple of all block heights, which are 6, 9 and 12 (block_rows()). Twice as
+  // many would halve the reads of weights, but exceed the second-level cache.
   static constexpr int64_t kBlock = 36;
 
  public:
@@ -61,7 +61,7 @@ class Winograd : public ConvPass {
     return {nullptr, shape.rows, g.in_h, g.in_w, g.in_c};
   }
 
-  // Weights of one plane, in units of 32 bits.
+  // Size of the weights of one plane, in units of 32 bits.
   int64_t plane_units() const { return ins_ / kParts * outs_; }
 
   // weights[tap * tap_step + in * in_step + out]
@@ -88,7 +88,7 @@ class Winograd : public ConvPass {
   void convolve(const void* x, const void* packed, const float* bias, void* y) const {
     const Images<const Image> in{static_cast<const Image*>(x), in_.rows, in_.height, in_.width, in_.channels};
     const Images<Image> out{static_cast<Image*>(y), out_.rows, out_.height, out_.width, out_.channels};
-    // Planes begin at different lines of the caches.
+    // Planes begin at different cache lines.
     const int64_t factor_row = 4 * ins_ / kParts, factor_plane = kBlock * factor_row + 64,
                   sum_plane = kBlock * outs_ * 4 + 64, own = round_up(kPlanes * (factor_plane + sum_plane), 4096);
     char* workspace = static_cast<char*>(conv_workspace(ConvBuffer::kTiles, static_cast<size_t>(own * team_size())));
@@ -118,8 +118,8 @@ class Winograd : public ConvPass {
     }
   }
 
-  // sums[tile][out] = factors[tile][in] * weights[panel][in][outs of the panel]. Rows of the last block that are no
-  // tiles are computed as well.
+  // sums[tile][out] = factors[tile][in] * weights[panel][in][outs of the panel]. Rows of the last block after the last
+  // tile are computed as well.
   template <int kVectors>
   void multiply(const char* factors, const char* weights, int64_t tiles, char* sums) const {
     constexpr int kRows = block_rows(kVectors);
@@ -157,7 +157,7 @@ class Winograd : public ConvPass {
   Images<Image> in_, out_;
   int64_t top_, left_;
   Tiling tiling_;
-  std::vector<Image> zeros_;  // a pixel outside of an image
+  std::vector<Image> zeros_;  // a pixel outside the image
   int64_t ins_ = lanes_for(in_.channels), outs_ = lanes_for(out_.channels);
   int panel_ = panel_vectors(outs_);
 };
@@ -172,7 +172,7 @@ std::unique_ptr<ConvPass> make_convolution(DType products, bool three, bool f32_
   return std::make_unique<Winograd<Bf16, float, 4, 5>>(arguments...);
 }
 
-// Fewer input channels leave most lanes empty, and have kernels of their own (layers/few_channel_conv.h).
+// With fewer input channels most lanes would be empty; layers/few_channel_conv.h has kernels for these.
 constexpr int64_t kFewestChannels = 5;
 
 bool suits(const ConvGeometry& g) {

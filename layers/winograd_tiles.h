@@ -1,4 +1,4 @@
-// What the passes by Winograd's algorithm share: how images are cut into tiles, and how tiles are read and kept.
+// Code shared by the Winograd passes: tiling of images, and reading and storing of tiles.
 #pragma once
 
 #include <algorithm>
@@ -10,10 +10,10 @@
 
 namespace owt {
 
-// Channels are kept in whole vectors; those that do not exist are zeros.
+// Channels are stored in whole vectors, padded with zeros.
 inline int64_t lanes_for(int64_t channels) { return round_up(channels, kLanes); }
 
-// The widest panel of vectors that divides so many channels, and with six rows of sums fits into the registers.
+// The widest panel of vectors that divides this many channels and fits into the registers with six rows of sums.
 inline int panel_vectors(int64_t lanes) {
   int vectors = kMostVectors;
   while (lanes / kLanes % vectors != 0) --vectors;
@@ -32,8 +32,8 @@ struct Images {
 
 // Tiles of kOutputs x kOutputs outputs, numbered by rows, cover the output of every image.
 struct Tiling {
-  int64_t rows, height, width;  // of the output
-  int outputs;                  // of a tile, in one dimension
+  int64_t rows, height, width;  // size of the output
+  int outputs;                  // outputs of a tile, in one dimension
   int64_t down = quotient_up(height, outputs), across = quotient_up(width, outputs);
 
   int64_t tiles() const { return rows * down * across; }
@@ -47,11 +47,11 @@ struct Tiling {
   }
 };
 
-// The pixels of a square of kSide x kSide of an image from (y, x) on; those outside are zeros.
+// A square of kSide x kSide pixels of an image, starting at (y, x); pixels outside the image are zeros.
 template <int kSide, class Element>
 class Square {
  public:
-  // exists: whether there is such an image. zeros: a pixel of zeros.
+  // exists: whether the image exists. zeros: a pixel of zeros.
   Square(const Images<const Element>& images, bool exists, const Tiling::Place& at, const Element* zeros) {
     for (int i = 0; i < kSide; ++i)
       for (int j = 0; j < kSide; ++j) {
@@ -61,7 +61,7 @@ class Square {
       }
   }
 
-  // The lanes from a channel on, of which so many are left.
+  // Loads the lanes starting at `channel`, of which `left` exist.
   void load(int64_t channel, int64_t left, Vector (&values)[kSide * kSide]) const {
     if (left >= kLanes) {
 #pragma GCC unroll 64
@@ -75,7 +75,7 @@ class Square {
   const Element* pixels_[kSide * kSide];
 };
 
-// Lane by lane, plane p of the vectors that a unit is made of.
+// Stores plane p of the vectors that form a unit, lane by lane.
 template <int kParts, int kPlanes>
 inline void store_unit(const Vector (&parts)[kParts][kPlanes], int p, char* to) {
   if constexpr (kParts == 1) {

@@ -1,13 +1,13 @@
-// The matrices of Winograd's algorithm F(m, r) in one dimension, from its points by Toom and Cook's construction, and
-// their products with vectors.
+// The one-dimensional matrices of Winograd's algorithm F(m, r), constructed from its points by Toom and Cook's method,
+// and their products with vectors.
 #pragma once
 
 #include "src/core/simd.h"
 
 namespace owt {
 
-// Points p and -p follow each other, and their rows are equal but for signs. So instead of both rows the matrices have
-// the terms that are equal, then those that are not: their sum and their difference is what the two rows make.
+// Points p and -p are neighbours, and their rows differ only in signs. So the matrices store the equal terms in one row
+// and the opposite terms in the other; the two real rows are the sum and the difference of these.
 template <int kOutputs, int kTaps>
 struct Winograd1d {
   static constexpr int kPoints = kOutputs + kTaps - 1;  // 0, then pairs; the last one is infinity
@@ -17,7 +17,7 @@ struct Winograd1d {
   double output_t[kPoints][kOutputs]{}, output[kOutputs][kPoints]{};  // A
 
   constexpr Winograd1d() {
-    // Those with the smallest errors of some that f32 holds exactly.
+    // Points with the smallest errors among some that f32 represents exactly.
     constexpr double four[] = {0, 1, -1}, six[] = {0, 0.625, -0.625, 1.5, -1.5}, eight[] = {0, 1, -1, 2, -2, 0.5, -0.5};
     static_assert(kPoints == 4 || kPoints == 6 || kPoints == 8);
     const double* const points = kPoints == 4 ? four : kPoints == 6 ? six : eight;
@@ -43,7 +43,7 @@ struct Winograd1d {
     }
   }
 
-  // Row i of B^T: the coefficients of the product of x - p over all points p but the i-th.
+  // Row i of B^T: the coefficients of the product of x - p over all points p except the i-th.
   constexpr void fill_point(int i, const double* points) {
     const bool infinite = i == kPoints - 1;
     double scale = 1;
@@ -68,7 +68,7 @@ struct Winograd1d {
 template <int kOutputs, int kTaps>
 inline constexpr Winograd1d<kOutputs, kTaps> kWinograd1d{};
 
-// out[i * out_step] = sum over j of matrix[i][j] * in[j * in_step]. Factors of 0 and 1 cost nothing.
+// out[i * out_step] = sum over j of matrix[i][j] * in[j * in_step]. Factors of 0 and 1 need no multiplication.
 template <int kRows, int kColumns>
 [[gnu::always_inline]] inline void multiply(const double (&matrix)[kRows][kColumns], const Vector* in, int in_step,
                                             Vector* out, int out_step) {
@@ -91,7 +91,7 @@ template <int kRows, int kColumns>
   }
 }
 
-// Sum and difference of the values of every pair of points.
+// The sum and difference of the values of every pair of points.
 template <int kPoints>
 [[gnu::always_inline]] inline void combine_pairs(const Vector* in, int in_step, Vector* out, int out_step) {
   out[0] = in[0];
@@ -104,7 +104,7 @@ template <int kPoints>
   }
 }
 
-// To points, of which there are more than of anything else, or from them.
+// Transforms to points (more rows than columns) or from points.
 template <int kRows, int kColumns>
 [[gnu::always_inline]] inline void transform(const double (&matrix)[kRows][kColumns], const Vector* in, int in_step,
                                              Vector* out, int out_step) {

@@ -7,15 +7,15 @@
 namespace owt {
 namespace {
 
-// The sums over tiles of products of transformed x and dy are the transformed gradient. A job has a part of the tiles
-// and a part of the panels of x's channels, and sums of its own: nothing travels between cores until all tiles are
-// summed. It transforms a portion of tiles, then multiplies it plane by plane.
+// The transformed gradient is a sum over tiles of products of transformed x and dy. A job has a part of the tiles and a
+// part of the panels of x's channels. It keeps its own sums, so no data moves between cores until all tiles are summed.
+// It transforms a portion of tiles, then multiplies it plane by plane.
 template <class Image, class Element, int kOutputs, int kTaps>
 class WinogradWeights : public ConvPass {
   static constexpr const auto& k1d = kWinograd1d<kOutputs, kTaps>;
   static constexpr int kSide = kOutputs + kTaps - 1, kPlanes = kSide * kSide, kParts = kPerUnit<Element>;
-  static constexpr int kRows = 6;        // of a block of sums
-  static constexpr int64_t kSteps = 96;  // of a sum whose factors stay in the first cache
+  static constexpr int kRows = 6;        // rows of a block of sums
+  static constexpr int64_t kSteps = 96;  // steps of a sum whose factors stay in the first-level cache
 
  public:
   explicit WinogradWeights(const ConvShape& shape)
@@ -50,13 +50,13 @@ class WinogradWeights : public ConvPass {
   }
 
  private:
-  static constexpr int64_t kCachedBytes = int64_t{1} << 20;  // of factors
+  static constexpr int64_t kCachedBytes = int64_t{1} << 20;  // limit on the bytes of factors
   static constexpr int64_t kMostSumBytes = int64_t{256} << 20;
-  static constexpr int64_t kFewestUnits = 16;  // of a part: fewer cost less than adding its sums to the others'
+  static constexpr int64_t kFewestUnits = 16;  // least units of a part; smaller parts cost more to add than they save
 
   int64_t all_units() const { return quotient_up(tiling_.tiles(), kParts); }
 
-  // A job's memory: sums, x, dy; the planes of each begin at different lines of the caches. In bytes.
+  // A job's memory: sums, x, dy. The planes of each begin at different cache lines. In bytes.
   int64_t sum_plane() const { return outs_ * own_ins_ * 4 + 64; }
   int64_t x_plane() const { return units_ * own_ins_ * 4 + 64; }
   int64_t dy_plane() const { return units_ * outs_ * 4 + 64; }
@@ -85,7 +85,7 @@ class WinogradWeights : public ConvPass {
     }
   }
 
-  // The channels from `first` on, `width` of them at most.
+  // The channels starting at `first`, at most `width` of them.
   template <int kWide, int kColumns>
   void enter(const Images<const Image>& images, int64_t top, int64_t left, int64_t first, int64_t width,
              const double (&matrix)[kSide][kColumns], int64_t tile, char* to, int64_t plane) const {
@@ -119,7 +119,7 @@ class WinogradWeights : public ConvPass {
       }
   }
 
-  // The parts of tiles lie tile_step apart, those of panels panel_step.
+  // Adds the sums of all parts. Parts of tiles are tile_step bytes apart, parts of panels panel_step bytes.
   void leave(const char* sums, int64_t tile_step, int64_t panel_step, float beta, float* weights) const {
     parallel_for(g_.out_c, 1, [&](int64_t begin, int64_t end) {
       for (int part = 0; part < panel_parts_; ++part) {
@@ -160,11 +160,11 @@ class WinogradWeights : public ConvPass {
 
   ConvGeometry g_;
   Tiling tiling_;
-  std::vector<Image> zeros_;  // a pixel outside of an image
+  std::vector<Image> zeros_;  // a pixel outside the image
   int64_t ins_ = lanes_for(g_.in_c), outs_ = round_up(lanes_for(g_.out_c), kRows);
   int64_t width_ = panel_vectors(ins_) * kLanes;
-  int64_t tile_parts_, panel_parts_, own_ins_;  // own: the most that a part has
-  int64_t units_;                               // of a portion, at most
+  int64_t tile_parts_, panel_parts_, own_ins_;  // own_ins_: the largest number of channels of a part
+  int64_t units_;                               // largest number of units of a portion
 };
 
 }  // namespace

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Adds the layer of docs/add_a_layer.md to a copy of the tree, with the files as the page has them, and checks the copy
-# as CI would: the format, the direction of includes, and that nothing but those files differs.
+# Adds the layer of docs/add_a_layer.md to a copy of the tree, with the files of the page. Checks the copy like CI: the
+# format, the direction of includes, and that only these files differ.
 #
 #   usage: tests/add_a_layer_test.sh                 the checks
 #          tests/add_a_layer_test.sh --write FOLDER   writes the files into the folder; the build compiles them from

@@ -1,12 +1,11 @@
 #!/usr/bin/env bash
-# The programs of a build with OWT_CPU_LEVELS, or those of tests/tools/least_test.sh: each is run under OWT_MAX_CPU, and
-# learns what the others learn, but for rounding, in fp32 and bf16. Levels that this processor lacks are left out, and
-# named.
+# Runs the programs of a build with OWT_CPU_LEVELS, or of tests/tools/least_test.sh, each under OWT_MAX_CPU. All must
+# give the same losses up to rounding, in fp32 and bf16. Levels that this processor lacks are skipped and listed.
 #
 #   usage: tests/levels_test.sh OWT [LAYERS_TEST]
 #
-#   OWT           the launcher in its build folder, or where it is installed
-#   LAYERS_TEST   the program of this name in a build folder, to run the tests of the layers for each level as well
+#   OWT           the launcher in its build folder, or in an installation
+#   LAYERS_TEST   the program of this name in a build folder, to run the tests of the layers for each level too
 set -euo pipefail
 
 owt=$(realpath "$1") layers_test=${2:+$(realpath "$2")}

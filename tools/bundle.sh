@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
 # Packs a build so that it runs on another x86-64 machine: the program, the tests, configs/, tools/gpu_check.sh with
-# tools/bench/*.py and docs/gpu.md, and the shared libraries they need.
+# tools/bench/*.py and docs/gpu.md, and the shared libraries that they need.
 #
 #   usage: tools/bundle.sh [--native] [BUILD_DIR] OUT              e.g. tools/bundle.sh owt-bundle.tar.xz
 #
-# Without BUILD_DIR it makes the build first: the preset `portable`, in build-portable/, for processors with AVX2 and
-# GPUs from Hopper on, without MPI and ONNX. OUT is a folder to make, or an archive: .tar, .tar.gz, .tar.xz or .tar.zst.
-# The other machine needs /bin/sh, a C library at least as new as this one's, and for GPUs the driver, cuBLAS, cuDNN and
-# NCCL, which the program opens when it uses a GPU: those stay out, PyTorch's will do. There, bin/owt is the program and
-# tools/gpu_check.sh finds what it needs.
+# Without BUILD_DIR it first makes the build: the preset `portable`, in build-portable/, for processors with AVX2 and
+# GPUs from Hopper on, without MPI and ONNX. OUT is a folder to create, or an archive: .tar, .tar.gz, .tar.xz or
+# .tar.zst. The other machine needs /bin/sh and a C library at least as recent as this machine's. For GPUs it also needs
+# the driver, cuBLAS, cuDNN and NCCL. These are not packed: the program loads them when it uses a GPU, and PyTorch's
+# copies will do. In the bundle bin/owt is the program, and tools/gpu_check.sh finds what it needs.
 #
-#   --native   take a build for the processor of this machine; the other one must have all of its instructions
+#   --native   pack a build for this machine's processor; the other machine must have all of its instructions
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -67,7 +67,7 @@ tools/bundle.sh $out makes one that does (OWT_NATIVE=OFF); or give --native if t
   esac
 }
 
-# Libraries that the other machine has.
+# Libraries that the other machine provides.
 stays_out() {
   case $1 in
     ld-linux* | libc.so* | libm.so* | libmvec.so* | libpthread.so* | libdl.so* | librt.so* | libutil.so* | \
@@ -76,7 +76,7 @@ stays_out() {
   esac
 }
 
-# Copies a program without its symbols, and makes a script in bin/ that runs it with the libraries of the bundle.
+# Copies a program without its symbols, and makes a script in bin/ that runs it with the bundled libraries.
 add_program() {
   local name=${1##*/}
   strip -o "$bundle/libexec/$name" "$1"
@@ -89,7 +89,7 @@ END
   chmod +x "$bundle/bin/$name"
 }
 
-# Adds what a program needs, by ldd's lines "NAME => PATH (ADDRESS)".
+# Adds the libraries that a program needs, from ldd's lines "NAME => PATH (ADDRESS)".
 add_libraries() {
   local name arrow path rest
   while read -r name arrow path rest; do
@@ -106,8 +106,8 @@ fill_bundle() {
   for program in "$build/owt" "$build"/tests/*_test; do
     if [ ! -x "$program" ]; then continue; fi
     case ${program##*/} in
-      tools_test) continue ;;  # runs the program of the build by its path
-      mpi_test) continue ;;    # wants mpirun
+      tools_test) continue ;;  # runs the built program by its path
+      mpi_test) continue ;;  # needs mpirun
       device_code_test) continue ;;  # compiles the sources
     esac
     add_program "$program"
@@ -160,7 +160,7 @@ fill_bundle
 report
 if "$archive"; then
   packed=$work/${out##*/}
-  # The test programs have much in common, which a dictionary larger than each of them finds.
+  # The test programs share much code; a dictionary larger than each program compresses it once.
   XZ_OPT=--lzma2=preset=6,dict=128MiB \
     tar -C "$work" --sort=name --owner=0 --group=0 --auto-compress -cf "$packed" owt-bundle
   mv "$packed" "$out"

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Checks that all C++ and CUDA files are as clang-format 14 would write them with the tree's .clang-format, and that no
-# line of a comment, in them or in recipes, scripts and CMake files, has more than 120 columns.
+# Checks that all C++ and CUDA files have the format of clang-format 14 with .clang-format, and that no comment line has
+# more than 120 columns, in these files and in recipes, scripts and CMake files.
 #
-#   usage: tools/check_format.sh      (to put a file right: clang-format-14 -i FILE)
+#   usage: tools/check_format.sh      (to reformat a file: clang-format-14 -i FILE)
 #
-# Exits 1 and names the places if one is not. Other versions of clang-format write other things, so only 14 counts; on a
-# system that has no package of it the check is left out, which a line says.
+# Prints the wrong places and exits 1 if there are any. Only version 14 is used, because other versions format
+# differently. On a system without a package of it the check is skipped, and a line reports this.
 set -euo pipefail
 
 if [ "${1:-}" = --help ] || [ "${1:-}" = -h ]; then

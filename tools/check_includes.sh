@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Checks that every include keeps to the direction between the folders and to the third-party table below.
+# Checks that every include follows the allowed directions between folders and the table of third-party headers below.
 #
-#   usage: tools/check_includes.sh [ROOT]     ROOT: the tree to check, by default the one this script lies in
+#   usage: tools/check_includes.sh [ROOT]     ROOT: the tree to check; default: the tree of this script
 #
-# Prints each offending line as FILE:LINE: and why; exits 1 if there is one.
+# Prints each wrong line as FILE:LINE: with the reason; exits 1 if there are any.
 set -euo pipefail
 
 if [ "${1:-}" = --help ] || [ "${1:-}" = -h ]; then
@@ -13,9 +13,9 @@ fi
 root=${1:-$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)}
 cd "$root"
 
-# FOLDER | folders it may include from, besides itself | third-party headers, by prefix
-# tests/X may include what X may, tests/support and GoogleTest, and in files *_gpu_test.cpp the simulated GPU;
-# tests/support, tests/tools, tests/fuzz and tests/device_code stand above all folders.
+# FOLDER | other folders that it may include | prefixes of third-party headers
+# tests/X may include everything that X may include, tests/support and GoogleTest. Files *_gpu_test.cpp may include the
+# simulated GPU. tests/support, tests/tools, tests/fuzz and tests/device_code may include all folders.
 table='
 src/core           |                                                                                                                          | dnnl cpuid.h immintrin.h toml++/ spdlog/ fmt/ xxhash.h Random123/ omp.h cublasLt.h nvtx3/
 src/comm           | src/core                                                                                                                 | nccl.h mpi.h
@@ -34,7 +34,7 @@ tools/bench        | data data/photos layers src/core src/net                   
 tools/package      | src/core                                                                                                                 |
 tools              | src/train/commands src/train/pages src/train src/train/files src/parallel src/net src/comm data data/prepare data/photos layers src/core |
 '
-# Headers of C and of the system that are no third party; and what kernels are written in.
+# Headers of C and of the system, which are not third-party; and the headers for kernels.
 system='arpa/ dlfcn.h fcntl.h fnmatch.h ifaddrs.h net/ netdb.h netinet/ poll.h sched.h signal.h stdlib.h string.h sys/ unistd.h'
 kernels='cuda_runtime.h cuda_bf16.h'
 
@@ -59,8 +59,8 @@ find "${folders[@]}" \( -name '*.h' -o -name '*.cpp' -o -name '*.cu' -o -name '*
         sees[test] = sees[name] "tests/support " test " "
         uses[test] = uses[name] " gtest/ gmock/"
       }
-      uses["tests/train/commands"] = uses["tests/train/commands"] " opencv2/"  # reads what is exported
-      # The simulated GPU stands in for the libraries.
+      uses["tests/train/commands"] = uses["tests/train/commands"] " opencv2/"  # reads exported files
+      # The simulated GPU replaces the CUDA libraries.
       known["tests/simulated_gpu"] = 1
       sees["tests/simulated_gpu"] = everything " tests/support tests/simulated_gpu "
       uses["tests/simulated_gpu"] = system_headers " math.h cxxabi.h elf.h link.h ucontext.h sanitizer/ " kernel_headers " cublasLt.h cudnn nccl.h nlohmann/ gtest/ gmock/"

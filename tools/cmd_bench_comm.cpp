@@ -58,7 +58,7 @@ struct Bench {
   int hosts = 0;  // 0: rank 0 is in another process
 };
 
-// All ranks take the same decisions, because they know the same times.
+// All ranks take the same decisions, because they have the same times.
 void run_bench(Communicator& comm, const std::vector<Collective>& collectives, const std::vector<int64_t>& sizes,
                double seconds, Device device, int hosts, Bench& bench) {
   const double each = seconds / static_cast<double>(collectives.size());

@@ -19,7 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// What the page shows of the first run's images.
+// The images of the first run that the page shows.
 struct Shown {
   Answers answers;
   SeenImages seen;
@@ -31,7 +31,7 @@ Settings settings_of_run(const std::string& folder, const Options& options) {
   return for_one_rank(read_settings((fs::path(folder) / "config.toml").string(), changes));
 }
 
-// Evaluates the best checkpoint, as owt eval --predictions does.
+// Evaluates the best checkpoint like owt eval --predictions.
 Answers answers_of(const Settings& settings, const std::string& run, const std::string& data, int threads) {
   const auto checkpoint = best_checkpoint(run);
   if (!checkpoint) fail(run, " has no checkpoint to evaluate; leave --data out until it has one");

@@ -95,7 +95,7 @@ template <class Value>
 Value quantity(const Options& options, const std::string& name, Value (*parse)(const std::string&)) {
   return read_option(name, [&] { return parse(options.string(name)); });
 }
-// The device that --gpu names.
+// The device of --gpu.
 DeviceSpeed gpu_option(const Options& options);
 // Numbers separated by commas. otherwise: what else the option accepts, for the message of the UsageError.
 std::vector<double> numbers_option(const Options& options, const std::string& name, const std::string& otherwise = "");
@@ -103,7 +103,7 @@ std::vector<double> numbers_option(const Options& options, const std::string& na
 std::string given_data(const Options& options, const Settings& settings);
 // Logs a hint if a model file alone is trained, which uses synthetic images.
 void tell_of_drawn_images(const Options& options, const Settings& settings);
-// --classes, how labels are matched with outputs (data_identity.h).
+// --classes: how labels are matched with outputs (data_identity.h).
 enum class ClassesOf { kTraining, kTrained };
 void declare_classes(Options& options, ClassesOf use);
 std::string checked_classes(const Options& options);

@@ -1,22 +1,23 @@
 #!/usr/bin/env bash
-# Trains by the processes of mpirun and goes on with those that are left when one is lost: when it was killed, its host
-# or its link is down, or it makes no progress (docs/hosts.md, "When a process fails"). The others end then, and this
-# script starts as many again from the newest checkpoint, among which the rows and weights are dealt anew.
+# Trains with processes of mpirun, and resumes with fewer processes when one is lost. A process is lost if it was
+# killed, if its host or link is down, or if it makes no progress (docs/hosts.md, "When a process fails"). The other
+# processes then end. This script starts processes again from the latest checkpoint and splits rows and weights among
+# them.
 #
 #   usage: tools/elastic.sh [OPTION]... PROGRAM train CONFIG --out RUN ...
 #
-#   --hosts HOST:N,...    hosts, and how many processes each has; default localhost:<cores>
-#   --least N             fewest processes to go on with; default 1
-#   --mpirun "WORD ..."   what starts processes, and options of its own; default mpirun
-#   --grace SECONDS       in which mpirun may end once a process is lost, before it is killed: it waits for hosts that
+#   --hosts HOST:N,...    hosts, and the number of processes on each; default localhost:<cores>
+#   --least N             fewest processes to continue with; default 1
+#   --mpirun "WORD ..."   the command that starts processes, with its options; default mpirun
+#   --grace SECONDS       time for mpirun to end after a process was lost, before it is killed: it waits for hosts that
 #                         cannot be reached; default 30
 #
 #   e.g. tools/elastic.sh --hosts node1:4,node2:4 build/owt train configs/cifar10_quick.toml --out /shared/runs/eight
 #
-# All hosts must see RUN in the same place. What was learnt since the last checkpoint is learnt once more: see
-# run.checkpoint_every_steps. SIGTERM, SIGINT and SIGUSR1 stop the run with a checkpoint, and this with 75. Ends with
-# mpirun's status when the run ends by itself, be it with an error; with 1 where too few processes are left, or three
-# were lost in turn without a new checkpoint.
+# All hosts must see RUN under the same path. Steps after the last checkpoint are repeated: see
+# run.checkpoint_every_steps. SIGTERM, SIGINT and SIGUSR1 stop the run with a checkpoint; this script then exits with
+# 75. If the run ends by itself, also with an error, it exits with mpirun's status. It exits with 1 if too few processes
+# are left, or if three in a row were lost without a new checkpoint.
 set -euo pipefail
 
 hosts=localhost:$(nproc) least=1 mpirun=(mpirun) grace=30
@@ -64,8 +65,8 @@ for ((at = 3; at < ${#words[@]}; at++)); do
 done
 [ -n "$run" ] || stop "the run folder is not given: --out RUN"
 
-# Of the hosts in use, in their order: `names`, how many processes each has, and what it calls itself, which is how
-# messages name it.
+# For the hosts in use: `names`, in their order; the number of processes of each; and the host's own name, which
+# messages use.
 names=()
 declare -A slots own_name
 IFS=, read -ra listed <<<"$hosts"
@@ -89,7 +90,7 @@ pass_on() {
 }
 trap pass_on TERM INT USR1
 
-# Asks all hosts at once for their names; drops those that do not answer.
+# Asks all hosts at once for their names; removes hosts that do not answer.
 ask_hosts() {
   local host reached=()
   for host in "${names[@]}"; do
@@ -113,7 +114,7 @@ processes() {
   echo "$sum"
 }
 
-# Prints the name that the first message about a lost rank has for its host.
+# Prints the host name in the first message about a lost rank.
 host_of_lost() {
   sed -nE 's/.*rank [0-9]+ on ([^ ]+) \(process [0-9]+\) (was lost|makes no progress).*/\1/p' "$work/errors" | head -n 1
 }
@@ -128,7 +129,7 @@ launch() {
   tail -n +1 -s 0.2 -f --pid="$launched" "$work/errors" >&2 &
   shown=$!
   status=0
-  {  # where the shell says nothing of whom it killed
+  {  # in a group, so that the shell does not report killed processes
     while kill -0 "$launched"; do
       sleep 0.2
       if [ -z "$lost_at" ] && [ -n "$(host_of_lost)" ]; then lost_at=$SECONDS; fi
@@ -151,7 +152,7 @@ while :; do
   before=$(newest_checkpoint)
   launch
   lost_on=$(host_of_lost)
-  # mpirun ends with 0 also where the signal came before there was anything to stop.
+  # mpirun also exits with 0 if the signal came before there was a run to stop.
   if "$stopped" && [ "$status" = 0 ]; then exit 75; fi
   if "$stopped" || [ "$status" = 0 ] || [ -z "$lost_on" ]; then exit "$status"; fi
 

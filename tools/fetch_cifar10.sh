@@ -3,7 +3,7 @@
 #
 #   usage: tools/fetch_cifar10.sh DIR
 #
-# An interrupted download goes on where it stopped when the script runs again. A data set that is there is left alone.
+# If the download was interrupted, running the script again resumes it. An existing data set is left alone.
 # OWT_CIFAR10_URL and OWT_CIFAR10_MD5 name another source of the archive, e.g. a mirror.
 set -euo pipefail
 
@@ -23,7 +23,7 @@ has_all_files() {
   for file in "${files[@]}"; do [ -s "$1/$file" ] || return 1; done
 }
 
-# A data set in place: done, or a reason not to touch it.
+# Handles an existing target: exits if it is complete, and fails if it is not.
 check_target() {
   [ -e "$target" ] || return 0
   has_all_files "$target" ||
@@ -49,7 +49,7 @@ explain() {  # curl's exit status
   esac
 }
 
-# One request. With a partial file it asks for the rest only.
+# One request. If there is a partial file, it asks for the rest only.
 request() {
   local progress=(--silent --show-error)
   [ -t 2 ] && progress=(--progress-bar)
@@ -59,8 +59,8 @@ request() {
 
 is_the_archive() { [ "$(checksum "$part")" = "$md5" ]; }
 
-# Tries to complete a partial file. What cannot be completed is thrown away: the server may not send parts of files, or
-# the file may be no beginning of this archive.
+# Tries to complete a partial file. Deletes it if that fails: the server may not support ranges, or the file may not be
+# the beginning of this archive.
 resume() {
   [ -s "$part" ] || return 0
   is_the_archive && return 0

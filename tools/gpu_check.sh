@@ -1,36 +1,35 @@
 #!/usr/bin/env bash
-# Everything there is to check on a machine with a GPU, in three stages. Runs in the repository after a build, or in a
-# bundle of tools/bundle.sh on another machine. docs/gpu.md says how to go about it and how to read what comes out.
+# All checks for a machine with a GPU, in three stages. Runs in the repository after a build, or on another machine in a
+# bundle of tools/bundle.sh. docs/gpu.md explains the procedure and the results.
 #
 #   usage: tools/gpu_check.sh STAGE [--out DIR] [--parts NAME,...] [--limit SECONDS] [--build DIR] [--data DIR]
 #                             [--cpu-dry-run]
 #
-# Every stage ends by itself within nine and a half minutes. Its parts, in the order they run:
+# Every stage ends within nine and a half minutes. Its parts, in the order in which they run:
 #   1   devices     owt devices, nvidia-smi, and cuDNN's description of the GPU (device.json, for tests without a GPU)
-#       smoke       20 steps in fp32, tf32 and bf16, with and without recorded graphs, against the CPU
-#       owt         the speed of the cases that have a target, the first numbers after about two minutes
-#       tests       all tests on the GPU, the programs side by side
+#       smoke       20 steps in fp32, tf32 and bf16, with and without recorded graphs, compared with the CPU
+#       owt         the speed of the cases that have a target; the first numbers appear after about two minutes
+#       tests       all tests on the GPU, several programs at a time
 #       eager, compiled   PyTorch's speed; compiled: two cases
 #   2   again       the tests that failed or were not reached
-#       variants    owt with one thing switched, in turns
-#       profile     the kernels of AlexNet's step, by ncu or nsys; where there is neither, the times of its layers
-#       compiled    PyTorch compiled, the cases that are left
+#       variants    owt with one setting changed, alternating with the default
+#       profile     the kernels of AlexNet's step, by ncu or nsys; if neither is installed, the times of its layers
+#       compiled    PyTorch compiled, the remaining cases
 #   3   ranks       the same losses with 1, 2 and 4 ranks on one GPU under every strategy
 #       accuracy    CIFAR-10 in the folder of --data to 75 %, or drawn images to 99.9 %, in fp32 and bf16
 #       sanitizers  compute-sanitizer, memcheck and racecheck, over owt's kernels in the tests of the layers
 #       speed       every case measured three times, and the final table
 #       others      the tests that need no GPU
 #
-#   --out DIR         what came out, and what the next stage goes on from: give all three the same (gpu-check)
-#   --parts NAME,...  these parts only
-#   --limit SECONDS   of the stage (550); what does not fit is skipped
+#   --out DIR         folder for results, which later stages read: give all three stages the same (gpu-check)
+#   --parts NAME,...  run these parts only
+#   --limit SECONDS   time limit of the stage (550); parts that do not fit are skipped
 #   --build DIR       the build in the repository (build)
-#   --cpu-dry-run     all that can be tried on the CPU, in tiny sizes, to check this script
+#   --cpu-dry-run     run everything that works on the CPU, in tiny sizes, to check this script
 #
-# Prints PASS, FAIL or SKIP per part, and writes every result to DIR/results.jsonl as soon as it is there. Exits 1 if a
-# part failed, 2 on a wrong command line. $PYTHON, or else python3, has to be 3.11 or newer, and the one with PyTorch;
-# CUDA's libraries are taken from the loader's path, the packages nvidia-* of that Python, or $CUDA_HOME
-# (/usr/local/cuda).
+# Prints PASS, FAIL or SKIP for each part, and writes every result to DIR/results.jsonl immediately. Exits 1 if a part
+# failed, 2 on a wrong command line. $PYTHON, default python3, must be 3.11 or newer and have PyTorch. CUDA's libraries
+# come from the loader's path, the packages nvidia-* of that Python, or $CUDA_HOME (/usr/local/cuda).
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)

@@ -1,4 +1,4 @@
-"""What onnx_check.py, load_in_torch.py and torchvision_check.py share: runs of owt, and images that owt and others see alike."""
+"""Code shared by onnx_check.py, load_in_torch.py and torchvision_check.py: runs of owt, and test images."""
 import pathlib
 import struct
 import subprocess
@@ -8,12 +8,12 @@ import numpy
 
 from bench.recipe import read_recipe
 
-# A model file on its own says nothing about its images; with this every part of the normalisation is tried.
+# A model file alone does not define the normalisation of images; this setting tests all parts of it.
 AUGMENT = "data.augment={ scale = 0.5, mean = [123.7, 116.3, 103.5], std = [58.4, 57.1, 57.4] }"
 
 
 class Config:
-    """A recipe or model file with its weights, as owt runs it. Weights: a file, or none: one training step from random ones."""
+    """A recipe or model file with weights: a file, or None for the weights after one training step from random ones."""
 
     def __init__(self, owt, path, weights, folder):
         self.owt, self.path, self.folder = owt, str(path), pathlib.Path(folder)
@@ -21,7 +21,8 @@ class Config:
         self.model = recipe["model"]
         self.logistic = recipe.get("loss", {}).get("type") == "logistic"
         self.changes = ["--set", AUGMENT] if list(recipe) == ["model"] else []
-        if recipe.get("data", {}).get("format") == "shards":  # owt would cut the input's size out of a larger image
+        # otherwise owt would crop a larger image to the input's size
+        if recipe.get("data", {}).get("format") == "shards":
             self.changes += ["--set", f"data.augment.short_side={self.model['input'][1]}"]
         self.weights = weights or self.draw_weights()
 
@@ -39,7 +40,7 @@ class Config:
         return run / "checkpoints" / "step-00000001" / "weights.safetensors"
 
     def logits(self, images):
-        """Of images N x H x W x 3, bytes, as large as the network's input, through `owt extract`."""
+        """The logits of images N x H x W x 3 (bytes, of the network's input size), by `owt extract`."""
         files = []
         for number, pixels in enumerate(images):
             files.append(self.folder / f"{number}.bmp")
@@ -52,7 +53,7 @@ class Config:
         return 1 / (1 + numpy.exp(-logits.astype(numpy.float64))) if self.logistic else softmax(logits)
 
     def made_up_images(self, count):
-        """Blurred noise and ramps: what neighbours have in common, as photos do."""
+        """Blurred noise and ramps: like in photos, neighbouring pixels are similar."""
         _, height, width = self.model["input"]
         random = numpy.random.default_rng(1)
         coarse = random.uniform(0, 255, (count, -(-height // 4), -(-width // 4), 3))
@@ -62,7 +63,7 @@ class Config:
 
 def write_bmp(path, pixels):
     height, width, _ = pixels.shape
-    row = -(-3 * width // 4) * 4  # bytes
+    row = -(-3 * width // 4) * 4  # size in bytes
     rows = numpy.zeros((height, row), numpy.uint8)
     rows[:, :3 * width] = pixels[::-1, :, ::-1].reshape(height, -1)  # from the bottom up, blue first
     header = struct.pack("<2sIIIIiiHHIIiiII", b"BM", 54 + rows.size, 0, 54, 40, width, height, 1, 24, 0, rows.size, 0, 0, 0, 0)

@@ -1,12 +1,13 @@
 #!/usr/bin/python3
-"""Loads weights of owt into the plain PyTorch module of a model file, and compares what both compute.
+"""Loads weights of owt into the plain PyTorch module of a model file, and compares the results of both.
 
     usage: load_in_torch.py --owt PROGRAM [--images N] [--weights FILE] CONFIG...
 
-For each CONFIG, a model file or a recipe (its means as numbers, or the config.toml of a run folder): `owt extract` and
-PyTorch see the same made-up images. Without --weights each starts from random ones. Prints the largest difference in units of the largest
-logit; exits 1 if one is above 1e-4. Needs Debian's python3-torch; reads the file with the safetensors package where that
-is installed. In a program of your own three lines do it, with any module that has these names:
+CONFIG is a model file or a recipe (with means as numbers, or the config.toml of a run folder). For each CONFIG,
+`owt extract` and PyTorch get the same generated images. Without --weights the weights are random. Prints the largest
+difference in units of the largest logit; exits 1 if one is above 1e-4. Needs Debian's python3-torch; reads the file
+with the safetensors package if that is installed. Your own program needs three lines, with any module that has these
+names:
 
     state = safetensors.torch.load_file("runs/x/checkpoints/step-00001000/weights.safetensors")
     net = make_net(model)          # tools/bench/torch_net.py, or your own
@@ -36,7 +37,7 @@ except ImportError:
 def load(model, weights):
     net = make_net(model)
     missing, surplus = net.load_state_dict(load_file(str(weights)), strict=False)
-    # owt does not count batches, and evaluation does not ask.
+    # owt does not count batches, and evaluation does not need the count.
     missing = [name for name in missing if not name.endswith(".num_batches_tracked")]
     if missing or surplus:
         sys.exit(f"error: {weights}: missing {missing}, too many {surplus}")
@@ -44,7 +45,7 @@ def load(model, weights):
 
 
 def listed(given, path, key, otherwise):
-    """A mean or std as numbers: as the recipe gives it, or as the run folder it lies in has kept it."""
+    """A mean or std as numbers: from the recipe, or from the run folder that contains it."""
     if given == "none":
         return otherwise
     if not isinstance(given, str):

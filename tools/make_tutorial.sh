@@ -1,20 +1,19 @@
 #!/usr/bin/env bash
-# Runs the commands of docs/tutorial.md in a fresh folder, in their order and as they stand there, and writes what they
-# print and the pictures that they make into the page and docs/images again.
+# Runs the commands of docs/tutorial.md, in their order and unchanged, in a fresh folder. It writes their output and the
+# pictures that they make into the page and docs/images.
 #
-#   usage: tools/make_tutorial.sh [OWT]            the page anew; OWT: the program, build/owt unless given
-#          tools/make_tutorial.sh --check [OWT]    nothing is written: the same with few photographs, and an error where
-#                                                  a command fails or prints another text than on the page, but for
-#                                                  figures
+#   usage: tools/make_tutorial.sh [OWT]            updates the page; OWT: the program, default build/owt
+#          tools/make_tutorial.sh --check [OWT]    writes nothing: uses few photographs, and fails if a command fails or
+#                                                  its output differs from the page, except in figures
 #
-# A block of code without a language holds commands. Comments above say what the script does with a block or a picture:
-#   file NAME          the block is a file that is saved
-#   prints SCRIPT      the lines that sed -n prints of what the last commands have printed
-#   begins so SCRIPT   the same, of which --check compares each line's first word
-#   as many as SCRIPT  the same, of which --check compares the number of lines
+# A block of code without a language holds commands. A comment above a block or picture says how the script handles it:
+#   file NAME          save the block as this file
+#   prints SCRIPT      the lines that sed -n prints from the output of the last commands
+#   begins so SCRIPT   likewise, but --check compares only each line's first word
+#   as many as SCRIPT  likewise, but --check compares only the number of lines
 #   until stopped      the command runs until it is interrupted
 #   with your own data the commands are not run
-#   shows FUNCTION ... the picture below is made by a function of this script
+#   shows FUNCTION ... a function of this script makes the picture below
 # Pictures need chromium-headless-shell.
 set -euo pipefail
 
@@ -28,7 +27,7 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 owt=$(realpath "${1:-$root/build/owt}")
 page=$root/docs/tutorial.md images=$root/docs/images
 PATH=$(dirname "$owt"):$PATH
-export OMP_WAIT_POLICY=PASSIVE  # beside other work, threads that spin take the time of those that work
+export OMP_WAIT_POLICY=PASSIVE  # threads that spin would take time from other processes
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -63,7 +62,7 @@ run() {  # run MARKER COMMANDS
   [ "$status" = 0 ] || stop "exit status $status of: $commands"
 }
 
-# What a reader compares: no figures, no blanks of tables.
+# The part of the output that --check compares: without figures and table padding.
 form() {  # form MARKER
   sed -E 's/[0-9]+([.,:e][+-]?[0-9]+)*/0/g; s/ +/ /g; s/^ //' | case $1 in
     "begins so"*) cut -d' ' -f1 ;;
@@ -72,7 +71,7 @@ form() {  # form MARKER
   esac
 }
 
-print() {  # print MARKER OLD: the lines that the marker chooses
+print() {  # print MARKER OLD: the lines that the marker selects
   local script=${1#prints }
   script=${script#begins so }
   sed -n "${script#as many as }" "$work/printed" >"$work/chosen"
@@ -103,7 +102,7 @@ drawn() {  # drawn OUT FOLDER: the first photograph of each class
 image() {  # image OUT FILE WIDTH
   echo "<body style='margin:0;line-height:0'><img style='width:$3px' src='$2'>" | shoot "$3" "$1"
 }
-section() {  # section OUT REPORT ID FIGURES: the first figures of a part of a report, each with five images at most
+section() {  # section OUT REPORT ID FIGURES: the first figures of a report's section, with at most five images each
   { sed -n '/<style>/,/<\/style>/p' "$2"
     echo "<style>body{padding:1px 12px;max-width:none}h2{margin-top:0.5rem}
           details,figure:nth-of-type(n+$(($4 + 1))),.images li:nth-child(n+6){display:none}</style>"

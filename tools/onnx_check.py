@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Checks that onnxruntime computes from exported models what owt computes.
+"""Checks that onnxruntime computes the same from exported models as owt.
 
     usage: onnx_check.py --owt PROGRAM [--images N] [--photo FILE]... [--weights FILE] CONFIG...
 
-For each CONFIG, a model file or a recipe: N images (photos, cut to the network's input, and made-up ones for the rest) go
-through `owt extract`, and through `owt export` and onnxruntime: normalised as the metadata of the ONNX file says, as raw
-pixels, one at a time and together, and as probabilities. Without --weights each starts from random ones. Prints the
-largest difference of each, in units of the largest logit; exits 1 if one is above 1e-4.
-Needs NumPy, onnxruntime (pip install onnxruntime) and, for photos, Pillow.
+CONFIG is a model file or a recipe. For each CONFIG, N images (photos, cropped to the network's input, then generated
+ones) go through `owt extract`, and through `owt export` and onnxruntime. onnxruntime gets them normalised as the
+metadata of the ONNX file says, as raw pixels, one at a time and together, and for probabilities. Without --weights
+the weights are random. Prints the largest difference of each, in units of the largest logit; exits 1 if one is above
+1e-4. Needs NumPy, onnxruntime (pip install onnxruntime) and, for photos, Pillow.
 """
 import argparse
 import sys

@@ -1,7 +1,7 @@
-# What Debian and Ubuntu call the packages that owt needs, and how to install those that are missing.
+# The names of the Debian and Ubuntu packages that owt needs, and a function that installs missing ones.
 # Sourced by tools/quickstart.sh and tools/test.sh.
 
-# Common to Ubuntu 22.04 and 24.04, Debian 12 and 13.
+# Packages of Ubuntu 22.04 and 24.04, Debian 12 and 13.
 build_packages=(g++ cmake ninja-build pkg-config libdnnl-dev libspdlog-dev libfmt-dev
                 nlohmann-json3-dev librandom123-dev libxxhash-dev libarchive-dev libjpeg-dev zlib1g-dev
                 libpng-dev libtiff-dev libwebp-dev libopencv-core-dev libopencv-imgproc-dev ocl-icd-opencl-dev
@@ -10,11 +10,11 @@ build_packages=(g++ cmake ninja-build pkg-config libdnnl-dev libspdlog-dev libfm
                 libopenmpi-dev openmpi-bin)
 test_packages=(libgtest-dev libgmock-dev libopencv-dnn-dev ca-certificates curl python3 python3-venv
                iproute2 libxml2-utils)
-# What one of them lacks or calls otherwise. The format check needs clang-format 14; fuzzing, a part of
-# tools/test.sh --all, takes any Clang.
+# Packages that a system lacks or names differently. The format check needs clang-format 14; fuzzing, a part of
+# tools/test.sh --all, works with any Clang.
 codename=$(. "${os_release:-/etc/os-release}" && echo "${UBUNTU_CODENAME:-${VERSION_CODENAME:-}}")
 case $codename in
-  jammy)  # has no toml++, which cmake fetches with git; libFuzzer is in another package
+  jammy)  # has no toml++, which cmake fetches with git; has libFuzzer in a separate package
     build_packages+=(git ca-certificates)
     test_packages+=(clang-format-14)
     fuzz_packages=(clang-14 libclang-common-14-dev)
@@ -30,22 +30,22 @@ case $codename in
     ;;
 esac
 
-# The browser that looks at reports; Ubuntu has it as a snap only, which does not run in containers.
+# The browser for looking at reports. Ubuntu has it only as a snap, which does not run in containers.
 case $codename in
   jammy | noble) ;;
   *) test_packages+=(chromium-headless-shell) ;;
 esac
 
-# Prints those of the packages that are not installed.
+# Prints the packages that are not installed.
 missing_packages() {
   local package
   for package in "$@"; do
-    # A word for each of the architectures that the machine knows the package for.
+    # dpkg-query prints a word for each architecture of the package.
     [[ $(dpkg-query -W -f ' ${db:Status-Status} ' "$package" 2>/dev/null) == *" installed "* ]] || echo "$package"
   done
 }
 
-# install_packages PACKAGE...: installs what is missing, and says so; does nothing where all is there.
+# install_packages PACKAGE...: installs missing packages and reports it; does nothing if none is missing.
 install_packages() {
   local missing as_root=()
   mapfile -t missing < <(missing_packages "$@")

@@ -1,12 +1,13 @@
-# The parts of a long check. Each is timed; why some failed is said once more at the end, in a block of one screen.
+# The parts of a long check. Each part is timed. At the end the reasons for failures are repeated, in at most one
+# screen.
 # Sourced by tools/test.sh and .ci/run.
 
-work=$(mktemp -d)  # gone at the end of the script
+work=$(mktemp -d)  # removed at the end of the script
 trap 'rm -rf "$work"' EXIT
-trap 'exit 130' INT  # what a part runs may end well after an interrupt
+trap 'exit 130' INT  # programs run by a part may exit with 0 after an interrupt
 part_times=() failed_parts=()
 
-# part NAME COMMAND...: runs the command; its status. 77 says that it could not be done here, which is no failure.
+# part NAME COMMAND...: runs the command; returns its status. 77 means that it could not run here, which is no failure.
 part() {
   local name=$1 begin=$SECONDS status log=$work/part_${#part_times[@]} end=''
   shift
@@ -26,7 +27,7 @@ part() {
   return "$status"
 }
 
-# end_of_parts: prints the times and, last, what failed; ends the script, with 1 if a part failed.
+# end_of_parts: prints the times and then the failures; ends the script, with 1 if a part failed.
 end_of_parts() {
   local most=40 more
   printf '\n'
@@ -46,13 +47,13 @@ end_of_parts() {
   exit 1
 }
 
-# first_failing_lines LOG: which cases failed and what the first lines say of it: compilers, ctest with the output of
-# tests that failed, GoogleTest, sanitizers, shell tests. Where nothing looks like a reason, the last lines. The more
-# tests failed, the fewer lines each of them has.
+# first_failing_lines LOG: the failed cases and their first lines. It knows compilers, ctest with the output of failed
+# tests, GoogleTest, sanitizers and shell tests. If no line looks like a reason, it prints the last lines. With more
+# failed tests there are fewer lines for each.
 first_failing_lines() {
   awk '
     BEGIN { logs = 0 }
-    # The output of a test that failed is read like a log of its own.
+    # The output of a failed test is read like a separate log.
     /^ *[0-9]+\/[0-9]+ Test +#[0-9]+: / {
       if (inside) report()
       inside = /\*\*\*/ && !/\*\*\*Skipped/
@@ -75,12 +76,12 @@ first_failing_lines() {
       return text
     }
     function say(text) { said[logs, count[logs]++] = text }
-    # How many lines behind this one belong to it; -1: it is no reason.
+    # The number of lines after this one that belong to it; -1: the line is no reason.
     function behind_reason(text) {
-      if (text ~ /^FAILED: (\[code=[0-9]+\] )?[^ ]+ *$/) return 0  # of ninja; the next line is the command
+      if (text ~ /^FAILED: (\[code=[0-9]+\] )?[^ ]+ *$/) return 0  # by ninja; the next line is the command
       if (text ~ /: Failure$|^FAILED|broken (promise|by)|terminate called/) return 5
       if (text ~ /ERROR: |WARNING: ThreadSanitizer|runtime error: /) return 5
-      if (googletest) return -1  # other words may be what a test waits for
+      if (googletest) return -1  # a test may expect such words in the output
       if (text ~ /(^|[: ])(fatal )?error: |undefined reference to|multiple definition of|CMake Error/) return 3
       if (text ~ /^Traceback|^FAIL /) return 5
       return -1

@@ -31,7 +31,7 @@ inline std::vector<ProgressField> progress_fields(const std::string& what, const
   return fields;
 }
 
-// One line, redrawn on a terminal. For one thread at a time.
+// One line, redrawn on a terminal. Not thread-safe.
 class PrepareProgress {
  public:
   explicit PrepareProgress(std::string what) : what_(std::move(what)) {}
@@ -50,7 +50,7 @@ class PrepareProgress {
   const std::string what_;
   ProgressLine line_;
   double begun_ = -1;
-  int64_t first_ = 0;  // done by an earlier process
+  int64_t first_ = 0;  // images done by an earlier process
 };
 
 }  // namespace owt

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# From a fresh clone to a trained network: installs what is missing, builds, finds or makes data, trains, reports. About
-# four minutes on two cores; later only the training takes time.
+# From a fresh clone to a trained network: installs missing packages, builds, finds or makes data, trains and reports.
+# Takes about four minutes on two cores; later runs only train.
 #
 #   usage: tools/quickstart.sh [OPTION OF owt train]...      e.g. tools/quickstart.sh --workers 4 --parallel owt-a
 #
-# Data: the CIFAR-10 in $OWT_DATA or ./datasets (tools/fetch_cifar10.sh datasets gets it), else a synthetic data set in
-# datasets/synthetic. The program lands in build/, a new run folder in runs/. Without an NVIDIA driver it is built for
-# the CPU only, unless build/ is there and was configured otherwise.
+# Data: CIFAR-10 in $OWT_DATA or ./datasets (tools/fetch_cifar10.sh datasets downloads it), else a synthetic data set in
+# datasets/synthetic. The program is built in build/, and the run folder is in runs/. Without an NVIDIA driver the build
+# is for the CPU only, unless build/ exists and was configured differently.
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -15,7 +15,7 @@ owt=$root/build/owt
 
 say() { printf '\n== %s\n' "$*"; }
 
-given() {  # given NAME WORD...: prints the value of option --NAME; fails where the words lack it
+given() {  # given NAME WORD...: prints the value of option --NAME; fails if the words do not have it
   local option=--$1
   shift
   while [ $# -gt 0 ]; do
@@ -28,7 +28,7 @@ given() {  # given NAME WORD...: prints the value of option --NAME; fails where 
   return 1
 }
 
-is_cifar10() {  # the folder of the files, or the one above it
+is_cifar10() {  # the argument is the folder of the files, or its parent
   local folder
   for folder in "$1" "$1/cifar-10-batches-bin"; do
     if [ -s "$folder/data_batch_1.bin" ] && [ -s "$folder/test_batch.bin" ]; then return 0; fi
@@ -36,7 +36,7 @@ is_cifar10() {  # the folder of the files, or the one above it
   return 1
 }
 
-# Sets `data` to the folder of a data set, making one if need be.
+# Sets `data` to the folder of a data set; makes one if necessary.
 find_data() {
   local folder
   for folder in ${OWT_DATA:+"$OWT_DATA"} datasets "$root/datasets"; do
@@ -53,12 +53,12 @@ find_data() {
 
 has_nvidia_driver() { [ -e /proc/driver/nvidia/version ] || command -v nvidia-smi >/dev/null; }
 
-# Prints the option that leaves CUDA out where nothing could use it. What build/ was configured with before stays.
+# Prints the option that disables CUDA if there is no GPU driver. An existing configuration of build/ stays.
 without_cuda() {
   has_nvidia_driver || grep -qs '^OWT_CUDA:' "$root/build/CMakeCache.txt" || echo -DOWT_CUDA=OFF
 }
 
-# On a terminal shows how far ninja is, "[3/40]", in one line that is written over.
+# On a terminal shows ninja's progress, "[3/40]", in one line that is overwritten.
 show_progress() {
   local line progress='^(\[[0-9]+/[0-9]+\])'
   while IFS= read -r line; do
@@ -67,7 +67,7 @@ show_progress() {
   if [ -t 1 ]; then printf '\r'; fi
 }
 
-# run_quietly COMMAND...: what it prints is shown only if it fails.
+# run_quietly COMMAND...: shows the output only if the command fails.
 run_quietly() {
   "$@" 2>&1 | tee "$log" | show_progress || {
     cat "$log" >&2
@@ -89,7 +89,7 @@ build() {
   echo "$(shown "$owt") is built ($((SECONDS - begin)) s)."
 }
 
-shown() { realpath -m --relative-base="$PWD" "$1"; }  # a path as one would type it here
+shown() { realpath -m --relative-base="$PWD" "$1"; }  # a path relative to the current folder
 
 for word in "$@"; do
   if [ "$word" = --help ] || [ "$word" = -h ]; then

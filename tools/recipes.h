@@ -21,7 +21,7 @@ std::string find_model(const std::string& model);
 // have a link.
 std::vector<std::string> recipe_folders();
 
-// Every file that find_recipe() finds by its name, once per name, in alphabetical order.
+// All files that find_recipe() finds by name, once for each name, in alphabetical order.
 struct NamedRecipe {
   std::string name, file;
 };

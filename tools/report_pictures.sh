@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Pictures of a run's report, as docs/report.md has them: OUT/report.png, its top; OUT/report-time.png, where a step's
-# time goes; OUT/report-phone.png.
+# Makes the pictures of a run's report in docs/report.md: OUT/report.png, its top; OUT/report-time.png, the times in a
+# step; OUT/report-phone.png.
 #
-#   usage: report_pictures.sh RUN OUT [DATA]      DATA: the run's data set, for what needs its images
+#   usage: report_pictures.sh RUN OUT [DATA]      DATA: the run's data set, for sections that need its images
 #   OWT names the program (build/owt).
 set -euo pipefail
 
@@ -28,12 +28,12 @@ trap 'rm -rf "$work"' EXIT
 mkdir -p "$out"
 "$owt" report "$run" ${3:+--data "$3"} --out "$work/report.html"
 
-# picture NAME WIDTH,HEIGHT [SECTION]: what a window of this size shows of the page, or of one section
+# picture NAME WIDTH,HEIGHT [SECTION]: a picture of the page, or of one section, in a window of this size
 picture() {
   local style=
   [ $# = 2 ] || style="<style>nav,section:not(#$3){display:none}</style>"
   sed "s|</head>|$style</head>|" "$work/report.html" >"$work/shown.html"
-  # As root the browser has no sandbox. What it says matters only where it makes no picture.
+  # The browser cannot run in a sandbox as root. Its messages matter only if it makes no picture.
   "$browser" --headless --no-sandbox --disable-gpu --hide-scrollbars --user-data-dir="$work/profile" \
     --virtual-time-budget=3000 --window-size="$2" --screenshot="$out/$1.png" "file://$work/shown.html" \
     >"$work/said" 2>&1 || { cat "$work/said" >&2 && exit 1; }

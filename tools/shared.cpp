@@ -303,7 +303,7 @@ Overrides with_classes(const Options& options, Overrides changes) {
 
 std::string checked_classes(const Options& options) {
   const std::string word = options.string("classes");
-  const bool may_be_data = options.declares("steps");  // commands that train
+  const bool may_be_data = options.declares("steps");  // true for commands that train
   if (word != "number" && !(word == "data" && may_be_data))
     throw UsageError(concat("--classes ", word, ": wanted ", may_be_data ? "data or number" : "number"));
   return word;

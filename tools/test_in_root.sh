@@ -1,19 +1,19 @@
 #!/usr/bin/env bash
-# Tries owt as a newcomer would, on a fresh Debian: makes a root with debootstrap, clones the last commit of this
+# Tries owt as a new user would, on a fresh Debian: makes a root with debootstrap, clones the last commit of this
 # repository into it and runs the README's two commands there, tools/quickstart.sh and tools/test.sh.
 #
 #   usage: tools/test_in_root.sh [OPTION]... SUITE       SUITE: trixie (Debian 13), bookworm (Debian 12) ...
 #
 #   --short         instead of tools/test.sh: the tests of src/core, layers and the processes; a few minutes
-#   --deb FILE      instead of both: installs this package of owt with apt and tries what is in it; to be proven by a
-#                   root in which nothing else was installed that it depends on
-#   --root FOLDER   make the root there and keep it; one that is there already is used again, with what is built in it
-#   --ccache FOLDER a cache of ccache to share with the root
-#   --mirror URL    where Debian's packages come from (default: http://deb.debian.org/debian)
+#   --deb FILE      instead of both: installs this package of owt with apt and tries its contents; a proof only in a
+#                   root without other packages that it depends on
+#   --root FOLDER   make the root in FOLDER and keep it; an existing one is used again, with its builds
+#   --ccache FOLDER a ccache cache to share with the root
+#   --mirror URL    source of Debian's packages (default: http://deb.debian.org/debian)
 #
-# Needs root, debootstrap and 5 GB of disk. Prints how long each part took; exits with the status of the first that
-# fails, and with 77 where no root can be made, or under --short not be filled.
-# The mounts live in a name space of their own: they and all processes inside are gone however this script ends.
+# Needs root, debootstrap and 5 GB of disk. Prints how long each part took. Exits with the status of the first part that
+# fails, and with 77 if no root can be made or, under --short, no packages can be installed. The mounts are in a
+# separate namespace: they and all processes inside disappear however this script ends.
 set -euo pipefail
 
 script=$(realpath "${BASH_SOURCE[0]}")
@@ -24,7 +24,7 @@ stop() {  # stop STATUS MESSAGE
   exit "$1"
 }
 
-# --- inside: a shell of the root's own, in the clone ---
+# --- inside: a shell in the root, in the clone ---
 if [ "${1:-}" = --inside ]; then
   cd /opt
   begin=$SECONDS
@@ -40,8 +40,8 @@ if [ "${1:-}" = --inside ]; then
     times+=("$(printf '%5d s  %s' $((SECONDS - begin)) "$name")")
     begin=$SECONDS
   }
-  # Not mpi/failures: Open MPI 5's mpirun leaves ranks half a second to say who was lost, which a busy machine may use
-  # up. Nor processes_test, which failed once under it without an error of owt's, for a reason that is not known yet.
+  # Not mpi/failures: Open MPI 5's mpirun gives ranks half a second to report a lost rank, which a busy machine may
+  # exceed. Not processes_test: it failed once without an error of owt, for an unknown reason.
   short_tests() {
     cmake --preset release -DOWT_TESTS=ON &&
       cmake --build build --parallel "$(nproc)" --target owt core_test layers_test mpi_test &&
@@ -65,7 +65,7 @@ if [ "${1:-}" = --inside ]; then
     part "what is in the package" try_deb
   else
     cd owt
-    if [ "$2" = short ]; then  # whose users, CI for one, can do nothing for a mirror that does not answer
+    if [ "$2" = short ]; then  # a mirror that does not answer is not a failure of owt
       (source tools/packages.sh && install_packages "${build_packages[@]}" "${test_packages[@]}") || exit 77
     fi
     part "tools/quickstart.sh" tools/quickstart.sh
@@ -128,7 +128,7 @@ if [ ! -e "$folder/etc/debian_version" ]; then
 fi
 if [ -n "$deb" ]; then
   cp "$deb" "$folder/opt/owt.deb"
-else  # a commit, as a newcomer gets it; what is not committed stays out
+else  # a commit, as a new user gets it; uncommitted changes are not included
   tree=$folder/opt/owt
   [ -d "$tree/.git" ] || git init -q "$tree"
   git -C "$tree" fetch -q "$source_root" HEAD && git -C "$tree" checkout -q -f FETCH_HEAD
@@ -140,7 +140,7 @@ cp "$script" "$folder/opt/test_in_root.sh"
 cat >"$work/inside" <<'END'
 set -e
 folder=$1 ccache=$2 form=$3
-mount --bind "$folder" "$folder"  # for tests that make name spaces of their own, whose / has to be a mount
+mount --bind "$folder" "$folder"  # for tests that make namespaces, whose / must be a mount
 mount -t proc proc "$folder/proc"
 mount --rbind /sys "$folder/sys"
 mount --rbind /dev "$folder/dev"

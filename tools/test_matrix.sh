@@ -1,18 +1,19 @@
 #!/usr/bin/env bash
-# The tests of the libraries under other conditions than those of tools/test.sh: less of the processor, other numbers of
-# threads, another user, builds for each level of processors, and without CUDA, MPI or ONNX. Prints a table of how many
-# tests of each row passed, failed and were skipped, and why; exits 1 if one failed or was skipped without a reason.
+# Runs the tests of the libraries under other conditions than tools/test.sh: lower processor levels, other numbers of
+# threads, another user, builds for each processor level, and builds without CUDA, MPI or ONNX. Prints a
+# table with the passed, failed and skipped tests of each row, and the reasons. Exits 1 if a test failed or was skipped
+# without a reason.
 #
 #   usage: tools/test_matrix.sh [ROW]...      default: all rows
 #
-# Rows of the build in build/, which tools/test.sh makes (BUILD=FOLDER: another one); the first four hold owt and oneDNN
-# to a level of processors by environment:
-#   x86-64-v2 x86-64-v3 x86-64-v4 avx512_bf16 threads-1 threads-2 threads-4 root nobody
-# Rows with a build of their own in build-matrix/, compiled for a level, each of the others without one more library:
+# Rows of the build in build/, which tools/test.sh makes (BUILD=FOLDER: another build). The first four limit owt and
+# oneDNN to a processor level by environment variables:
+#   x86-64-v2 x86-64-v3 x86-64-v4 avx512_bf16 threads-1 threads-2 threads-4 `root` `nobody`
+# Rows with a build in build-matrix/, compiled for a level; three of them are built without a library:
 #   build-x86-64-v2 (without CUDA) build-x86-64-v3 (MPI) build-x86-64-v4 (ONNX) build-avx512_bf16
 #
-# What a row printed is kept in build-matrix/ROW.log (RESULTS=FOLDER: another one). PROGRAMS="core layers": the tests of
-# these folders only.
+# The output of a row is kept in build-matrix/ROW.log (RESULTS=FOLDER: another folder). PROGRAMS="core layers": only the
+# tests of these folders.
 set -uo pipefail
 
 if [ "${1:-}" = --help ] || [ "${1:-}" = -h ]; then
@@ -39,7 +40,7 @@ onednn_name() {
   esac
 }
 
-# tests BUILD COMMAND...: all test programs of the build, each by the command; in the end whether they ran to their ends
+# tests BUILD COMMAND...: runs each test program of the build by the command; fails if one crashed
 tests() {
   local build=$1 program crashed=0
   shift
@@ -50,10 +51,10 @@ tests() {
   done
   return $crashed
 }
-# 1 is what GoogleTest ends with when a test failed, which the log has.
+# GoogleTest exits with 1 if a test failed, which the log shows.
 ended_well() { [ "$1" = 1 ] || { echo "FAILED: it ended with $1" && return 1; }; }
 
-# Another user reads the build and has a home of its own, which it works in and has its temporary files in.
+# Another user reads the build, and works in a home of its own, also for temporary files.
 as_nobody() {
   [ "$(id -u)" = 0 ] || { echo "skipped: only root can become another user" && return 77; }
   local home=$work/nobody
@@ -61,7 +62,7 @@ as_nobody() {
     tests "$build" runuser -u nobody -- env --chdir="$home" HOME="$home" TMPDIR="$home" OWT_CACHE="$home/plans"
 }
 
-own_build() {  # own_build LEVEL: a build for the level, and its tests
+own_build() {  # own_build LEVEL: makes a build for the level and runs its tests
   local level=$1 folder=$results/$1 options
   options=$(sed -n "s/^set(options_of_$level \(.*\))$/\1/p" CMakeLists.txt)
   local -A without=([x86-64-v2]=CUDA [x86-64-v3]=MPI [x86-64-v4]=ONNX)
@@ -78,12 +79,12 @@ row() {  # row NAME
     *) OWT_MAX_CPU=$1 ONEDNN_MAX_CPU_ISA=$(onednn_name "$1") tests "$build" env ;;
   esac
 }
-has_level() {  # has_level LEVEL: the processor does
+has_level() {  # has_level LEVEL: whether the processor has the level
   local best
   best=$("$build/owt" devices | sed -n 's/^cpu .*instructions of //p')
   [[ " ${levels%"$best"*}$best " == *" $1 "* ]]
 }
-# count WORD LOG: how many tests the ends of the programs give for it
+# count WORD LOG: the number of tests that the summaries of the programs give for WORD
 count() { awk -v word="$1" '$1 == "[" && $2 == word && $4 ~ /^[0-9]+$/ { n += $4 } END { print n + 0 }' "$2"; }
 
 failed=0 logs=()

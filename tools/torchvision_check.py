@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Checks that owt computes what torchvision's networks compute, with random weights on photographs.
+"""Checks that owt computes the same as torchvision's networks, with random weights on photographs.
 
     usage: torchvision_check.py --owt PROGRAM [--images N] --photo FILE [--photo FILE]... [MODEL...]
 
-For each MODEL, by torchvision's name, all of MODELS where none is named: torchvision's network gets random weights, its
-state_dict goes as .pth through torchvision_weights.py, and `owt extract` reads the photographs with them, cut to 224 x 224, with torchvision's mean and
-std. Prints the largest difference of a logit in units of the largest, and of all probabilities; exits 1 if one is above
-1e-4. Needs torchvision and Pillow.
+MODEL is torchvision's name of a network; default: all of MODELS. torchvision's network gets random weights, and
+torchvision_weights.py converts its state_dict from a .pth file. `owt extract` uses these weights on the photographs,
+cropped to 224 x 224, with torchvision's mean and std. Prints the largest difference of a logit in units of the
+largest logit, and the largest difference of a probability; exits 1 if one is above 1e-4. Needs torchvision and
+Pillow.
 """
 import argparse
 import pathlib
@@ -29,7 +30,8 @@ TOOLS = pathlib.Path(__file__).resolve().parent
 
 
 def drawn(name):
-    """Weights whose layers all have a part in the outputs; running averages of their own, as a trained network has."""
+    """Weights for which every layer affects the outputs, with running averages unlike the initial ones, as after
+    training."""
     torch.manual_seed(1)
     net = getattr(torchvision.models, name)(weights=None, **OPTIONS.get(name, {}))
     for module in net.modules():

@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
-"""Writes weights of torchvision's AlexNet, VGG or ResNet as owt's model files name them.
+"""Converts weights of torchvision's AlexNet, VGG or ResNet to the names in owt's model files.
 
     usage: torchvision_weights.py --model MODEL FROM TO
 
-FROM: a state_dict, .safetensors or .pth (for which PyTorch is needed); MODEL: a model file or a recipe; TO: the file for
-`owt train --weights TO` and `owt eval --weights TO`. Where FROM has the model's names, as those of ResNets, all that it
-does is to bring a .pth into safetensors. Else the layers of FROM, in the order of their numbers (those of `classifier`
-last), become the model's layers with weights, one after the other: as many of them, convolutions from convolutions and
-dense layers from dense ones, each with as many outputs. The last layer may have others: a head that owt is to draw anew
-(--except-mismatched). owt checks every shape when it reads TO. Exits 1 where the two do not go together.
+FROM: a state_dict, .safetensors or .pth (needs PyTorch); MODEL: a model file or a recipe; TO: the file for
+`owt train --weights TO` and `owt eval --weights TO`.
+
+If FROM has the model's names, as for ResNets, the script only converts a .pth file to safetensors. Otherwise the
+layers of FROM, in the order of their numbers (layers of `classifier` last), become the model's layers with weights,
+in order. There must be equally many; convolutions must match convolutions and dense layers dense layers, with as many
+outputs. Only the last layer may have other outputs: a head that owt initializes (--except-mismatched). owt checks
+every shape when it reads TO. Exits 1 if FROM and MODEL do not match.
 
 Needs Python 3.11.
 """
@@ -20,7 +22,7 @@ import sys
 
 from bench.recipe import read_recipe
 
-DIMENSIONS = {"conv": 4, "dense": 2, "batch_norm": 1}  # of a weight
+DIMENSIONS = {"conv": 4, "dense": 2, "batch_norm": 1}  # number of dimensions of a weight
 
 
 def read_safetensors(path):
@@ -59,7 +61,7 @@ def write_safetensors(path, tensors):
 
 
 def layers_with_weights(tables, prefix=""):
-    """Names and tables, in the model's order; those inside a composite layer as LAYER.NAME."""
+    """Names and tables, in the model's order; layers inside a composite layer are named LAYER.NAME."""
     for table in tables:
         name = prefix + table["name"]
         if table["type"] == "residual":
@@ -73,7 +75,7 @@ def layers_with_weights(tables, prefix=""):
 
 
 def place_in_torchvision(layer):
-    """`features.10` stands behind `features.3`, and `classifier.1` behind both."""
+    """Sort key: `features.10` comes after `features.3`, and `classifier.1` after both."""
     return layer.startswith("classifier"), [int(part) if part.isdigit() else part for part in layer.split(".")]
 
 

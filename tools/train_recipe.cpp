@@ -28,7 +28,7 @@ std::string run_of(const std::string& named) {
   return is_checkpoint(named) ? run_folder_of_checkpoint(named).value_or("") : named;
 }
 
-// The run that CONFIG names: its folder, a checkpoint in it, or its config.toml.
+// The run of CONFIG, which may be its folder, a checkpoint in it, or its config.toml.
 std::string run_named_by(const std::string& config) {
   const fs::path file = config_file(config);
   if (file.filename() != kRunConfig) return "";

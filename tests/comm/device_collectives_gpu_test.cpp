@@ -1,5 +1,5 @@
-// What collectives of tensors on a GPU order, seen with streams that the test holds up: ranks that share one GPU, and
-// ranks with one each.
+// The ordering by collectives on GPU tensors, observed with streams that the test holds back: ranks that share one GPU,
+// and ranks with one GPU each.
 #include <gtest/gtest.h>
 
 #include <atomic>

@@ -1,4 +1,4 @@
-// Messages between two ranks. In a launch of several processes the ranks are those.
+// Messages between two ranks, which are processes if the launch has several.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -2,24 +2,24 @@
 //
 //   usage: mpi_failures WHAT
 //
-//   loop       collectives without end, until a rank is killed or stopped from outside; timeout 2 s
-//   compute    rank 0 computes without end while the others are in collectives
+//   loop       endless collectives, until a rank is killed or stopped from outside; timeout 2 s
+//   compute    rank 0 computes endlessly while the others are in collectives
 //   error      rank 1 fails by itself while the others are in collectives
 //   before     rank 1 fails before the others have met it
 //   from0      rank 0 fails in from_rank_0
-//   start      rank 1 never comes to the first exchange; the limit is 3 s
-//   late       rank 0 works for ever after the others have come to the end
-//   finalize   rank 1 does not come back from MPI_Finalize
-//   data       rank 1 waits for data for ever while the others are in a collective
+//   start      rank 1 never reaches the first exchange; the limit is 3 s
+//   late       rank 0 computes endlessly after the others have finished
+//   finalize   rank 1 does not return from MPI_Finalize
+//   data       rank 1 waits endlessly for data while the others are in a collective
 //   mismatch   rank 1 is in another collective than the others
-//   ring       messages around a ring without end, until a rank is killed from outside
+//   ring       endless messages around a ring, until a rank is killed from outside
 //   unsent     rank 0 waits for a message of rank 1, which is in a collective with rank 2
 //   circle     each rank waits for a message of the next one
 //   sizes      rank 0 wants a larger message than rank 1 sends
-//   stall      rank 1 computes for ever, and the limit for that is 4 s
-//   slow       rank 1 computes for longer than the timeout, then all come to a good end
-//   leave      all come to a good end
-// Prints `rank R process P` for each rank once it is in its loop.
+//   stall      rank 1 computes endlessly; the limit for that is 4 s
+//   slow       rank 1 computes for longer than the timeout; then all ranks finish normally
+//   leave      all ranks finish normally
+// Prints `rank R process P` for each rank when it is in its loop.
 #include <mpi.h>
 #include <unistd.h>
 

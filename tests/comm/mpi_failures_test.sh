@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What becomes of a launch when one of its ranks fails, is killed, or stops: every other rank ends with one line that
-# says so. Prints each case; exits 1 at the first that fails.
+# Tests a launch in which a rank fails, is killed, or stops: every other rank ends with one line that reports it. Prints
+# each case; exits 1 at the first that fails.
 #
 #   usage: mpi_failures_test.sh PROGRAM MPIRUN NUMPROC_FLAG      PROGRAM: mpi_failures
 set -euo pipefail

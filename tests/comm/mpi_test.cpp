@@ -1,4 +1,4 @@
-// Collectives among processes. To be started by mpirun with 2 processes or more; every process runs every test.
+// Collectives among processes. To be started by mpirun with at least 2 processes; every process runs every test.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <mpi.h>

@@ -1,4 +1,4 @@
-// A test of a communicator on a device with a number of ranks.
+// Runs a test of a communicator on a device with a number of ranks.
 #pragma once
 
 #include <gtest/gtest.h>

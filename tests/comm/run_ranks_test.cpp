@@ -1,4 +1,4 @@
-// Which failure comes out of run_ranks() where several ranks fail.
+// Which failure run_ranks() reports if several ranks fail.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

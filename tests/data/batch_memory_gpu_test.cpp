@@ -1,4 +1,4 @@
-// What batches take of a GPU's memory, byte for byte.
+// The GPU memory of batches, byte for byte.
 #include "data/batch_memory.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Small data sets whose images tell which they are, and batches as lists of numbers.
+// Small data sets whose images identify themselves, and batches as lists of numbers.
 #pragma once
 
 #include <atomic>

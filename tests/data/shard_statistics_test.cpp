@@ -1,4 +1,4 @@
-// Principal colours; the sums over the images are in shards_test.cpp.
+// Principal colours; shards_test.cpp tests the sums over images.
 #include "data/shard_statistics.h"
 
 #include <gmock/gmock.h>

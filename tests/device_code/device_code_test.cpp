@@ -1,5 +1,5 @@
-// What nvcc makes of the hot kernels for Hopper (sm_90a), whatever GPU the build is for: without a GPU, nothing else
-// shows that an access was split or that registers ran out.
+// nvcc's code for the hot kernels on Hopper (sm_90a), independent of the GPU of the build. Without a GPU, only this
+// test shows that an access was split or that registers did not suffice.
 #include <cxxabi.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

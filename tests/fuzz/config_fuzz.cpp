@@ -1,4 +1,4 @@
-// Any text as a recipe with its model in place, or as a model file.
+// Reads any text as a recipe with its model, or as a model file.
 #include "src/train/settings.h"
 #include "tests/fuzz/input.h"
 

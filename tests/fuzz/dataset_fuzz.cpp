@@ -1,4 +1,4 @@
-// Any bytes as the dataset.json or the stats.json of a prepared data set.
+// Reads any bytes as the dataset.json or stats.json of a prepared data set.
 #include "data/json_numbers.h"
 #include "tests/fuzz/input.h"
 

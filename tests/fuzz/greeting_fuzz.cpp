@@ -1,4 +1,4 @@
-// Any bytes as what a stranger says to the watch of rank 0, in pieces of any size.
+// Sends any bytes, in pieces of any size, to the watch of rank 0, as an unknown client could.
 #include "src/comm/watch.h"
 #include "tests/fuzz/input.h"
 

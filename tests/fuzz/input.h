@@ -1,7 +1,7 @@
-// What the fuzz targets share.
+// Code shared by the fuzz targets.
 //
-// A target is handed any bytes. It must end in an Error or in a result that holds what its reader promises; anything
-// else (a crash, what a sanitizer finds, a broken promise, too long, too much memory) is a bug.
+// A target gets any bytes. It must end with an Error, or with a result that holds the promises of its reader. Anything
+// else is a bug: a crash, a sanitizer report, a broken promise, too much time or memory.
 #pragma once
 
 #include <sys/mman.h>

@@ -1,4 +1,4 @@
-// Any bytes as a JPEG file, of which two windows are decoded: all of it, and a part that its size chooses.
+// Reads any bytes as a JPEG file and decodes two windows: the whole image, and a part that depends on its size.
 #include <vector>
 
 #include "data/jpeg/jpeg_window.h"

@@ -1,4 +1,4 @@
-// Any bytes as a photograph; and once more, if it is a PNG, with the checksums it should have, which no fuzzer finds.
+// Reads any bytes as a photograph; a PNG also with corrected checksums, which a fuzzer does not find.
 #include <zlib.h>
 
 #include "data/photos/photo.h"

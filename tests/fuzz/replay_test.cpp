@@ -1,6 +1,6 @@
-// The fuzz targets without a fuzzer: each reads its seeds and some thousand mutations of them, the same in every run.
-// That takes seconds and no libFuzzer, so that every change has to pass it. run.sh beside this file looks for new
-// inputs; those that it finds become seeds. An input that ends the process is left in a file.
+// Runs the fuzz targets without a fuzzer, on their seeds and some thousand mutations of them, which are the same in
+// every run. This takes seconds and needs no libFuzzer, so every change must pass it. run.sh in this folder searches
+// for new inputs; the inputs that it finds become seeds. An input that ends the process is left in a file.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Builds the fuzz targets and runs each of them for a while, from seeds of the tree and what earlier runs have found.
+# Builds the fuzz targets and runs each for a while, from the seeds of the tree and the inputs found by earlier runs.
 #
 #   usage: tests/fuzz/run.sh [SECONDS] [TARGET]...     SECONDS for each target, 20 by default; TARGETS: shard_index ...
 #
-# SEED=N: other random numbers than those of 1. Build and corpora lie in build-fuzz/. A target that fails leaves the
-# input in build-fuzz/found/ and ends this script with exit 1; build-fuzz/TARGET_fuzz FILE shows it again. Who mends it
-# adds the input to tests/fuzz/seeds, so that fuzz_test (replay_test.cpp) reads it from then on. Needs Clang with
-# libFuzzer; tools/packages.sh names the packages.
+# SEED=N: other random numbers than SEED=1. Build and corpora are in build-fuzz/. If a target fails, its input is in
+# build-fuzz/found/, and this script exits with 1; build-fuzz/TARGET_fuzz FILE reproduces the failure. To fix it, add
+# the input to tests/fuzz/seeds, so that fuzz_test (replay_test.cpp) reads it. Needs Clang with libFuzzer;
+# tools/packages.sh lists the packages.
 set -euo pipefail
 
 if [ "${1:-}" = --help ] || [ "${1:-}" = -h ]; then

@@ -1,4 +1,4 @@
-// Any bytes as a safetensors file.
+// Reads any bytes as a safetensors file.
 #include "src/train/files/safetensors.h"
 #include "tests/fuzz/input.h"
 

@@ -1,4 +1,4 @@
-// Any bytes as the index of a shard; and once more with the checksum they should have, which no fuzzer finds.
+// Reads any bytes as the index of a shard; also with a corrected checksum, which a fuzzer does not find.
 #include "data/shard_index.h"
 #include "src/core/files.h"
 #include "tests/fuzz/input.h"

@@ -1,4 +1,4 @@
-// Any bytes as the state.json of a checkpoint; and once more with the checksum they should have, which no fuzzer finds.
+// Reads any bytes as the state.json of a checkpoint; also with a corrected checksum, which a fuzzer does not find.
 #include <nlohmann/json.hpp>
 
 #include "src/core/files.h"

@@ -1,4 +1,4 @@
-// Any bytes as a tar file, its members as tar files in turn, and as a packed one.
+// Reads any bytes as a tar file, its members as tar files too, and as a compressed one.
 #include "data/prepare/tar.h"
 #include "tests/fuzz/input.h"
 

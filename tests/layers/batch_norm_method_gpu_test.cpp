@@ -1,4 +1,4 @@
-// Both ways to normalise, whatever would be the faster, against the CPU.
+// Both GPU methods of normalisation, independent of their speed, against the CPU.
 #include "layers/batch_norm_method.h"
 
 #include <gtest/gtest.h>

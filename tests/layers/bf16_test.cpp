@@ -1,6 +1,6 @@
-// What check_layer does not say of layers with bf16 activations. Those that choose or scale give the bits of the CPU
-// with f32 on the same, already rounded, inputs; channels that fill packs and channels that do not take different ways
-// through the kernels on a GPU; gradients may be bf16 there as well.
+// Properties of layers with bf16 activations that check_layer does not cover. Layers that select or scale give the same
+// bits as the CPU with f32 on the same, already rounded, inputs. On a GPU, channels that fill packs and channels that
+// do not use different code, and gradients may be bf16 too.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

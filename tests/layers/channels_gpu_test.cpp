@@ -1,4 +1,4 @@
-// What the kernels over channels rest on: memory for their sums, the width of their accesses, the order of sums.
+// Basics of the kernels over channels: memory for their sums, the width of their accesses, the order of sums.
 #include "layers/channels.cuh"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// The contract test itself: a layer that breaks one rule must be caught.
+// Tests the contract test: a layer that breaks one rule must be caught.
 #include "tests/support/check_layer.h"
 
 #include <gmock/gmock.h>

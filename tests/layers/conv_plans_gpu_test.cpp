@@ -1,4 +1,4 @@
-// Every way in which a convolution may be computed, whatever would be the fastest, against the definition.
+// Every way to compute a convolution on a GPU, independent of its speed, against the definition.
 #include "layers/conv_plans.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Layers that a net runs as one op (a convolution or a dense layer and what follows it), against the same one by one.
+// Layers that a net runs as one op (a convolution or dense layer and its successors), compared with separate layers.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
-// cuDNN's description of the GPU of this machine, from which plans can be made on machines without it.
-// OWT_DUMP_DEVICE_JSON=FILE keeps it: it can take the place of tests/support/h200.json.
+// cuDNN's description of this machine's GPU, from which plans can be made on machines without it.
+// OWT_DUMP_DEVICE_JSON=FILE writes it to a file, which can replace tests/support/h200.json.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

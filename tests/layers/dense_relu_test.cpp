@@ -1,4 +1,4 @@
-// A dense layer and the relu behind it as one op, and dense layers in bf16: what they compute on a GPU against the CPU.
+// A dense layer and its relu as one op, and dense layers in bf16: results on a GPU against the CPU.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// The work of every layer, counted by hand: a multiply-add is 2.
+// The FLOPs of every layer, counted by hand: a multiply-add is 2.
 #include <gtest/gtest.h>
 
 #include "tests/support/harness.h"

@@ -1,4 +1,4 @@
-// The kernel that packs images, against ImageLayout's definition.
+// The kernel that packs images, against the definition in ImageLayout.
 #include <gtest/gtest.h>
 
 #include <vector>

@@ -1,5 +1,5 @@
-// What may be chosen on a GPU gives the same bits every time, also where ranks share the GPU and their kernels run
-// beside each other. Skipped without a GPU.
+// Every algorithm that may be chosen on a GPU is bit-reproducible, also if ranks share the GPU and their kernels run at
+// the same time. Skipped without a GPU.
 #include <gtest/gtest.h>
 
 #include <array>

@@ -1,4 +1,4 @@
-// Which layer a value that is not finite comes from.
+// Which layer is reported for a value that is not finite.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// What the installed cuDNN can do on an H200, asked without one: plans are made from a description of the GPU.
+// Plans of the installed cuDNN for an H200, made without one from a description of the GPU.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

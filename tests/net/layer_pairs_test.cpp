@@ -1,5 +1,5 @@
-// What layers that share memory (layers/in_place.h) give is what their ops give with memory of their own, whichever
-// layers stand behind each other: every two types, and a sample of threes; in nets, in residual bodies and in branches.
+// Layers that share memory (layers/in_place.h) give the same results as ops with separate memory, whichever layers
+// follow each other: all pairs of types, and a sample of triples; in nets, in residual bodies and in branches.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

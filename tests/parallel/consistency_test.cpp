@@ -1,4 +1,4 @@
-// When workers of a parameter server may go on, and what an update is made of.
+// When workers of a parameter server may continue, and which pushes an update contains.
 #include "src/parallel/consistency.h"
 
 #include <gmock/gmock.h>

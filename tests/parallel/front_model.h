@@ -1,4 +1,4 @@
-// A net that lies before the boundary whole: what its gradients do on their way through buckets.
+// A net that is entirely in the front part: tests how its gradients pass through buckets.
 #pragma once
 
 #include <vector>

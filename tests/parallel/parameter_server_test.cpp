@@ -1,4 +1,4 @@
-// Workers and servers that are threads: what they push, when they go on, and how they end.
+// Workers and servers as threads: their pushes, when workers continue, and how they end.
 #include "src/parallel/parameter_server.h"
 
 #include <gmock/gmock.h>

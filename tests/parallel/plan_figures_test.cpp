@@ -1,4 +1,4 @@
-// The figures of plans and predictions against plain formulas, over nets, strategies, ranks and rows, even and uneven.
+// Figures of plans and predictions against plain formulas, over nets, strategies, ranks and rows, even and uneven.
 #include <gtest/gtest.h>
 
 #include <cmath>

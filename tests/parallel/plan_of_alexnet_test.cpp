@@ -1,4 +1,4 @@
-// The plans of AlexNet, against the formulas of the paper's layers.
+// The plans of AlexNet, against formulas for the layers of the paper.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// The tables and sentences about plans and networks, read back, and the figures behind them.
+// The tables and sentences about plans and networks, read back and compared with their figures.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

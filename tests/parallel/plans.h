@@ -1,4 +1,4 @@
-// Plans of models that are given as text, and what is in them by name.
+// Plans of models that are given as text, and their contents by name.
 #pragma once
 
 #include <cstdint>

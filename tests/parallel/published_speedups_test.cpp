@@ -1,4 +1,4 @@
-// Published speed-ups of machines that configs/machines describes, against what the planner predicts for them.
+// Published speed-ups of machines in configs/machines, against the planner's predictions.
 #include <gtest/gtest.h>
 
 #include "src/parallel/machine.h"

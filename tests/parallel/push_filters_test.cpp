@@ -1,4 +1,4 @@
-// Filters of pushed gradients: what arrives, what is held back, bytes, and what is right in the mean.
+// Filters of pushed gradients: what is sent, what is held back, bytes, and unbiased means.
 #include "src/parallel/push_filters.h"
 
 #include <gmock/gmock.h>

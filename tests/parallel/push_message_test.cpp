@@ -1,4 +1,4 @@
-// Filtered gradients as bytes: what is unpacked is what the filters have left, in as many bytes as they say.
+// Filtered gradients as bytes: unpacking gives the filters' output, in the number of bytes that they report.
 #include "src/parallel/push_message.h"
 
 #include <gtest/gtest.h>

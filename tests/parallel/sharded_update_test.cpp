@@ -1,4 +1,4 @@
-// Of both ways to update in shares (sharded_update.h, star_update.h).
+// Both sharded updates (sharded_update.h, star_update.h).
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-// Plans of cuDNN among processes with a GPU each, as mpirun starts this (tests/simulated_gpu/CMakeLists.txt); each
-// process has a cache of its own (tests/layers/plan_choice_gpu_test.cpp). Alone it has nobody to agree with.
+// cuDNN plans of processes with one GPU each, started by mpirun (tests/simulated_gpu/CMakeLists.txt). Each process has
+// its own cache (tests/layers/plan_choice_gpu_test.cpp). A single process has no other to agree with.
 #include "src/parallel/shared_choices.h"
 
 #include <gtest/gtest.h>

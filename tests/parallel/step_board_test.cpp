@@ -1,4 +1,4 @@
-// What a rank of a parameter server hears of the others, without any messages.
+// What a rank of a parameter server learns about the others, without messages.
 #include "src/parallel/step_board.h"
 
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-// Every transfer of a plan is in the prediction, whatever the strategy, once for each of its calls.
+// Every transfer of a plan is in the prediction, under any strategy, once for each of its calls.
 #include <gtest/gtest.h>
 
 #include "src/parallel/step_price.h"

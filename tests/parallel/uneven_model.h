@@ -1,4 +1,4 @@
-// A network with three dense layers of uneven widths for several ranks, and what a rank keeps of its weights.
+// A network with three dense layers of uneven widths for several ranks, and the weight shards of a rank.
 #pragma once
 
 #include <map>

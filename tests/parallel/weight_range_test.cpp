@@ -1,4 +1,4 @@
-// A range of served weights, pushed to in every order that the rules allow.
+// A range of served weights, with pushes in every order that the rules allow.
 #include "src/parallel/weight_range.h"
 
 #include <gmock/gmock.h>

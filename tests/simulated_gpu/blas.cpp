@@ -1,8 +1,8 @@
 // cuBLASLt's entry points and the checks of a product.
 //
 // Stricter than cuBLASLt where its documentation is silent: epilogues need a D in column order. RELU is max(x, 0),
-// which makes 0 of NaN. Of the algorithms the first adds in double, the second in single precision, the third needs a
-// workspace.
+// which turns NaN into 0. The first algorithm adds in double precision, the second in single precision; the third needs
+// a workspace.
 #include <algorithm>
 #include <atomic>
 #include <memory>

@@ -1,4 +1,4 @@
-// What the handles of cuBLASLt stand for, and their attributes.
+// The objects of cuBLASLt's handles, and their attributes.
 #pragma once
 
 #include <cublasLt.h>

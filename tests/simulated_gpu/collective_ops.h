@@ -1,4 +1,4 @@
-// What a collective operation does to the memory of its ranks.
+// The effect of a collective operation on the memory of its ranks.
 #pragma once
 
 #include <nccl.h>

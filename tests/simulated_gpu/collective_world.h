@@ -1,4 +1,4 @@
-// Where the ranks of one NCCL communicator meet: threads of one process.
+// The ranks of one NCCL communicator, as threads of one process.
 #pragma once
 
 #include <nccl.h>

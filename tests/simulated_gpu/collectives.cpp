@@ -1,8 +1,8 @@
-// NCCL between ranks that are threads of one process, each with a simulated device of its own.
+// NCCL between ranks that are threads of one process, each with a simulated device.
 //
-// An operation runs on the streams' threads when the streams of all ranks have come to it. As with NCCL, ranks that
-// call different operations, or abort, leave the others waiting until they abort too; ncclCommGetAsyncError tells them.
-// A communicator that does not block takes no call before that has said that the one before is queued.
+// An operation runs on the streams' threads when the streams of all ranks have reached it. As with NCCL, if ranks call
+// different operations or abort, the others wait until they abort too; ncclCommGetAsyncError reports it to them. A
+// nonblocking communicator accepts a call only after it has reported that the previous one is queued.
 #include <nccl.h>
 
 #include <cstring>

@@ -1,7 +1,7 @@
 // CUDA C++ as plain C++: force-included (-include) when a .cu file is compiled for the simulated GPU.
 //
-// It gives the keywords and the built-in variables and functions of device code a meaning on the host, and it takes
-// the place of src/core/launch.cuh.
+// It defines the keywords and the built-in variables and functions of device code for the host, and replaces
+// src/core/launch.cuh.
 #pragma once
 
 #include <math.h>

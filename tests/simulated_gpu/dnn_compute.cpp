@@ -1,4 +1,4 @@
-// The arithmetic of cuDNN's graphs: each tensor is unpacked to f32 in the order N, H, W, C, and packed where it leaves
+// The arithmetic of cuDNN's graphs: each tensor is unpacked to f32 in the order N, H, W, C, and packed when it leaves
 // the graph.
 #include <atomic>
 #include <cmath>

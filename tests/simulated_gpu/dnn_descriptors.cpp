@@ -1,4 +1,4 @@
-// What finalizing a descriptor of cuDNN checks and makes.
+// The checks and results of finalizing a cuDNN descriptor.
 #include "tests/simulated_gpu/dnn_descriptors.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// cuDNN's backend descriptors: sets of attributes that become fixed.
+// cuDNN's backend descriptors: sets of attributes that become constant.
 #pragma once
 
 #include <cudnn_graph.h>

@@ -1,4 +1,4 @@
-// What cuDNN's backend is asked to compute, and computing it.
+// Graphs of cuDNN's backend, and their computation.
 //
 // Simulated: convolutions (forward, data gradient, filter gradient) in two dimensions, with groups; batch normalisation
 // in training; pointwise ADD, MUL, IDENTITY, RELU_FWD, RELU_BWD; reduction by ADD; f32 and bf16.

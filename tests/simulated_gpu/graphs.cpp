@@ -1,8 +1,8 @@
 // Stream capture and graphs.
 //
-// A graph keeps the steps of each captured stream in their order and the waits between the streams. A launch gives the
-// steps of the first stream to the stream it is launched on and those of each other stream to a thread of its own, so
-// that what the capture left unordered runs at the same time.
+// A graph keeps the steps of each captured stream in order, and the waits between streams. A launch gives the steps of
+// the first stream to the stream that it is launched on, and the steps of each other stream to a separate thread. So
+// operations that the capture left unordered run at the same time.
 #include <algorithm>
 
 #include "tests/simulated_gpu/runtime.h"

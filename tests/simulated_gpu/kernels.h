@@ -1,10 +1,9 @@
 // Runs kernels on the host.
 //
-// Blocks run one after the other. The threads of a block are fibers: one runs until it waits for others, at
-// __syncthreads() or at a warp operation. From block to block the threads start in ascending and then in descending
-// order, and so do the blocks from kernel to kernel, so that code which counts on an order gives wrong results.
-// Threads that have ended do not count at __syncthreads(). A warp operation in which not all 32 lanes take part ends
-// the program with a message.
+// Blocks run one after the other. The threads of a block are fibers: each runs until it waits for others, at
+// __syncthreads() or at a warp operation. Threads start in ascending and in descending order in alternate blocks, and
+// blocks do so in alternate kernels. So code that depends on an order gives wrong results. Threads that have ended do
+// not count at __syncthreads(). If not all 32 lanes take part in a warp operation, the program ends with a message.
 #pragma once
 
 #include <cuda_runtime.h>

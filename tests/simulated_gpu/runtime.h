@@ -1,16 +1,16 @@
-// A GPU made of host threads, for tests: CUDA's runtime, cuBLASLt, cuDNN and NCCL as one library that is linked in
-// place of theirs. It stands for CUDA's rules, not for its speed.
+// A GPU made of host threads, for tests: CUDA's runtime, cuBLASLt, cuDNN and NCCL as one library that replaces theirs
+// at link time. It follows CUDA's rules, not its speed.
 //
-// - A stream is a host thread with a queue, so that what is not ordered by events really runs at the same time.
-// - Device memory can be touched by the streams' threads only while they work; at other times the host crashes on it
-//   (SIGSEGV). New device memory holds 0xff bytes: NaN as float or bfloat16. Writes past the end of an allocation are
-//   reported by cudaFree. Under AddressSanitizer device memory is plain memory instead, which it watches itself.
-// - Calls with the default stream are errors: all work has a stream of its own.
+// - A stream is a host thread with a queue, so that work that is not ordered by events really runs at the same time.
+// - Device memory is accessible to the streams' threads only while they work; at other times an access by the host
+//   crashes (SIGSEGV). New device memory holds 0xff bytes: NaN as float or bfloat16. cudaFree reports writes past the
+//   end of an allocation. Under AddressSanitizer device memory is plain memory, which the sanitizer checks.
+// - Calls with the default stream are errors: all work must have an explicit stream.
 //
-// Environment: OWT_SIMULATED_GPUS         the number of devices (1)
-//              OWT_SIMULATED_GPU_MEMORY   MiB of each (8192)
+// Environment: OWT_SIMULATED_GPUS         number of devices (1)
+//              OWT_SIMULATED_GPU_MEMORY   MiB of each device (8192)
 //              OWT_SIMULATED_GPU_JITTER   a seed: operations start after small random delays
-//              OWT_SIMULATED_GPU_GUARD=0  lets the host touch device memory
+//              OWT_SIMULATED_GPU_GUARD=0  lets the host access device memory
 #pragma once
 
 #include <cuda_runtime.h>

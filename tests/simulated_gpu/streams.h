@@ -1,4 +1,4 @@
-// Streams, events and captures of the simulated GPU, behind CUDA's handles.
+// Streams, events and captures of the simulated GPU: the objects of CUDA's handles.
 #pragma once
 
 #include <cuda_runtime.h>

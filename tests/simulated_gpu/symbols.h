@@ -1,4 +1,4 @@
-// The names of this program's functions, the local ones among them, from its symbol table.
+// The names of this program's functions, including local ones, from its symbol table.
 #pragma once
 
 #include <string>

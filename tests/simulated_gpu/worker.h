@@ -1,4 +1,4 @@
-// What a stream of the simulated GPU is made of.
+// The thread and queue of a simulated GPU's stream.
 #pragma once
 
 #include <chrono>

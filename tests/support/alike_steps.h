@@ -1,4 +1,4 @@
-// Times of ranks whose steps are all alike.
+// Times of ranks whose steps are all equal.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Which layer a loss that is not finite is put down to.
+// Which layer is reported for a loss that is not finite.
 #pragma once
 
 #include <vector>
@@ -9,8 +9,8 @@
 
 namespace owt {
 
-// What is noted of these activations, made by work on the stream, when the sum of the losses is `loss` and `first` was
-// noted before.
+// The layer that is recorded for these activations, computed on the stream, when the sum of losses is `loss` and
+// `first` was recorded before.
 inline int32_t noted_layer(const std::vector<Watched>& watched, double loss, int32_t first, const Stream& stream) {
   const Device device = stream.device();
   Tensor sums({kLossSums}, DType::kF64);

@@ -1,5 +1,5 @@
-# What the tests of the scripts in tools/bench begin with: a folder to work in, and what is expected of the output that
-# a case leaves in $work/output. A case sets case_name first and ends with passed.
+# Setup for tests of the scripts in tools/bench: a folder to work in, and checks of the output of a case in
+# $work/output. A case sets case_name first and ends with `passed`.
 # shellcheck shell=bash disable=SC2034,SC2154
 
 bench=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)/tools/bench

@@ -16,7 +16,7 @@ namespace {
 
 using Values = std::vector<float>;
 
-constexpr double kGap = 0.05;  // around 0, of the range of inputs
+constexpr double kGap = 0.05;  // around 0, as a fraction of the range of inputs
 
 Values random_values(int64_t count, uint64_t seed) {  // in [-1, 1)
   const Philox random(seed, RandomStream::kTest);
@@ -35,7 +35,7 @@ double root_mean_square(const Values& values) {
   return values.empty() ? 0 : std::sqrt(dot(values, values) / static_cast<double>(values.size()));
 }
 
-// Expects the same bits, or values within `exactness`; names the first that differ.
+// Expects equal bits, or values within `exactness`; reports the first that differ.
 void expect_same(const Values& found, const Values& wanted, double exactness, const std::string& what) {
   ASSERT_EQ(found.size(), wanted.size()) << what;
   int64_t wrong = 0;
@@ -55,7 +55,7 @@ void expect_same_bits(const Values& found, const Values& wanted, const std::stri
   expect_same(found, wanted, 0, what);
 }
 
-// As bf16 holds them, which tf32 and f32 hold as well.
+// Rounds to bf16 values, which tf32 and f32 represent too.
 Values rounded(Values values) {
   for (float& value : values) value = from_bf16(to_bf16(value));
   return values;
@@ -69,7 +69,7 @@ void expect_near(const Values& found, const Values& wanted, double rounding, con
     margins::record({__FILE__, __LINE__}, error, limit);
     if (error <= limit) continue;
     ADD_FAILURE() << what << " at " << i << ": " << found[i] << ", wanted " << wanted[i] << ", usual " << usual;
-    return;  // one tells enough
+    return;  // one is enough
   }
 }
 
@@ -78,7 +78,7 @@ void expect_written(const Values& values, const std::string& what) {
   if (bad != values.end()) ADD_FAILURE() << what << ": element " << bad - values.begin() << " is " << *bad;
 }
 
-// Columns [part) of rows x `columns` values, and their place in a whole.
+// Columns `part` of rows of `columns` values, and their place in a whole.
 Values columns_of(const Values& all, int64_t columns, Slice part) {
   Values some;
   for (size_t row = 0; row < all.size(); row += static_cast<size_t>(columns))
@@ -130,7 +130,7 @@ class Check {
  private:
   std::vector<Param*> params() { return harness_->layer().params(); }
 
-  // A harness for rows that are every third of a larger step.
+  // A harness for rows that are every third row of a larger step.
   std::unique_ptr<Harness> with_settings(std::unique_ptr<Layer> layer, const Shape& in) const {
     return with_settings(std::move(layer), in, device_);
   }
@@ -228,7 +228,7 @@ class Check {
       expect_same(download(params()[i]->grad), whole_.grads[i], options_.exactness,
                   "without dx: gradient of " + params()[i]->name);
     }
-    harness_->forward(x_);  // what an op keeps inside is for one backward
+    harness_->forward(x_);  // the state inside an op is valid for one backward only
     harness_->backward(dy_);
     for (size_t i = 0; i < params().size(); ++i) {
       Values twice = whole_.grads[i];
@@ -238,7 +238,7 @@ class Check {
     }
   }
 
-  // Where y and dx may lie, and what may be read from there.
+  // Checks where y and dx may be stored, and what backward may read from there.
   void check_places() {
     Pass& pass = harness_->pass();
     const auto op = harness_->layer().bind(in_, device_);
@@ -273,7 +273,7 @@ class Check {
     expect_same_bits(download(dy), dy_, "dy after backward");
   }
 
-  // y with nothing in it but what the layer says that backward reads.
+  // y with only the content that the layer says backward reads.
   Values as_far_as_read(Values y) const {
     const Content read = harness_->layer().reads_of_output();
     for (float& value : y) {
@@ -283,7 +283,7 @@ class Check {
     return y;
   }
 
-  // Where a gradient comes through, y has of x what the layer says.
+  // Expects that y preserves of x what the layer says, for elements with a gradient.
   void expect_left(Content left) const {
     for (size_t i = 0; i < x_.size(); ++i) {
       if (whole_.dx[i] == 0) continue;
@@ -336,7 +336,7 @@ class Check {
   }
 
   void check_numeric_gradients() {
-    // A GPU's gradients are those of the CPU already.
+    // A GPU's gradients have been compared with the CPU's.
     if (device_ != Device::kCpu || options_.samples == 0) return;
     Values x = x_;
     check_gradient("x", x, whole_.dx, [&] { return harness_->forward(x); });
@@ -375,7 +375,7 @@ class Check {
       margins::record({__FILE__, __LINE__}, std::abs(found - numeric), limit);
       if (std::abs(found - numeric) <= limit) continue;
       ADD_FAILURE() << "gradient of " << name << " at " << i << ": " << found << ", by differences " << numeric;
-      return;  // one tells enough
+      return;  // one is enough
     }
   }
 

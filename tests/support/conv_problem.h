@@ -1,4 +1,4 @@
-// One convolution with its factors as lists of numbers, and what a pass of it (layers/conv_pass.h) makes of them.
+// One convolution with lists of numbers as factors, and the results of its passes (layers/conv_pass.h).
 #pragma once
 
 #include <limits>
@@ -12,13 +12,13 @@
 
 namespace owt {
 
-// Of a conv with these keys on images of this shape (height, width, channels).
+// The geometry of a conv with these keys on images of this shape (height, width, channels).
 inline ConvGeometry geometry_of(const std::string& keys, const Shape& image) {
   const Shape in = image.batch_of(1);
   return *conv_geometry(*layer_from("type='conv' " + keys, in), in);
 }
 
-// Factors are as the type of images holds them; what a pass writes was NaN.
+// Factors are rounded to the type of the images. Results are filled with NaN before a pass.
 struct ConvProblem {
   using Values = std::vector<float>;
   struct Gradients {

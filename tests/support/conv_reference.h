@@ -1,4 +1,4 @@
-// A convolution as it is defined (layers/conv.h), in double precision.
+// A convolution by its definition (layers/conv.h), in double precision.
 #pragma once
 
 #include <cmath>
@@ -13,7 +13,7 @@ struct ConvReference {
   ConvGeometry g;
   int64_t rows;
 
-  // visit(o, i, k) for every product x[i] * weight[k] of output o.
+  // Calls visit(o, i, k) for every product x[i] * weight[k] of output o.
   template <class Visit>
   void products(const Visit& visit) const {
     const int64_t per_group = g.in_c / g.groups, out_per_group = g.out_c / g.groups;

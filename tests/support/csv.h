@@ -1,4 +1,4 @@
-// CSV files without quoted fields, as tests write and read them.
+// CSV files without quoted fields, written and read by tests.
 #pragma once
 
 #include <sstream>

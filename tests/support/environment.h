@@ -7,7 +7,7 @@
 
 namespace owt {
 
-// Sets a variable, or takes it out (null); afterwards it is what it was.
+// Sets a variable, or removes it (null); the destructor restores it.
 class Variable {
  public:
   Variable(const char* name, const char* value) : name_(name) {

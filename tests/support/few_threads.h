@@ -1,4 +1,4 @@
-// A machine that has hardly any threads left.
+// A machine on which few more threads can be started.
 #pragma once
 
 #include <sys/resource.h>
@@ -9,8 +9,8 @@
 
 namespace owt {
 
-// While it lives no more than `threads` threads, about, can be started at a time: each has a stack of 1 GB, and this
-// process may take so many more addresses.
+// While it lives, about `threads` threads can be started at a time. Each has a stack of 1 GB, and the address space of
+// this process is limited to that.
 class FewThreads {
  public:
   explicit FewThreads(int threads) {

@@ -1,4 +1,4 @@
-// A compute model for tests: what a layer takes is what the test says, times rows and part.
+// A compute model for tests: the test sets the time of each layer, which is multiplied by rows and part.
 #pragma once
 
 #include <vector>
@@ -10,7 +10,7 @@ namespace owt {
 class FixedCompute : public ComputeModel {
  public:
   struct Layer {
-    double forward = 0, backward = 0;  // seconds of a row
+    double forward = 0, backward = 0;  // seconds per row
     double update = 0;                 // seconds
   };
   explicit FixedCompute(std::vector<Layer> layers, double loss = 0, double rest = 0)

@@ -1,9 +1,8 @@
-// Every test begins as in a new process, with convolutions that go by their shape: what it finds depends neither on
-// which of them a race found the fastest this time, nor on what the test before it has left. A run through train() or
-// the program measures, as its recipe says.
+// Every test begins as in a new process, with convolution algorithms chosen by shape. So its results depend neither on
+// measurements nor on the tests before it. A run through train() or the program measures, as its recipe says.
 //
 // OWT_TEST_DRAW=SEED replaces the measured times of convolutions on the CPU by random ones. So each pass of a geometry
-// takes a random algorithm, the same for every number of threads. Tests must pass with any of them.
+// uses a random algorithm, the same for every number of threads. Tests must pass with any of them.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -18,7 +17,8 @@ namespace owt {
 namespace {
 
 void draw_times(const std::string& seed, const std::string& key, std::vector<ConvChoices::Measured>& measured) {
-  std::mt19937_64 random(std::hash<std::string>()(seed + ' ' + key.substr(0, key.rfind(", "))));  // without the team
+  // without the team size
+  std::mt19937_64 random(std::hash<std::string>()(seed + ' ' + key.substr(0, key.rfind(", "))));
   for (ConvChoices::Measured& each : measured) each.ms = std::uniform_real_distribution<>(1, 2)(random);
 }
 

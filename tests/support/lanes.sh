@@ -1,10 +1,10 @@
-# Cases side by side, for scripts that wait most of the time. To be sourced by a script that keeps its files in $work
-# and has set clean_up, the command that clears away when a shell ends: it calls end_lanes before it removes $work.
+# Runs cases in parallel, for scripts that mostly wait. The script that sources this file keeps its files in $work and
+# sets clean_up, the command that cleans up when a shell ends; it must call end_lanes before it removes $work.
 # shellcheck shell=bash disable=SC2034,SC2154
 #
-#   beside COMMAND...   in a shell with a folder $work of its own; $lane is its number
-#   all_ended           waits for all of them; fails where one has
-#   end_lanes           ends those that run
+#   beside COMMAND...   runs in a shell with a separate folder $work; $lane is its number
+#   all_ended           waits for all of them; fails if one has failed
+#   end_lanes           kills those that still run
 
 lanes=()
 

@@ -1,5 +1,5 @@
-// A communicator whose collectives take place when their event is waited for: as late as they may. Who uses a result
-// without waiting for it, or a buffer that is still under way, sees old values.
+// A communicator that runs a collective only when its event is waited for, as late as allowed. Code that uses a result
+// without waiting, or a buffer that is still in use, reads old values.
 #pragma once
 
 #include <functional>

@@ -1,4 +1,4 @@
-// Runs of the losses on lists of numbers, and what they should give.
+// Runs the losses on lists of numbers, and computes expected results.
 #pragma once
 
 #include <cmath>
@@ -11,10 +11,10 @@ namespace owt {
 
 struct LossCase {
   std::vector<float> logits;    // rows x classes
-  std::vector<int32_t> labels;  // label_numbers() of each row
+  std::vector<int32_t> labels;  // label_numbers() values for each row
   LossSettings settings = {};
   Mode mode = Mode::kTrain;
-  int64_t step_rows = 0;  // 0: the rows
+  int64_t step_rows = 0;  // 0: the number of rows
 
   int64_t rows() const { return static_cast<int64_t>(labels.size()) / settings.label_numbers(); }
   int64_t classes() const { return static_cast<int64_t>(logits.size()) / rows(); }
@@ -49,8 +49,8 @@ inline LossSums read_sums(const Tensor& sums) {
           static_cast<int64_t>(sum[kRowSum])};
 }
 
-// By SoftmaxLoss, bound for one row more. Gradients are filled with NaN first, so that elements that are not written
-// show.
+// Runs a SoftmaxLoss that is bound for one row more. Gradients are filled with NaN first, so that elements that are not
+// written show.
 inline LossResult run_loss(const LossCase& of, const Compute& on) {
   const Shape shape{of.rows(), of.classes()};
   const DType dtype = activation_type(on.precision);
@@ -64,7 +64,7 @@ inline LossResult run_loss(const LossCase& of, const Compute& on) {
   return {read_sums(sums), download(dlogits)};
 }
 
-// The definition, all in f64: the loss of one row of training.
+// The definition in f64: the loss of one row in training.
 inline double loss_of_row(const std::vector<double>& x, const RowLabel& label, const LossSettings& settings) {
   const double smoothing = settings.label_smoothing;
   double sum = 0, loss = 0;
@@ -78,7 +78,7 @@ inline double loss_of_row(const std::vector<double>& x, const RowLabel& label, c
   return loss;
 }
 
-// And its gradient, by differences, divided by the rows of the step.
+// Its gradient, by differences, divided by the rows of the step.
 inline std::vector<double> gradient_by_differences(const LossCase& of) {
   std::vector<double> gradient;
   constexpr double kStep = 1e-4;

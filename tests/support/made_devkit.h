@@ -1,4 +1,4 @@
-// The meta.mat of a development kit, made by the tests: a MATLAB 5 file with a struct array "synsets".
+// Generates the meta.mat of a development kit: a MATLAB 5 file with a struct array "synsets".
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,7 @@ inline std::string mat_matrix(uint32_t kind, uint32_t rows, uint32_t columns, co
   return mat_element(14, mat_element(6, mat_word(kind) + mat_word(0)) +
                              mat_element(5, mat_word(rows) + mat_word(columns)) + mat_element(1, name) + rest);
 }
-inline std::string mat_text(const std::string& text) {  // as MATLAB: UTF-16
+inline std::string mat_text(const std::string& text) {  // in UTF-16, like MATLAB
   std::string wide;
   for (const char c : text) wide += std::string{c, '\0'};
   return mat_matrix(4, 1, static_cast<uint32_t>(text.size()), "", mat_element(4, wide));
@@ -34,7 +34,7 @@ inline std::string mat_text(const std::string& text) {  // as MATLAB: UTF-16
 inline std::string mat_single(float value) {
   return mat_matrix(6, 1, 1, "", mat_element(7, std::string(reinterpret_cast<const char*>(&value), sizeof value)));
 }
-inline std::string mat_number(uint32_t value) {  // a double, stored as the smallest integer that holds it
+inline std::string mat_number(uint32_t value) {  // a double, stored as the smallest integer type that can hold it
   return mat_matrix(6, 1, 1, "", value < 256 ? mat_element(2, mat_word(value, 1)) : mat_element(4, mat_word(value, 2)));
 }
 

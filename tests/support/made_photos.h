@@ -1,4 +1,4 @@
-// Image files of every kind that real collections hold, made by the tests.
+// Generates image files of every kind that occurs in real collections.
 #pragma once
 
 #include <png.h>
@@ -31,7 +31,7 @@ inline Photo quadrants(int64_t height, int64_t width, const std::vector<uint32_t
 }
 inline const std::vector<uint32_t> kFourColours{0xc83232, 0x32c832, 0x3232c8, 0xc8c8c8};
 
-// JPEG of `channels` bytes per pixel as libjpeg takes them.
+// A JPEG file; pixels have `channels` bytes in libjpeg's order.
 struct JpegKind {
   J_COLOR_SPACE input = JCS_RGB, stored = JCS_YCbCr;
   bool adobe = false, progressive = false, arithmetic = false;
@@ -76,7 +76,7 @@ inline std::string gray_jpeg(int64_t height, int64_t width, uint8_t value) {
   return made_jpeg(height, width, 1, std::vector<uint8_t>(static_cast<size_t>(height * width), value),
                    {JCS_GRAYSCALE, JCS_GRAYSCALE});
 }
-// Inks: Adobe's are stored inverted.
+// Inks; Adobe's files store them inverted.
 inline std::string cmyk_jpeg(const Photo& photo, J_COLOR_SPACE stored, bool adobe) {
   std::vector<uint8_t> inks;
   for (size_t i = 0; i < photo.pixels.size(); i += 3) {
@@ -97,7 +97,7 @@ inline std::string little_endian(uint32_t value, int bytes = 4) {
   return {text.rbegin(), text.rend()};
 }
 
-// EXIF data that say how the picture is turned, and nothing else.
+// EXIF data with only the orientation of the picture.
 inline std::string exif(int orientation, bool little) {
   const auto number = [&](uint32_t v, int n) { return little ? little_endian(v, n) : big_endian(v, n); };
   return (little ? "II" : "MM") + number(42, 2) + number(8, 4) + number(1, 2) + number(274, 2) + number(3, 2) +
@@ -109,21 +109,21 @@ inline std::string with_exif(const std::string& jpeg, const std::string& data) {
          jpeg.substr(2);
 }
 
-// The samples of a photo as they are, and any of 8 bits as 16.
+// The samples of a photo, and 8-bit samples extended to 16 bits.
 inline std::string samples_of(const Photo& photo) { return {photo.pixels.begin(), photo.pixels.end()}; }
 inline std::string deepened(const std::string& bytes) {
   std::string twice;
   for (const char byte : bytes) twice += std::string(2, byte);
   return twice;
 }
-// RGB samples with a fourth byte for each pixel.
+// RGB samples with a fourth byte added to each pixel.
 inline std::string with_fourth(const std::string& rgb, char fourth) {
   std::string all;
   for (size_t i = 0; i < rgb.size(); i += 3) all += rgb.substr(i, 3) + fourth;
   return all;
 }
 
-// Samples as PNG stores them, through libpng.
+// Samples in PNG's order, written by libpng.
 struct PngKind {
   int depth = 8, colour = PNG_COLOR_TYPE_RGB;
   bool interlaced = false;
@@ -152,7 +152,7 @@ inline std::string written_png(const Photo& photo) {
   return written_png(photo.height, photo.width, samples_of(photo), {});
 }
 
-// R, G, B, A bytes through libwebp.
+// R, G, B, A bytes, written by libwebp.
 inline std::string written_webp(int64_t height, int64_t width, const std::string& rgba) {
   uint8_t* file = nullptr;
   const size_t bytes = WebPEncodeLosslessRGBA(reinterpret_cast<const uint8_t*>(rgba.data()), static_cast<int>(width),
@@ -173,15 +173,15 @@ inline std::string lossy_webp(const Photo& photo, float quality) {
   return result;
 }
 
-// Samples as TIFF stores them, through libtiff.
+// Samples in TIFF's order, written by libtiff.
 struct TiffKind {
   int compression = COMPRESSION_NONE, photometric = PHOTOMETRIC_RGB, bits = 8, channels = 3;
   int planar = PLANARCONFIG_CONTIG, format = SAMPLEFORMAT_UINT;
   uint32_t tile = 0;                   // the side of square tiles; 0: strips of 16 rows
-  std::vector<uint16_t> palette = {};  // three times as many as there are indices: all of red, of green, of blue
+  std::vector<uint16_t> palette = {};  // three values for each index: all red, then green, then blue values
 };
 inline void write_tiff_tiles(TIFF* tiff, int64_t height, int64_t width, const std::string& samples, uint32_t side) {
-  const size_t bytes = samples.size() / static_cast<size_t>(height * width);  // of a pixel
+  const size_t bytes = samples.size() / static_cast<size_t>(height * width);  // per pixel
   for (int64_t top = 0; top < height; top += side)
     for (int64_t left = 0; left < width; left += side) {
       std::string tile(side * side * bytes, '\0');
@@ -236,7 +236,7 @@ inline std::string written_tiff(const Photo& photo, const TiffKind& kind = {}) {
   return written_tiff(photo.height, photo.width, {samples_of(photo)}, kind);
 }
 
-// Rows as BMP stores them, after a palette (B, G, R, 0) or three masks.
+// Rows in BMP's order, after a palette (B, G, R, 0) or three masks.
 struct BmpKind {
   int bits = 24;
   uint32_t compression = 0;
@@ -249,7 +249,7 @@ inline std::string made_bmp(int64_t height, int64_t width, const std::string& ro
          number(1, 2) + number(kind.bits, 2) + number(kind.compression) + std::string(12, '\0') +
          number(kind.bits <= 8 ? middle / 4 : 0) + number(0) + kind.middle + rows;
 }
-// `extra`: bytes behind B, G, R of a pixel.
+// `extra`: bytes after B, G, R of a pixel.
 inline std::string made_bmp(const Photo& photo, const std::string& extra = "") {
   std::string rows;
   for (int64_t y = photo.height; y-- > 0;) {
@@ -274,7 +274,7 @@ inline std::string deflated(const std::string& bytes) {
   out.resize(size);
   return out;
 }
-// `rows`: each with its filter byte; `middle`: chunks between header and data.
+// `rows`: each starts with its filter byte; `middle`: chunks between header and data.
 inline std::string made_png(uint32_t width, uint32_t height, int depth, int colour, const std::string& middle,
                             const std::string& rows) {
   const std::string header = big_endian(width) + big_endian(height) + static_cast<char>(depth) +
@@ -284,8 +284,8 @@ inline std::string made_png(uint32_t width, uint32_t height, int depth, int colo
 }
 inline const std::string kPngSignature = "\x89PNG\r\n\x1a\n";
 
-// Uncompressed RGB behind its directory, with a fourth channel of alpha where `extra` says of which kind (1: colours
-// multiplied by it, 2: not); of 8 bits, or 16 where `deep`.
+// Uncompressed RGB after its directory. `extra`: kind of a fourth channel with alpha (1: colours are multiplied by it,
+// 2: they are not). 8 bits, or 16 if `deep`.
 inline std::string made_tiff(int64_t height, int64_t width, const std::string& samples, int orientation, int extra,
                              bool deep = false) {
   std::string entries;
@@ -314,7 +314,7 @@ inline std::string made_tiff(int64_t height, int64_t width, const std::string& s
 inline std::string riff(const std::string& type, const std::string& data) {
   return type + little_endian(static_cast<uint32_t>(data.size())) + data + std::string(data.size() % 2, '\0');
 }
-// Two frames, the first of them at (left, top), each a lossless still.
+// Two frames, the first at (left, top); both are lossless still images.
 inline std::string animated_webp(int64_t canvas_height, int64_t canvas_width, const Photo& first, int64_t left,
                                  int64_t top) {
   const auto frame = [&](const Photo& photo) {

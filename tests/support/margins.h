@@ -1,8 +1,8 @@
-// How near comparisons of numbers come to their bounds. This header is compiled into all tests of the folders. It makes
-// EXPECT_NEAR, EXPECT_LT and the like, EXPECT_DOUBLE_EQ (4 units in the last place), FloatNear and DoubleNear record
-// what they compare. With OWT_TEST_MARGINS=1 a test program prints at its end, for each place that compares:
-//   margin SHARE VALUE BOUND FILE:LINE TEST      of the comparison with the largest share VALUE / BOUND
-// Comparisons of integers are not recorded. Code that compares by itself calls record().
+// Records how close comparisons of numbers come to their bounds. This header is compiled into all tests of the folders.
+// It makes EXPECT_NEAR, EXPECT_LT and the like, EXPECT_DOUBLE_EQ (4 units in the last place), FloatNear and DoubleNear
+// record their comparisons. With OWT_TEST_MARGINS=1 a test program prints at its end, for each place with comparisons:
+//   margin SHARE VALUE BOUND FILE:LINE TEST      the comparison with the largest share VALUE / BOUND
+// Comparisons of integers are not recorded. Code with its own comparisons calls record().
 #pragma once
 
 #include <gmock/gmock.h>
@@ -40,14 +40,14 @@ class Recorder {
   std::map<std::pair<std::string, int>, Margin> margins_;
 };
 
-// What records; null without OWT_TEST_MARGINS.
+// The recorder; null without OWT_TEST_MARGINS.
 inline Recorder* recorder = nullptr;
 
 inline void record(const Place& place, double value, double bound) {
   if (recorder) recorder->record(place, value, bound);
 }
 
-// Records the comparison less < more. Numbers with different signs count as far from their bound.
+// Records the comparison less < more. Numbers with different signs are not close to their bound.
 template <class A, class B>
 void record_order(const Place& place, const A& less, const B& more) {
   if constexpr (std::is_arithmetic_v<A> && std::is_arithmetic_v<B> &&
@@ -94,7 +94,7 @@ OWT_RECORDED_ORDER(GreaterOrEqual, CmpHelperGE, b, a)
 MATCHER_P3(NearNumber, place, wanted, bound, "is within " + testing::PrintToString(bound)) {
   const double off = std::abs(static_cast<double>(arg) - static_cast<double>(wanted));
   record(place, off, static_cast<double>(bound));
-  return off <= static_cast<double>(bound) || arg == wanted;  // inf is near to inf
+  return off <= static_cast<double>(bound) || arg == wanted;  // inf equals inf
 }
 MATCHER_P2(NearPair, place, bound, "are within " + testing::PrintToString(bound)) {
   return testing::ExplainMatchResult(NearNumber(place, std::get<1>(arg), bound), std::get<0>(arg), result_listener);
@@ -102,7 +102,7 @@ MATCHER_P2(NearPair, place, bound, "are within " + testing::PrintToString(bound)
 
 }  // namespace owt::margins
 
-namespace testing {  // where the tests find FloatNear
+namespace testing {  // the namespace in which tests find FloatNear
 inline auto NearAt(owt::margins::Place place, double bound) { return owt::margins::NearPair(place, bound); }
 inline auto NearAt(owt::margins::Place place, double wanted, double bound) {
   return owt::margins::NearNumber(place, wanted, bound);

@@ -1,4 +1,4 @@
-// Of an error that is wanted.
+// The message of an expected error.
 #pragma once
 
 #include <string>
@@ -7,7 +7,8 @@
 
 namespace owt {
 
-// What the error says that the call throws; empty where it throws none. Another one goes through, and fails the test.
+// The message of the error that the call throws; empty if it throws none. Another exception passes through and fails
+// the test.
 template <class Wanted = Error, class Call>
 std::string message_of(const Call& call) {
   try {

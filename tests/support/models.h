@@ -1,4 +1,4 @@
-// Models that tests write as text.
+// Models that tests define as text.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace owt {
 
-// `input` is "[C, H, W]"; `layers` are tables of TOML, { name = "fc", type = "dense", out = 4 }, with commas between.
+// `input` is "[C, H, W]"; `layers` are comma-separated TOML tables: { name = "fc", type = "dense", out = 4 }.
 inline std::string model_text(const std::string& input, int64_t classes, const std::string& layers) {
   return concat("name = \"small\"\ninput = ", input, "\nclasses = ", classes, "\nlayer = [\n", layers, "\n]\n");
 }
@@ -23,7 +23,7 @@ inline Model model_of(const std::string& input, int64_t classes, const std::stri
   return model_of(model_text(input, classes, layers));
 }
 
-// Weights: conv 3, fc 4 x 12. A row at the boundary has 12 values, 48 bytes.
+// Weights: conv 3, fc 4 x 12. A row at the boundary between front part and back part has 12 values, 48 bytes.
 inline Model tiny_model() {
   return model_of("[1, 2, 2]", 4, R"(
   { name = "conv", type = "conv", out = 3, kernel = 1, bias = false },

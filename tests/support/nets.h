@@ -10,7 +10,7 @@
 
 namespace owt {
 
-// A net of layers in TOML keys, with its initial weights.
+// A net of layers, given by TOML keys, with its initial weights.
 inline Net net_of(const std::vector<std::string>& keys, const Shape& in, const Compute& on = {}) {
   std::vector<std::unique_ptr<Layer>> layers;
   Shape batch = in.batch_of(1);

@@ -1,4 +1,4 @@
-// Tests that run the program itself, OWT_PROGRAM, in a folder of their own.
+// Tests that run the program itself, OWT_PROGRAM, in a separate folder.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -29,7 +29,7 @@ class ProgramTest : public ::testing::Test {
   }
   std::string small_recipe(const std::string& extra = "") const { return write("small.toml", kSmallRecipe + extra); }
 
-  // `before`: shell words in front of the program, e.g. "ulimit -f 10;".
+  // `before`: shell commands before the program, e.g. "ulimit -f 10;".
   Result owt(const std::string& words, const std::string& before = "") const {
     const std::string out = file("stdout"), err = file("stderr");
     const std::string command = before + " '" OWT_PROGRAM "' " + words + " >" + out + " 2>" + err;

@@ -1,4 +1,4 @@
-// Every key of a recipe with its default: for the tests of the reader, and for those of the page that lists the keys.
+// All keys of a recipe with their defaults: for tests of the reader and of the page that lists the keys.
 #pragma once
 
 #include <functional>
@@ -10,7 +10,7 @@
 
 namespace owt {
 
-// With nothing but what has to be there.
+// A recipe with only the required keys.
 inline const char* const kLeastRecipe = R"(
 [model]
 name = "least"
@@ -29,10 +29,10 @@ epochs = 3
 struct RecipeKey {
   const char* key;
   std::function<std::string(const Settings&)> shown;
-  const char* otherwise;                                    // as shown
-  std::vector<std::pair<const char*, const char*>> values;  // TOML, as shown
+  const char* otherwise;                                    // in the form of `shown`
+  std::vector<std::pair<const char*, const char*>> values;  // TOML, and the form of `shown`
   std::vector<const char*> refused;
-  Overrides with = {};  // the keys without which the recipe has no such key
+  Overrides with = {};  // keys that are required for this key
 };
 
 template <class Value>
@@ -216,7 +216,7 @@ inline const std::vector<RecipeKey>& recipe_keys() {
        "0",
        {{"3", "3"}, {"65536", "65536"}, {"inf", "inf"}, {"'inf'", "inf"}},
        {"-1", "65537", "0.5", "'never'"},
-       {{"ps.pushes", "1"}}},  // whose default depends on it
+       {{"ps.pushes", "1"}}},  // the default depends on it
       {"ps.pushes", OWT_SHOWN(parallel.server.pushes), "0", {{"2", "2"}, {"65536", "65536"}}, {"-1", "65537"}},
       {"ps.servers", OWT_SHOWN(parallel.servers), "0", {{"3", "3"}, {"4095", "4095"}}, {"-1", "4096"}},
       {"ps.tolerate_loss", OWT_SHOWN(parallel.tolerate_loss), "false", {{"true", "true"}}, {"1"}},

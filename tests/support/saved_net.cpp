@@ -10,7 +10,7 @@
 namespace owt {
 namespace {
 
-// Wide enough that no layer's part in the outputs is lost; variances are positive.
+// Deviations are large enough that every layer affects the outputs; variances are positive.
 void draw(Param& param) {
   param.allocate();
   const Philox random(5, RandomStream::kTest, 0, param.name);

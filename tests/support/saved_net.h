@@ -1,4 +1,4 @@
-// A network with random weights, in a weights file and ready to be asked for its outputs.
+// A network with random weights, stored in a weights file and ready to compute outputs.
 #pragma once
 
 #include <span>
@@ -11,7 +11,7 @@
 
 namespace owt {
 
-// A model of layers in TOML keys (tests/support/harness.h) for images of C x H x W, with no augmentation.
+// A model of layers, given by TOML keys (tests/support/harness.h), for images of C x H x W without augmentation.
 Settings settings_of_layers(const std::vector<std::string>& keys, const std::string& input, int classes);
 
 class SavedNet {
@@ -20,7 +20,7 @@ class SavedNet {
 
   const std::string& weights() const { return weights_; }
   std::string file(const std::string& name) const { return folder_.file(name); }
-  // Of images N x H x W x C, in evaluation.
+  // The logits of images N x H x W x C, in evaluation.
   std::vector<float> logits(const Tensor& images);
 
  private:
@@ -29,7 +29,7 @@ class SavedNet {
   std::string weights_;
 };
 
-// N x H x W x C, normally distributed; and the same as N x C x H x W.
+// Normally distributed images N x H x W x C; and the same images as N x C x H x W.
 Tensor random_images(int64_t rows, const Shape& image, float deviation = 1);
 std::vector<float> channels_first(const Tensor& images);
 

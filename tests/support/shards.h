@@ -16,7 +16,7 @@
 
 namespace owt {
 
-// Soft slopes with some noise; another image for every number.
+// Smooth slopes with some noise; a different image for each number.
 inline Photo made_photo(int64_t number, int64_t height, int64_t width) {
   const Philox random(static_cast<uint64_t>(number), RandomStream::kTest, 0, "photo");
   Photo photo{height, width, std::vector<uint8_t>(static_cast<size_t>(height * width * 3))};
@@ -36,11 +36,11 @@ inline Photo made_photo(int64_t number, int64_t height, int64_t width) {
 struct MadeShards {
   int64_t images = 6, images_per_shard = 4;
   int classes = 3;
-  int64_t height = 40, width = 52;  // of image i, plus i in both directions
+  int64_t height = 40, width = 52;  // size of image i is this plus i in both directions
   JpegSettings jpeg{};
 };
 
-// Writes DIR/train or DIR/val and DIR/classes.txt. Image i is made_photo(i), has label i % classes and is called
+// Writes DIR/train or DIR/val, and DIR/classes.txt. Image i is made_photo(i), has label i % classes and the name
 // "made/i".
 inline void write_split(const std::string& folder, const std::string& split, const MadeShards& made) {
   namespace fs = std::filesystem;
@@ -70,7 +70,7 @@ inline void write_split(const std::string& folder, const std::string& split, con
               format("{{\"images\": {}, \"classes\": {}, \"shards\": {}}}\n", made.images, made.classes, shards));
 }
 
-// Turns over one bit in the middle of the JPEG of a record.
+// Flips one bit in the middle of the JPEG of a record.
 inline void damage_record(const std::string& folder, const std::string& split, int64_t shard, size_t record) {
   const std::string base = folder + "/" + split + "/";
   const std::string index_path = base + shard_file_name(shard, ".index"),

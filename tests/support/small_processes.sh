@@ -1,9 +1,9 @@
-# What tests with processes begin with: mpirun starts more of them than there are cores, as root too, and they train
-# $small_recipe. To be sourced by a script that has set `here`, the folder of tests/tools.
+# Setup for tests with processes, which train $small_recipe: mpirun may start more processes than there are cores, also
+# as root. The script that sources this file must set `here`, the folder of tests/tools.
 # shellcheck shell=bash disable=SC2034,SC2154
 
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_hwloc_base_binding_policy=none                   # Open MPI 4
 export PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe PRTE_MCA_hwloc_default_binding_policy=none  # Open MPI 5
-export OMPI_MCA_pml=ob1  # which is what it chooses here; without a look at what else there is it starts in half the time
+export OMPI_MCA_pml=ob1  # the default here; without a search for alternatives mpirun starts in half the time
 small_recipe=$here/../support/small_images.toml

@@ -1,4 +1,4 @@
-// Strategies that tests run through.
+// The strategies that tests iterate over.
 #pragma once
 
 #include <vector>
@@ -12,10 +12,10 @@ inline bool works_on(Strategy strategy, Device device) {
   return device == Device::kCpu || facts_of(strategy).updates != Updates::kServers;
 }
 
-// Of the gradients of a whole step.
+// Whether the ranks know the norms of the whole step's gradients.
 inline bool finds_norms(Strategy strategy) { return facts_of(strategy).updates != Updates::kServers; }
 
-// Those whose ranks all do the same; of the others tests have figures of their own.
+// Strategies whose ranks all do the same; tests have separate figures for the others.
 inline std::vector<Strategy> strategies_without_stages(Device device = Device::kCpu) {
   std::vector<Strategy> all = all_strategies();
   std::erase_if(all, [&](Strategy strategy) { return facts_of(strategy).in_stages || !works_on(strategy, device); });

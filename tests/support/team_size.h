@@ -1,11 +1,11 @@
-// Sizes of the calling host thread's team in tests.
+// Team sizes of the calling host thread in tests.
 #pragma once
 
 #include "src/core/threads.h"
 
 namespace owt {
 
-// Sets the size of the team while it lives.
+// Sets the team size; the destructor restores it.
 class TeamSize {
  public:
   explicit TeamSize(int threads) : before_(team_size()) { set_team_size(threads); }

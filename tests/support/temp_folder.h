@@ -1,4 +1,4 @@
-// Files of a test: a folder removed with all that is in it, and a disk that is soon full.
+// Files of a test: a folder that is removed with its contents, and a disk that becomes full.
 #pragma once
 
 #include <signal.h>
@@ -32,7 +32,7 @@ class TempFolder {
   std::string path_;
 };
 
-// While it lives, no file of this process can grow beyond `bytes`: writes fail as they do on a full disk.
+// While it lives, no file of this process can grow beyond `bytes`: writes fail as on a full disk.
 class SmallDisk {
  public:
   explicit SmallDisk(rlim_t bytes) : old_handler_(signal(SIGXFSZ, SIG_IGN)) {
@@ -58,7 +58,7 @@ inline void write_bytes(const std::string& path, const std::string& bytes) {
   OWT_CHECK(file.good(), "cannot write ", path);
 }
 
-// JSON's lists within lists: deep ones overflow the stack of a reader that follows them by recursion.
+// Nested JSON lists; deep nesting overflows the stack of a recursive reader.
 inline std::string nested(size_t levels) { return std::string(levels, '[') + std::string(levels, ']'); }
 
 }  // namespace owt

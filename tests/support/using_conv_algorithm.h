@@ -1,11 +1,11 @@
-// Convolutions by a given algorithm, whatever a race on this machine would find the fastest.
+// Makes convolutions use a given algorithm, independent of measurements on this machine.
 #pragma once
 
 #include "layers/conv_algorithm.h"
 
 namespace owt {
 
-// Convolutions bound while it lives use this algorithm where it can compute them.
+// Convolutions that are bound while it lives use this algorithm if it can compute them.
 class UsingConvAlgorithm {
  public:
   explicit UsingConvAlgorithm(ConvAlgorithm mode) { ConvChoices::process().set_mode(mode); }

@@ -1,4 +1,4 @@
-// Runs of the small recipe through train(), in folders of their own.
+// Runs of the small recipe through train(), each in a separate folder.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@
 
 namespace owt {
 
-inline const Overrides kEveryStepLogged{{"run.log_every", "1"}, {"schedule.epochs", "4"}};  // 5 steps each
+inline const Overrides kEveryStepLogged{{"run.log_every", "1"}, {"schedule.epochs", "4"}};  // 5 steps per epoch
 
 class WholeRuns {
  protected:
@@ -43,14 +43,14 @@ class WholeRuns {
     int64_t step = 0;
     double loss = 0;
   };
-  // The lines of metrics.jsonl about evaluations, in the order of the file, without the time, which comes last.
+  // The lines of metrics.jsonl about evaluations, in file order, without the time, which comes last.
   static std::vector<std::string> evaluations(const std::string& run) {
     std::vector<std::string> all = text_lines(run + "/metrics.jsonl");
     std::erase_if(all, [](const std::string& line) { return line.find("\"eval\"") == std::string::npos; });
     for (std::string& line : all) line = line.substr(0, line.find(",\"seconds\""));
     return all;
   }
-  // Of metrics.jsonl, in the order of the file.
+  // The training lines of metrics.jsonl, in file order.
   static std::vector<TrainLine> train_lines(const std::string& run) {
     std::vector<TrainLine> all;
     std::ifstream file(run + "/metrics.jsonl");

@@ -1,4 +1,4 @@
-// A trained network asked through the program: owt eval, owt predict, owt extract.
+// Outputs of a trained network through the program: owt eval, owt predict, owt extract.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

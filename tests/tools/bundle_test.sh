@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What tools/bundle.sh packs and refuses, on small builds of its own: a program and a library; and whether a bundle of
-# the build of the program that is given runs where there is nothing but a shell and the C library.
+# Tests what tools/bundle.sh packs and refuses, on small builds with a program and a library. Also tests that a bundle
+# of the given program's build runs where there is only a shell and the C library.
 #
 #   usage: bundle_test.sh PROGRAM
 #

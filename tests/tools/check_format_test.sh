@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What tools/check_format.sh says of long comments, and where clang-format 14 is not installed. Prints each case; exits
-# 1 at the first that fails.
+# Tests how tools/check_format.sh reports long comments and a missing clang-format 14. Prints each case; exits 1 at the
+# first that fails.
 set -euo pipefail
 
 script=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)/tools/check_format.sh

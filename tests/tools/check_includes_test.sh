@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# tools/check_includes.sh on small trees. Prints each case; exits 1 at the first that fails.
+# Tests tools/check_includes.sh on small trees. Prints each case; exits 1 at the first that fails.
 set -euo pipefail
 
 script=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)/tools/check_includes.sh

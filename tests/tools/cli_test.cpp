@@ -1,4 +1,4 @@
-// The program as its users meet it: output, errors, exit codes, signals.
+// The user interface of the program: output, errors, exit codes, signals.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Every command with every option: what it writes, and that a failing one changes nothing (commands.py).
+# Tests every command with every option: what it writes, and that a failing command changes nothing (commands.py).
 #
 #   usage: commands_test.sh OWT
 set -euo pipefail

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# tools/bench/compare_pytorch.py: its table of times made up here, and of the real program's; wrong command lines, also
-# of install_pytorch.sh. Prints each case; exits 1 at the first that fails.
+# Tests tools/bench/compare_pytorch.py: its table from made-up times and from the real program; and wrong command lines,
+# also of install_pytorch.sh. Prints each case; exits 1 at the first that fails.
 #   usage: compare_pytorch_test.sh PROGRAM
 set -euo pipefail
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Every model and recipe under configs/ can be read and planned.
+# Tests that every model and recipe under configs/ can be read and planned.
 #   usage: configs_test.sh PROGRAM
 set -euo pipefail
 

@@ -1,5 +1,5 @@
-// What commands do with data: a model's name stands for its recipe, classes are matched by their names, and a folder
-// that was given is read or refused.
+// How commands use data: a model's name selects its recipe, classes are matched by their names, and a given folder is
+// read or refused.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

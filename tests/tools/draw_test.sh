@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The drawings of owt inspect and owt plan are well-formed XML, of every recipe and model that is shipped and under
-# every strategy. Prints each case; exits 1 at the first that fails.
+# Tests that the drawings of owt inspect and owt plan are well-formed XML, for every recipe and model in configs/ and
+# under every strategy. Prints each case; exits 1 at the first that fails.
 #
 #   usage: draw_test.sh OWT
 set -euo pipefail

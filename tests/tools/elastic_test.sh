@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# tools/elastic.sh: a run that loses a process goes on with the others to the end; too few of them, a recipe that cannot
+# Tests tools/elastic.sh: a run that loses a process finishes with the others; too few processes, a recipe that cannot
 # be trained, a stop by signal and wrong command lines. Prints each case; exits 1 at the first that fails.
 #
 #   usage: elastic_test.sh PROGRAM
 #
-# Without mpirun, or with a program built without MPI, all but the command lines is left out; so is a host that cannot
-# be reached where there can be no virtual hosts.
+# Without mpirun, or with a program built without MPI, only the command lines are tested. The case of a host that cannot
+# be reached is skipped if there can be no virtual hosts.
 set -euo pipefail
 
 owt=$(realpath "$1")

@@ -1,4 +1,4 @@
-// Networks for other programs: owt export.
+// Export of networks to other programs: owt export.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# What happens to a run of several processes when one of them is killed or stops answering, when a link goes down, and
-# on SIGTERM; and that the run goes on afterwards with another number of processes.
+# Tests a run of several processes when one of them is killed or stops answering, when a link goes down, and on SIGTERM;
+# and that the run resumes with another number of processes.
 #
-#   usage: failures_test.sh PROGRAM        FAILURES=N: as many random moments (default 20); SEED=N: others
+#   usage: failures_test.sh PROGRAM        FAILURES=N: number of random moments (default 20); SEED=N: other moments
 #
-# Prints each case; exits 1 when one has failed. Without mpirun, or with a program built without MPI, it prints
-# "skipped"; so do the cases that need virtual hosts where these cannot be made.
+# Prints each case; exits 1 if one has failed. Without mpirun, or with a program built without MPI, it prints "skipped".
+# Cases that need virtual hosts do so if these cannot be made.
 set -euo pipefail
 
 owt=$(realpath "$1")

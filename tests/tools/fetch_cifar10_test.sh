@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# tools/fetch_cifar10.sh against a server on this host. Prints each case; exits 1 at the first that fails.
+# Tests tools/fetch_cifar10.sh with a server on this host. Prints each case; exits 1 at the first that fails.
 set -euo pipefail
 
 script=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)/tools/fetch_cifar10.sh

@@ -1,4 +1,4 @@
-// Printed figures, read back and compared with what they are computed from.
+// Printed figures, read back and compared with the values that they are computed from.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

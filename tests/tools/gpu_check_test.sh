@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# tools/gpu_check.sh: its three stages on the CPU with the program that is given, and how it treats failures and what it
-# keeps, with programs that only pretend.
+# Tests tools/gpu_check.sh: its three stages on the CPU with the given program; and, with fake programs, its handling of
+# failures and the results that it keeps.
 #
 #   usage: gpu_check_test.sh PROGRAM
 #

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# How the programs of the build, and what is installed of them, are linked and compiled: no library is looked for in a
-# folder that depends on where a program is started, and functions of libraries cannot be replaced while it runs.
-# Prints each case; exits 1 at the first that fails.
+# Tests how the built and the installed programs are linked and compiled. No library may be searched for in a folder
+# that depends on the current folder, and library functions must not be replaceable at run time. Prints each case; exits
+# 1 at the first that fails.
 #
 #   usage: tests/tools/hardened_test.sh OWT      OWT: the program in its build folder
 set -euo pipefail

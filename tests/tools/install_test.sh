@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What cmake --install puts in place works from there: the program with its recipes, completion for bash, manual pages.
+# Tests that the results of cmake --install work: the program with its recipes, completion for bash, manual pages.
 #
 #   usage: tests/tools/install_test.sh OWT      OWT: the program in its build folder
 set -euo pipefail

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The launcher of packages (tools/package/launcher.cpp) with programs that only say their name and what they were given.
+# Tests the launcher of packages (tools/package/launcher.cpp) with programs that only print their name and arguments.
 # Prints each case; exits 1 at the first that fails.
 #
 #   usage: tests/tools/launcher_test.sh OWT      OWT: the program in its build folder

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# The program for the least of processors, without CUDA and MPI (owt_least in tests/CMakeLists.txt): it works, and says
-# what it lacks; and a package of it and the program for this processor has the launcher run each, which learn the same.
-# Prints each case; exits 1 at the first that fails, and 77 where the build has no such program.
+# Tests the program for the lowest processor level, without CUDA and MPI (owt_least in tests/CMakeLists.txt): it works,
+# and reports what it lacks. In a package of it and of the program for this processor, the launcher runs each, with
+# equal results. Prints each case; exits 1 at the first that fails, and 77 if the build has no such program.
 #
 #   usage: tests/tools/least_test.sh OWT      OWT: the program in its build folder
 set -euo pipefail

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What the compiler may use for a level (options_of_LEVEL in CMakeLists.txt) and what src/core/cpu_level.cpp asks the
-# processor for are the same features. Prints each level; exits 1 at the first that differs.
+# Tests that the compiler's features for a level (options_of_LEVEL in CMakeLists.txt) are the features that
+# src/core/cpu_level.cpp checks. Prints each level; exits 1 at the first that differs.
 #
 #   usage: tests/tools/level_flags_test.sh OWT      OWT: the program in its build folder
 set -euo pipefail

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What the loader must find before owt starts: neither CUDA's libraries, which are opened when a GPU is used, nor
-# OpenCV's imgcodecs with a hundred more.
+# Tests which libraries the loader needs before owt starts: neither CUDA's libraries, which are loaded when a GPU is
+# used, nor OpenCV's imgcodecs with a hundred more.
 #
 #   usage: libraries_test.sh OWT
 set -euo pipefail

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Checkpoints load in PyTorch and give the same outputs: every layer type between the models. Skipped (exit 77) where
-# Debian's python3-torch is not installed: it is too large to ask for.
+# Tests that checkpoints load in PyTorch and give the same outputs; the models together have every layer type. Skipped
+# (exit 77) if Debian's python3-torch is not installed: it is too large to require.
 set -euo pipefail
 
 owt=$(realpath "$1")

@@ -1,4 +1,4 @@
-// The model files that are shipped.
+// The model files in configs/models.
 #include <gtest/gtest.h>
 
 #include <set>

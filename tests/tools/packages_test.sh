@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# install_packages of tools/packages.sh, with a package manager that only writes down what it is asked for.
-# Prints each case; exits 1 at the first that fails.
+# Tests install_packages of tools/packages.sh with a package manager that only records its arguments. Prints each case;
+# exits 1 at the first that fails.
 set -euo pipefail
 
 packages=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)/tools/packages.sh

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# tools/parts.sh, which tools/test.sh and .ci/run are made of: what is said at the end of parts that failed, of real
-# output of ctest and a compiler. Prints each case; exits 1 at the first that fails.
+# Tests tools/parts.sh, which tools/test.sh and .ci/run use: the summary of failed parts, for real output of ctest and a
+# compiler. Prints each case; exits 1 at the first that fails.
 set -euo pipefail
 
 tools=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)/tools

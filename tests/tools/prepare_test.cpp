@@ -1,4 +1,4 @@
-// owt prepare as its users meet it: the official archives, folder trees, signals, kill -9, plain tar.
+// The user interface of owt prepare: official archives, folder trees, signals, kill -9, plain tar.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>

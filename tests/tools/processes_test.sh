@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Ranks as processes do what ranks as threads do: the same losses under every strategy with 2 to 4 of them, the bytes of
-# the plan, a checkpoint that goes on with another number, one writer, and errors on all.
+# Tests that ranks as processes work like ranks as threads: the same losses under every strategy with 2 to 4 of them,
+# the bytes of the plan, a checkpoint resumed with another number, one writer, and errors on all.
 #
 #   usage: processes_test.sh OWT
 set -euo pipefail

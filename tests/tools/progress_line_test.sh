@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The progress of owt train on a terminal: one line whatever the width, which log lines do not tear and which is gone in
-# the end; plain lines elsewhere. Prints each case; exits 1 at the first that fails.
+# Tests the progress of owt train on a terminal: one line at any width, which log lines do not break and which is
+# removed at the end; elsewhere plain lines. Prints each case; exits 1 at the first that fails.
 #
 #   usage: progress_line_test.sh OWT
 set -euo pipefail

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What tools/quickstart.sh asks of cmake and owt, in a tree where both only write down how they are called.
-# Prints each case; exits 1 at the first that fails.
+# Tests how tools/quickstart.sh calls cmake and owt, in a tree where both only record their arguments. Prints each case;
+# exits 1 at the first that fails.
 set -euo pipefail
 
 tools=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)/tools

@@ -1,4 +1,4 @@
-// Recipes by name: where they are looked for, and what an unknown one is told.
+// Recipes by name: the folders that are searched, and the message for an unknown name.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

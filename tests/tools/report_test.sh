@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The page of owt report in a browser: it loads without an error or a request to anywhere, and every figure has its
+# Tests the page of owt report in a browser: it loads without an error or a network request, and every figure has its
 # numbers as text. Prints each case; exits 1 at the first that fails.
 #
 #   usage: report_test.sh OWT

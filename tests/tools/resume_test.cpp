@@ -1,4 +1,4 @@
-// Commands that begin a run, go on with one, or fail: what they change, and what they say.
+// Commands that begin a run, resume one, or fail: what they change and print.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// Training on prepared shards, as users meet it.
+// Training on prepared shards through the program.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# tools/bench/slow_network.sh: its table and checks on measurements made up here, wrong command lines, and one real
-# measurement, of which only the bytes are asserted. Prints each case; exits 1 at the first that fails.
+# Tests tools/bench/slow_network.sh: its table and checks on made-up measurements, wrong command lines, and one real
+# measurement, of which only the bytes are checked. Prints each case; exits 1 at the first that fails.
 #   usage: slow_network_test.sh PROGRAM
 set -euo pipefail
 

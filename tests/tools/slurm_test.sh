@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What configs/cluster/slurm.sh does with its ranks, its signals and their exit codes, where srun, mpirun, scancel and
-# scontrol only write down how they are called. Prints each case; exits 1 at the first that fails.
+# Tests how configs/cluster/slurm.sh handles its ranks, signals and exit codes, with srun, mpirun, scancel and scontrol
+# that only record their arguments. Prints each case; exits 1 at the first that fails.
 set -euo pipefail
 
 script=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)/configs/cluster/slurm.sh

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# tools/bench/soak.sh: a round of it without namespaces, which passes; violations, which it must see; wrong command
+# Tests tools/bench/soak.sh: a round without namespaces, which passes; violations, which it must detect; wrong command
 # lines. Prints each case; exits 1 at the first that fails.
 #   usage: soak_test.sh PROGRAM
 set -euo pipefail

@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
-# TensorBoard reads what run.tensorboard writes, of a run that was stopped and went on, too. Prints each case; exits 1
-# at the first that fails. TensorBoard is installed from PyPI beside the program, once; skipped (exit 77) where that
-# fails.
+# Tests that TensorBoard reads the files of run.tensorboard, also of a resumed run. Prints each case; exits 1 at the
+# first that fails. TensorBoard is installed from PyPI beside the program, once; skipped (exit 77) if that fails.
 #
 #   usage: tensorboard_test.sh OWT
 set -euo pipefail

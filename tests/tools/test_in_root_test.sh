@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The command line of tools/test_in_root.sh, and that it leaves nothing behind where a root cannot be made.
-# Prints each case; exits 1 at the first that fails.
+# Tests the command line of tools/test_in_root.sh, and that it leaves no files if a root cannot be made. Prints each
+# case; exits 1 at the first that fails.
 set -euo pipefail
 
 tools=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)/tools

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The table of tools/test_matrix.sh, of test programs that only say what GoogleTest says. Prints each case; exits 1 at
-# the first that fails.
+# Tests the table of tools/test_matrix.sh, with fake test programs that print GoogleTest's output. Prints each case;
+# exits 1 at the first that fails.
 set -euo pipefail
 
 matrix=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)/tools/test_matrix.sh

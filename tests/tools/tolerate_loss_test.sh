@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# owt train --tolerate-loss: workers of servers apart are killed and stopped, and the others go on to the end with their
-# rows; a server, and a worker without --tolerate-loss, end all. Prints each case; exits 1 at the first that fails.
+# Tests owt train --tolerate-loss: workers with separate servers are killed and stopped, and the others finish with
+# their rows. The loss of a server, or of a worker without --tolerate-loss, ends all. Prints each case; exits 1 at the
+# first that fails.
 #
 #   usage: tolerate_loss_test.sh PROGRAM
 #
-# Left out without mpirun, or with a program built without MPI.
+# Skipped without mpirun, or with a program built without MPI.
 set -euo pipefail
 
 owt=$(realpath "$1")

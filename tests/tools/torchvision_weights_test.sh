@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# torchvision_weights.py gives tensors the names of a model's layers, in order, and owt takes the file. Skipped (exit
-# 77) where Python reads no TOML.
+# Tests that torchvision_weights.py names tensors after a model's layers, in order, and that owt reads the file. Skipped
+# (exit 77) if Python has no TOML reader.
 set -euo pipefail
 
 owt=$(realpath "$1")

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# owt watch: the page, its events and its metrics while a run grows; no other file; an end on SIGINT. Prints each case;
-# exits 1 at the first that fails.
+# Tests owt watch: the page, its events and its metrics while a run grows; no other file; an end on SIGINT. Prints each
+# case; exits 1 at the first that fails.
 #
 #   usage: watch_test.sh OWT
 set -euo pipefail

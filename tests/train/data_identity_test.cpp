@@ -1,4 +1,4 @@
-// What a run knows of its data is held against the data that is met.
+// The data facts of a run are compared with the data in use.
 #include "src/train/data_identity.h"
 
 #include <gmock/gmock.h>

@@ -1,5 +1,5 @@
-// What a dense layer sends, counted on the way, against the counts of Dettmers 2014, "How to Parallelize Deep Learning
-// on GPUs": 1000 inputs, 500 outputs, 128 rows, two workers.
+// The bytes that a dense layer sends, counted at run time, against Dettmers 2014, "How to Parallelize Deep Learning on
+// GPUs": 1000 inputs, 500 outputs, 128 rows, two workers.
 #include <gtest/gtest.h>
 
 #include "src/comm/profiled.h"

@@ -1,4 +1,4 @@
-// Steps whose images come as the first layer wants them, however that layer is computed.
+// Steps whose images have the layout that the first layer wants, for each way to compute that layer.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

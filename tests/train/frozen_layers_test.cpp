@@ -1,4 +1,4 @@
-// Layers that keep their weights (optimizer.freeze): the others learn what they learn beside layers whose rate is 0.
+// Frozen layers (optimizer.freeze): the updates of the others equal a run in which the frozen layers have rate 0.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

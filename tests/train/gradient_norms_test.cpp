@@ -1,4 +1,4 @@
-// Clipping by the global norm, and LARS: what updates are scaled by, against double precision and on several ranks.
+// Clipping by the global norm, and LARS: factors of updates, against double precision and on several ranks.
 #include "src/parallel/gradient_norms.h"
 
 #include <gmock/gmock.h>

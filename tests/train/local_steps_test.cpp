@@ -1,4 +1,4 @@
-// Local SGD: ranks that learn each by itself between averages of their weights.
+// Local SGD: ranks train separately between averages of their weights.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// The memory of GPUs, asked before a run takes it.
+// The check of GPU memory before a run.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

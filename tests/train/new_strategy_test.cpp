@@ -1,4 +1,4 @@
-// A strategy of one's own is a function of step_order.h's words and a line of facts; nothing else knows of it.
+// A custom strategy is a function in terms of step_order.h and a line of facts; no other code knows it.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// Pipelines without a flush between mini-batches, against one rank that does the same by hand.
+// Pipelines without a flush between mini-batches, against one rank that does the same step by step.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

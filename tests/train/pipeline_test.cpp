@@ -1,4 +1,4 @@
-// A network in stages on ranks of their own learns what one rank learns.
+// A network in stages on several ranks gives the same losses and weights as one rank.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

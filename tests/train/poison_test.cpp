@@ -1,4 +1,5 @@
-// Random small nets learn the same when memory is filled with NaN as soon as nobody may read it (src/core/poison.h).
+// Random small nets give the same results if memory is filled with NaN as soon as it may no longer be read
+// (src/core/poison.h).
 #include "src/core/poison.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Every key of a recipe: what it is where it is left out, what it sets, and what it does not take.
+// Every key of a recipe: its default, what it sets, and which values it refuses.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// Training with a parameter server on every rank, with a delay and without: steps and whole runs.
+// Training with a parameter server on every rank, with and without a delay: steps and whole runs.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
-// Steps whose times are staged, measured by profilers and loaders, gathered from all ranks and put into a sentence, as
-// in a run. The clock is the test's own.
+// Steps with simulated times: measured by profilers and loaders, gathered from all ranks and summarised in a sentence,
+// as in a run. The test controls the clock.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

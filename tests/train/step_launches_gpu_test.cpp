@@ -1,4 +1,4 @@
-// What a step is said to launch is what a recorded one holds, so that the estimate follows the code.
+// The predicted launches of a step equal those in a recorded step, so that the estimate follows the code.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// What ranks really allocate for a step, against the estimate that the list of actions gives.
+// The memory that ranks allocate for a step, against the estimate from the list of actions.
 #include <gtest/gtest.h>
 
 #include <barrier>

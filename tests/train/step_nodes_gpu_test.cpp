@@ -1,4 +1,4 @@
-// How many nodes a recorded step has: each one costs a GPU more than a microsecond, whatever it computes.
+// The number of nodes in a recorded step: each node costs a GPU more than a microsecond.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// What a step does on a GPU besides what it does on the CPU: other precisions, recorded steps, several under way.
+// Features of steps on a GPU beyond the CPU: other precisions, recorded steps, several in flight.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// What a step really does, as a profiler sees it, against the list of what it is to do.
+// The actions of a step, recorded by a profiler, against the list of actions.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// Whole runs on every device, and from one to another.
+// Whole runs on every device, and runs resumed on another device.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

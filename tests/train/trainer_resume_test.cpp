@@ -1,4 +1,4 @@
-// Runs that go on from a checkpoint, through train().
+// Runs that resume from a checkpoint, through train().
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// Runs of a parameter server in virtual time: the same bits as dp where it is synchronous, rules, times and records.
+// Runs of a parameter server in virtual time: the same bits as dp if synchronous; rules, times and records.
 #include "src/train/virtual_run.h"
 
 #include <gmock/gmock.h>

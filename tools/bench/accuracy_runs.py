@@ -1,4 +1,4 @@
-"""Runs of owt that are compared by what they learn: each is made once, and its evaluations are read from its folder."""
+"""Runs of owt for comparisons of accuracy: each is run once, and its evaluations are read from its folder."""
 import json
 import os
 import statistics
@@ -6,16 +6,16 @@ import sys
 
 from commands import run
 
-SECONDS = 4 * 3600  # that a run may take
+SECONDS = 4 * 3600  # time limit of a run
 
 
 def config(name):
-    """The path of a recipe that came with the program."""
+    """The path of a recipe that belongs to the program."""
     return os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "configs", name + ".toml")
 
 
 def command(options, config, keys, words=()):
-    """owt train CONFIG with keys of the recipe; `words` are further arguments."""
+    """owt train CONFIG with recipe keys; `words`: further arguments."""
     line = [options.owt, "train", config, "--data", options.data, *words]
     for key, value in keys.items():
         line += ["--set", f"{key}={value}"]
@@ -33,7 +33,7 @@ def is_done(folder, epochs):
 
 
 def train(folder, line, epochs):
-    """The evaluations of a run, epoch by epoch. A run that is there already is not repeated."""
+    """The evaluations of a run, epoch by epoch. An existing run is not repeated."""
     if not is_done(folder, epochs):
         log = folder + ".log"
         resume = ["--resume", "auto"] if os.path.isdir(folder) else []
@@ -48,7 +48,7 @@ def mean(values):
 
 
 def percent(values):
-    """Mean and standard deviation, values from 0 to 1."""
+    """Mean and standard deviation in percent, of values from 0 to 1."""
     spread = statistics.stdev(values) if len(values) > 1 else 0
     return f"{100 * mean(values):.2f} +- {100 * spread:.2f}"
 

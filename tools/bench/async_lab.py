@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""What asynchronous training gains and costs on CIFAR-10: experiments of `owt simulate`, as tables.
+"""Gains and costs of asynchronous training on CIFAR-10: experiments with `owt simulate`, as tables.
 
     usage: async_lab.py --owt PROGRAM --data DIR [--out DIR] [--only NAME,...] [--net NAME] [--workers K,K,...]
                         [--seeds N,N,...] [--steps N] [--loss L] [--jobs J]
@@ -10,14 +10,16 @@ Experiments:
               Adagrad; and a synchronous step with K times the learning rate
   warm        the same after a whole epoch of synchronous warm-up; for --steps 700 or more
   depth       the same delays for a net of three convolutions and one of seven, with momentum 0 and 0.9
-  filters     what is pushed: bytes against accuracy
+  filters     push filters: bytes against accuracy
   blocks      delayed block proximal gradient: objective and zeros against the delay
-  strategies  time to a loss by strategies with and without servers, over three kinds of links
-The net is cifar10_quick, or cifar10_alexnet (a small AlexNet: most of its weights in dense layers), but for `depth`.
-Every run is one simulation, of which there is one for each seed; runs that are in --out already, of whichever
-experiment, are not repeated. What learns as another case does, to the last bit, is simulated for its times only, and
-has the losses of that one. Times are simulated. A loss is reached where the mean of five records of ten steps is.
-Prints tables as Markdown.
+  strategies  time to a loss for strategies with and without servers, over three kinds of links
+The net is cifar10_quick, or cifar10_alexnet (a small AlexNet with most of its weights in dense layers), except in
+`depth`.
+
+Every run is one simulation with one seed. Runs that are in --out already, from any experiment, are not repeated. A
+case whose updates are bit-identical to another case is simulated for its times only, and takes the losses of that
+case. Times are simulated. A loss is reached when the mean of five records of ten steps reaches it. Prints tables as
+Markdown.
 """
 import argparse
 import concurrent.futures
@@ -30,15 +32,15 @@ import accuracy_runs
 from accuracy_runs import lines_of, mean, numbers, percent, table
 from commands import end_with_commands, run
 
-# By how much the rates below, which are those of cifar10_quick, are multiplied, and what else the recipe of
-# cifar10_quick is told: its weights begin for pixels of up to 255, and those of the other as in He et al. 2015.
+# Factor for the learning rates below, which are for cifar10_quick, and changes to cifar10_quick's recipe. The weights
+# of cifar10_quick are initialized for pixels up to 255, the weights of the other net as in He et al. 2015.
 NETS = {"cifar10_quick": (1, {}),
         "cifar10_alexnet": (10, {"model": "models/cifar10_alexnet.toml", "data.augment.mean": "channel",
                                  "data.augment.std": "channel", "optimizer.decay": 0.0005})}
 QUICK = "cifar10_quick"
-MOST_STAGES = 8  # of a pipeline: cifar10_quick has 7 places for a cut, and the other 9
-SECONDS = 3600  # that a run may take
-RECORDS = 5     # whose mean loss counts
+MOST_STAGES = 8  # stages of a pipeline: cifar10_quick has 7 places for a cut, the other net 9
+SECONDS = 3600  # time limit of a run
+RECORDS = 5  # number of records whose mean loss counts
 COMPUTE_BOUND = ["--bandwidth", "10Gbit", "--straggler", "20%:4"]
 PLAIN = {"optimizer.momentum": 0, "optimizer.learning_rate": 0.005}  # the recipe has 0.001 with a momentum of 0.9
 ADAGRAD = {"optimizer.type": "adagrad", "optimizer.momentum": "", "optimizer.learning_rate": 0.0003,
@@ -49,15 +51,14 @@ DELAYS = ["0", "1", "2", "4", "8", "16", "inf"]
 
 
 class Case:
-    """One line of a table: options of owt simulate and keys of the recipe, for every seed. recipe: that whatever
-    net was asked for."""
+    """One line of a table: options of owt simulate and recipe keys, for every seed. recipe: used for any --net."""
 
     def __init__(self, label, words, keys=None, recipe=None, learns_as=None):
         self.label, self.words, self.keys, self.recipe = label, words, keys or {}, recipe
         if learns_as:
             self.words = [*words, "--times-only"]
         self.learns_as = learns_as or self
-        self.runs = []  # folders
+        self.runs = []  # run folders
 
 
 def servers(workers):
@@ -142,8 +143,7 @@ LINKS = {"10 Gbit/s, stragglers": COMPUTE_BOUND, "1 Gbit/s": ["--bandwidth", "1G
          "100 Mbit/s": ["--bandwidth", "100Mbit"]}
 
 
-# What is synchronous has the losses of dp whatever the links, and so has local SGD its own. The cases of each of the
-# links one after the other.
+# Synchronous strategies have the losses of dp over any links, and local SGD has its own. The cases are ordered by link.
 def strategy_cases(workers):
     cases = []
     of_dp, of_local_sgd = synchronous(workers), None
@@ -180,7 +180,7 @@ def command(options, case, workers, seed):
 
 
 def is_done(folder, words):
-    """Whether it holds a whole run of that command, whichever program it was of."""
+    """Whether the folder holds a complete run of this command, by any program."""
     if not os.path.exists(os.path.join(folder, "metrics.jsonl")):
         return False
     starts = lines_of(folder, "start")
@@ -190,11 +190,11 @@ def is_done(folder, words):
 
 
 def simulate(options, case, workers, seed, folder):
-    """Runs that diverge are results too: they end with exit status 1 and say so in their metrics."""
+    """Runs that diverge are results too: they exit with status 1 and record it in their metrics."""
     words = [*command(options, case, workers, seed), "--out", folder]
     if is_done(folder, words):
         return
-    shutil.rmtree(folder, ignore_errors=True)  # a simulation does not go on from where it was stopped
+    shutil.rmtree(folder, ignore_errors=True)  # a simulation cannot be resumed
     status = run(words, SECONDS, folder + ".log")
     if not is_done(folder, words):
         sys.exit(f"{folder}: exit status {status}, see {folder}.log")
@@ -207,7 +207,7 @@ def folder_of(options, case, workers, seed):
 
 def simulate_all(options, name, workers, cases):
     pool = concurrent.futures.ThreadPoolExecutor(options.jobs)
-    jobs = {}  # by folder: cases may have runs in common
+    jobs = {}  # by folder, because cases may share runs
     try:
         for seed in options.seeds:
             for case in dict.fromkeys(each for case in cases for each in (case.learns_as, case)):
@@ -219,11 +219,12 @@ def simulate_all(options, name, workers, cases):
             job.result()
             print(f"{name}, {workers} workers: {done} of {len(jobs)} runs", file=sys.stderr, flush=True)
     finally:
-        pool.shutdown(cancel_futures=True)  # where this is told to end, the runs that have not begun are left out
+        pool.shutdown(cancel_futures=True)  # if this process is terminated, runs that have not begun are cancelled
 
 
 def reached(learnt, timed, loss):
-    """Step and virtual seconds at which the loss was, or None; of the folders with the losses, and with the seconds."""
+    """Step and virtual seconds at which the loss was reached, or None. learnt, timed: folders with losses and with
+    times."""
     records = lines_of(learnt, "train")
     seconds = {record["step"]: record["seconds"] for record in lines_of(timed, "train")}
     for end in range(RECORDS, len(records) + 1):
@@ -234,7 +235,7 @@ def reached(learnt, timed, loss):
 
 
 def shown(values, digits):
-    """Mean and deviation of those that are there, and how many are not."""
+    """Mean and deviation of the values that exist, and how many are missing."""
     there = [value for value in values if value is not None]
     if not there:
         return "never"

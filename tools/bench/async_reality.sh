@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# A simulated parameter server against a real one: `owt simulate --servers workers` says how long training takes until a
-# loss is reached, and `owt train --parallel ps` does it between network namespaces of this machine (virtual_hosts.sh),
-# one worker each. Control groups give every worker the same share of the cores, and the second half of that, so that
+# Compares a simulated parameter server with a real one. `owt simulate --servers workers` predicts the time until a loss
+# is reached. `owt train --parallel ps` trains between network namespaces of this machine (virtual_hosts.sh), with one
+# worker in each. Control groups give every worker the same share of the cores, and the second worker half of that; so
 # several fit on a core. Needs root.
 #
 #   usage: tools/bench/async_reality.sh --data DIR [OPTION]...
@@ -9,17 +9,17 @@
 #     --owt PROGRAM     default build/owt
 #     --net NAME        a recipe; default cifar10_quick
 #     --hosts "K ..."   default "2 4"
-#     --rates "RATE ..."   of every link, both ways, in tc's words; default "1gbit 100mbit"
+#     --rates "RATE ..."   rate of every link in both directions, in tc's units; default "1gbit 100mbit"
 #     --delays "D ..."  ps.delay; default "0 4"
 #     --steps N         default 200
-#     --loss L          that is to be reached, by the mean of 25 steps; default 2.0
-#     --keep DIR        keep all runs there
+#     --loss L          loss to reach, as the mean of 25 steps; default 2.0
+#     --keep DIR        keep all runs in DIR
 #
-# The simulation is told how fast the workers are, which is what each trains by itself while the others do so too; what
-# a message costs a processor: of two processes on one core without a limit, by owt bench-comm, for messages as large as
-# those to one server; and how long a small one is on its way between workers that compute, since who has used up its
-# share answers in the next period only: by owt bench-comm beside a loop in every group. Prints a table, of seconds from
-# the first record on; exits 1 where a run failed.
+# The simulation gets these measurements. Speed of a worker: each trains alone while the others do so too. CPU time for
+# a message: owt bench-comm with two processes on one core without a limit, with messages as large as those to one
+# server. Latency of a small message between busy workers: owt bench-comm beside a loop in every group, because a group
+# that has used up its share answers only in the next period. Prints a table of seconds from the first record on; exits
+# 1 if a run failed.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -57,7 +57,7 @@ folder=${keep:-$TMPDIR/runs}
 mkdir -p "$folder"
 : >"$folder/points"
 
-# Of all cores the workers get 80 %, were all as fast as the first, so that the kernel has its own.
+# The workers get 80 % of all cores, as if all were as fast as the first, so that some time is left for the kernel.
 share_of() {  # share_of RANK K: in percent of a core
   local percent=$((80 * cores / $2))
   [ $percent -le 100 ] || percent=100
@@ -70,18 +70,18 @@ make_shares() {  # make_shares K
   for ((rank = 0; rank < $1; rank++)); do make_share "owt-$rank" "$(share_of $rank "$1")"; done
 }
 
-# What rank $OMPI_COMM_WORLD_RANK does before its program.
+# Commands of rank $OMPI_COMM_WORLD_RANK before its program.
 # shellcheck disable=SC2016
 join='echo 0 >"'$(share_file 'owt-$OMPI_COMM_WORLD_RANK')'" &&
   exec taskset -c $((OMPI_COMM_WORLD_RANK % '$cores')) "$@"'
 
-# Words of every run; `rows` of each worker and step.
+# Options of every run; `rows`: rows per worker and step.
 words=("$here/../../configs/$net.toml" --data "$data" --set run.log_every=1 --set run.eval_every_epochs=0
   --set run.checkpoint_every_epochs=0 --set run.conv_algorithm=direct --set optimizer.momentum=0
   --set optimizer.learning_rate=0.005)
 rows=
 
-together() {  # together K: words of K workers
+together() {  # together K: options for K workers
   printf '%s\n' --workers "$1" --set "data.batch=$((rows * $1))" --steps "$steps"
 }
 
@@ -91,13 +91,13 @@ logged() {  # logged NAME COMMAND...
   "$@" >"$log" 2>&1 || stop "$(tail -n 1 "$log"); see $log"
 }
 
-# Images a second of worker RANK, by the median of its records.
+# Images per second of worker RANK: the median of its records.
 rate_of() {  # rate_of RANK K
   sed -n 's/.*"kind":"train".*"images_per_second":\([0-9.]*\).*/\1/p' "$folder/alone-$2-$1/metrics.jsonl" |
     sort -n | awk '{ all[NR] = $1 } END { print all[int((NR + 1) / 2)] }'
 }
 
-# Every worker trains by itself, all at the same time.
+# Every worker trains alone, all at the same time.
 alone() {  # alone K
   local rank started=()
   for ((rank = 0; rank < $1; rank++)); do
@@ -112,7 +112,7 @@ alone() {  # alone K
 
 weight_bytes() { stat -c %s "$folder/alone-$1-0"/checkpoints/*/weights.safetensors; }
 
-# Milliseconds of a whole core for a MB that is sent or received, in exchanges of BYTES, of which four ends are.
+# CPU milliseconds for a MB that is sent or received, in exchanges of BYTES, each of which has four ends.
 message_work() {  # message_work BYTES
   make_hosts 2 40gbit
   logged bench mpirun_on_hosts 2 taskset -c 0 "$owt" bench-comm --device cpu --threads 1 --collective send \
@@ -123,7 +123,7 @@ time, = json.load(open(sys.argv[1]))["times"]
 print(1e3 * time["seconds"] / (4 * time["bytes"] / 1e6))' "$folder/bench.json"
 }
 
-# Milliseconds that a small message takes between K workers whose processors are busy.
+# Milliseconds for a small message between K workers whose processors are busy.
 message_latency() {  # message_latency K
   local rank started=()
   make_hosts "$1" 40gbit

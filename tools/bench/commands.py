@@ -1,4 +1,4 @@
-"""Commands that end with all they started: when their time is up, or when this process is told to end."""
+"""Commands that end with all their processes: at a time limit, or when this process is terminated."""
 import glob
 import os
 import shutil
@@ -11,14 +11,14 @@ _running = set()
 
 
 def find_tool(name):
-    """A program of the CUDA toolkit: in the path, or where NVIDIA's packages put it. None where it is not installed."""
+    """A program of the CUDA toolkit, from the path or the folders of NVIDIA's packages. None if it is not installed."""
     folders = [f"{CUDA}/bin", f"{CUDA}/compute-sanitizer", f"{CUDA}/nsight-*", "/opt/nvidia/nsight-*/*"]
     found = [folder for pattern in folders for folder in sorted(glob.glob(pattern))]
     return shutil.which(name, path=os.pathsep.join([os.environ.get("PATH", ""), *found]))
 
 
 def run(words, seconds, log, **how):
-    """Exit status, or None when the time was up. What the command prints goes to the file `log`; `how` is for Popen."""
+    """Exit status, or None after the time limit. The command's output goes to the file `log`; `how` is for Popen."""
     with open(log, "wb") as file:
         process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT,
                                    start_new_session=True, **how)
@@ -33,7 +33,7 @@ def run(words, seconds, log, **how):
 
 
 def end(process):
-    """Ends its group; at first by a request, so that it can end what it has outside of it."""
+    """Ends its process group, first by SIGTERM, so that it can end processes outside the group."""
     for number, seconds in ((signal.SIGTERM, 5), (signal.SIGKILL, None)):
         try:
             os.killpg(process.pid, number)
@@ -43,7 +43,7 @@ def end(process):
 
 
 def end_with_commands(before=lambda: None):
-    """From now on SIGTERM calls `before`, ends the commands and then this process."""
+    """Makes SIGTERM call `before`, end the commands and then this process."""
     def told_to_end(*_):
         before()
         for process in list(_running):

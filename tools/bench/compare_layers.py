@@ -1,13 +1,13 @@
 #!/usr/bin/python3
-"""Speed of single layers of owt against PyTorch on the CPU: same layer, shape, precision and threads.
+"""Compares the speed of single layers of owt and PyTorch on the CPU: same layer, shape, precision and threads.
 
     usage: compare_layers.py --program build/layer_speed [--layer NAME;...] [--precision fp32,bf16] [--threads T]
                              [--repeats R] [--seconds S] [--python PROGRAM]
 
-Forward is what training computes; backward is the gradients of input and weights. In each turn owt computes all layers,
-a process each, and then PyTorch, in one; a turn gives the least of the passes, since others may compute on the machine
-as well. PyTorch has channels-last images, bf16 values, and no autocast. Prints a table in Markdown: medians over all
-turns in milliseconds, and the median of the turns' ratios.
+Forward is forward in training; backward is the gradients of input and weights. In each turn owt computes all layers,
+in a process each, and then PyTorch in one process. A turn reports the least time of its passes, because other
+programs may run on the machine. PyTorch gets channels-last images and bf16 values without autocast. Prints a Markdown
+table: medians over all turns in milliseconds, and the median of the turns' ratios.
 """
 import argparse
 import json
@@ -23,7 +23,7 @@ import torch
 
 import torch_net
 
-ELEMENTS = ([64, 56, 56], 16)  # channels, height, width; rows: 12.8 MB in f32, as a layer of ResNet has
+ELEMENTS = ([64, 56, 56], 16)  # channels, height, width; rows: 12.8 MB in f32, like a layer of ResNet
 FIRE = """type = "branches"
 branches = [{ name = "expand1x1", layers = [{ name = "conv", type = "conv", out = 64, kernel = 1 }] },
             { name = "expand3x3", layers = [{ name = "conv", type = "conv", out = 64, kernel = 3, pad = 1 }] }]"""
@@ -61,14 +61,14 @@ LAYERS = {
 
 
 def measure_torch(model, rows, precision, threads, seconds):
-    """Of this process: the least milliseconds of forward and backward."""
+    """The least milliseconds of forward and of backward, in this process."""
     model = tomllib.loads(model)
     torch.set_num_threads(threads)
     dtype = torch.bfloat16 if precision == "bf16" else torch.float32
     net = torch_net.make_net(model).train().to(dtype).to(memory_format=torch.channels_last)
     for module in net.modules():
         if hasattr(module, "inplace"):
-            module.inplace = False  # what comes in is nobody's to overwrite
+            module.inplace = False  # the input must not be overwritten
     x = torch.randn(rows, *model["input"]).to(dtype).to(memory_format=torch.channels_last).requires_grad_()
     wanted = [x, *net.parameters()]
     dy = torch.randn_like(net(x))
@@ -84,14 +84,14 @@ def measure_torch(model, rows, precision, threads, seconds):
 
 
 def torch_turn(python, cases):
-    # Else glibc gives the memory of large tensors back to the system and takes it anew in every pass.
+    # Keeps glibc from returning the memory of large tensors to the system after every pass.
     keeping = os.environ | {"MALLOC_MMAP_THRESHOLD_": str(1 << 25), "MALLOC_TRIM_THRESHOLD_": str(1 << 32)}
     return json.loads(subprocess.run([python, __file__, "--torch-only", json.dumps(cases)], check=True,
                                      capture_output=True, text=True, env=keeping).stdout)
 
 
 def owt_turn(program, model, *case):
-    """The same of owt. PyTorch has said how many values come out, which owt wants to know."""
+    """The same for owt. layer_speed needs the number of output values, which PyTorch has reported."""
     with tempfile.NamedTemporaryFile("w", suffix=".toml") as file:
         file.write(model)
         file.flush()
@@ -108,7 +108,7 @@ def text_of(name):
 
 
 def compare(options, names):
-    """{(name, precision): [((forward, backward), theirs)] of the turns}, in milliseconds."""
+    """{(name, precision): [((forward, backward), theirs) for each turn]}, in milliseconds."""
     cases = [(text_of(name), LAYERS[name][1], precision, options.threads, options.seconds)
              for name in names for precision in options.precision]
     turns = []

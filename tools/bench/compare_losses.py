@@ -4,15 +4,15 @@
     usage: compare_losses.py --owt PROGRAM --config RECIPE [--device cuda|cpu] [--steps N] [--workers K,...]
                              [--strategies NAME,...] [--results FILE]
 
-Every run has the images that are drawn in memory, the same seed, dropout and shuffling. Compared with one worker in fp32
-without a recorded graph:
+All runs use the same generated images, seed, dropout and shuffling. Each is compared with one worker in fp32 without
+a recorded graph:
   the same again, and with the step recorded as a CUDA graph     the same digits
   with K workers twice                                           the same digits
   the CPU; every strategy with K workers on the one device       to 1e-3
   tf32 and bf16 with one worker                                  to 5e-2
-and with one worker in bf16 without a graph: with one, the same digits. On the CPU only what it can do is run.
-Prints a line per run, and adds one to the file of --results; exit status 1 if one is off or failed. --workers "" runs
-one worker only.
+A run with one worker in bf16 with a graph is compared with the run without a graph: the same digits. On the CPU only
+supported runs are made. Prints a line for each run, and adds one to the file of --results; exits 1 if a run differs
+or failed. With --workers "" only runs of one worker are made.
 """
 import argparse
 import json
@@ -25,7 +25,7 @@ import tempfile
 from results import Results
 
 SAME, CLOSE, ROUGH = 0.0, 1e-3, 5e-2  # largest relative difference of a step's loss
-# The CPU would choose between algorithms by their time, and not the same one in every run.
+# Fixed, because the CPU would choose algorithms by their times, and could choose others in each run.
 CHANGES = ["data.format=synthetic", "data.train_images=2000", "data.test_images=20", "run.log_every=1",
            "run.conv_algorithm=direct"]
 
@@ -33,17 +33,17 @@ CHANGES = ["data.format=synthetic", "data.train_images=2000", "data.test_images=
 class Runs:
     def __init__(self, options, folder):
         self.options, self.folder, self.results = options, pathlib.Path(folder), Results(options.results)
-        self.outcomes = {}  # run -> whether it is as it should be
+        self.outcomes = {}  # run -> whether its losses are as required
 
     def losses(self, name, device, precision="fp32", workers=1, strategy="owt-a", graph=True):
-        """Of each step, or None if the run failed."""
+        """The loss of each step, or None if the run failed."""
         out = self.folder / name.replace(" ", "_").replace(",", "")
         command = [self.options.owt, "train", self.options.config, "--out", str(out), "--steps",
                    str(self.options.steps), "--workers", str(workers), "--parallel", strategy, "--device", device,
                    "--precision", precision]
         for change in [*CHANGES, f"run.cuda_graph={'true' if graph else 'false'}"]:
             command += ["--set", change]
-        # The plans that the first run measures serve all of them.
+        # All runs share the plans that the first run measures.
         done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
                               env={"OWT_CACHE": str(self.folder / "plans")} | os.environ)
         if done.returncode != 0:

@@ -1,17 +1,17 @@
 #!/usr/bin/python3
-"""Speed and memory of owt against PyTorch on the CPU: same network, batch, precision and threads.
+"""Compares speed and memory of owt and PyTorch on the CPU: same network, batch, precision and threads.
 
     usage: compare_pytorch.py --owt PROGRAM [--model NAME,...] [--precision fp32,bf16] [--threads 2,1] [--evaluate]
                               [--compile] [--batch N] [--repeats R] [--python PROGRAM]
 
-A step is forward, loss, backward and update on one batch that lies in memory; with --evaluate forward and loss. The
-programs take turns, each in a fresh process, which gives the median of its steps after three that do not count.
-PyTorch has its faster layout, channels-last, its fused update, and for bf16 autocast; with --compile also its compiler,
-and the better of the two counts. Prints a table in Markdown: medians over all turns, least and most, the ratio of
-images per second (median of the ratios of the turns), and the peak resident memory of the processes.
+A step is forward, loss, backward and update on one batch in memory; with --evaluate forward and loss. The programs
+alternate, each in a fresh process. A process reports the median of its steps after three untimed ones. PyTorch uses
+its faster layout, channels-last, its fused update, and for bf16 autocast. With --compile it also uses its compiler,
+and the better result counts. Prints a Markdown table: medians over all turns, minimum and maximum, the ratio of
+images per second (median of the turns' ratios), and the peak resident memory of the processes.
 
-tools/bench/install_pytorch.sh installs the newest PyTorch; Debian's python3-torch (without torch.compile, with
-libopenblas0-pthread) serves too.
+tools/bench/install_pytorch.sh installs the latest PyTorch. Debian's python3-torch (without torch.compile, with
+libopenblas0-pthread) works too.
 """
 import argparse
 import json
@@ -29,7 +29,7 @@ HEAD = ("net", "batch", "precision", "threads", "owt, images/s", "PyTorch, image
 
 
 def measure_torch(config, batch, steps, threads, precision, evaluation, compiled):
-    """Of this process: the median milliseconds of a step, and its peak resident memory in MB."""
+    """The median milliseconds of a step, and the peak resident memory in MB, of this process."""
     import torch
     from torch_step import make_step
 
@@ -40,7 +40,7 @@ def measure_torch(config, batch, steps, threads, precision, evaluation, compiled
         begin = time.perf_counter()
         step().item()
         times.append(1e3 * (time.perf_counter() - begin))
-    # Not what wait4() says: that counts the C++ compilers that torch.compile starts.
+    # wait4() is not used, because it includes the C++ compilers that torch.compile starts.
     status = pathlib.Path("/proc/self/status").read_text()
     return statistics.median(times[UNTIMED_STEPS:]), int(status.split("VmHWM:")[1].split()[0]) * 1024 / 1e6
 
@@ -67,7 +67,7 @@ def measure(options, model, batch, precision, threads):
 
 
 def cells(batch, turns):
-    """Of one row of the table: what was measured. The PyTorch with the shorter median step counts."""
+    """The measured values for one row of the table. The PyTorch variant with the shorter median step counts."""
     times = {name: [ms for ms, _ in of_program] for name, of_program in turns.items()}
     peer = min((name for name in times if name != "owt"), key=lambda name: statistics.median(times[name]))
     rate = lambda name: spread([1e3 * batch / ms for ms in times[name]])
@@ -83,7 +83,7 @@ def line(words):
 def main():
     several = lambda text: text.split(",")
     numbers = lambda text: [int(number) for number in several(text)]
-    numbers.__name__ = "list of numbers"  # as argparse calls it in its message
+    numbers.__name__ = "list of numbers"  # the name that argparse uses in its message
     parser = argparse.ArgumentParser(description="Speed and memory of owt against PyTorch on the CPU.")
     parser.add_argument("--owt", required=True, metavar="PROGRAM")
     parser.add_argument("--python", default=sys.executable, metavar="PROGRAM", help="that has PyTorch; default: this one")

@@ -1,13 +1,13 @@
 #!/usr/bin/python3
-"""Speed of two builds of owt against each other, as of a change and of what was before it.
+"""Compares the speed of two builds of owt, e.g. before and after a change.
 
     usage: compare_versions.py --old PROGRAM --new PROGRAM [--model NAME,...] [--precision fp32,bf16] [--threads T]
                                [--evaluate] [--repeats R] [--steps-times N]
 
-In every turn the old program runs, the new one, and the old one again, every other turn the other way round. The two
-runs of the old program say how much of a difference is the machine's. Prints a table in Markdown: milliseconds of a
-step, medians over all turns; the median of the turns' ratios old / new (above 1: the new one is faster), least and
-most; and the same for the old program's two runs, as old / old.
+Every turn runs the old program, the new one, and the old one again; every other turn swaps old and new. The two runs
+of the old program show the noise of the machine. Prints a Markdown table: milliseconds of a step (medians over all
+turns); the median of the turns' ratios old / new (above 1: the new one is faster), minimum and maximum; and the same
+for the old program's two runs, as old / old.
 """
 import argparse
 import pathlib
@@ -17,7 +17,7 @@ from owt_time import MODELS, owt_step, spread
 
 
 def case(text):
-    """Name, file, rows of a step and timed steps: of one of MODELS, or of FILE:BATCH:STEPS."""
+    """Name, file, rows of a step and timed steps, of one of MODELS or of FILE:BATCH:STEPS."""
     if text in MODELS:
         return text, *MODELS[text]
     try:
@@ -54,7 +54,7 @@ def main():
                 of_turn = [(old, options.old), (new, options.new), (again, options.old)]
                 for times, program in of_turn if turn % 2 == 0 else reversed(of_turn):
                     times.append(step(program))
-            # The new program ran between the two runs of the old one: their mean is the machine at its time.
+            # The new program ran between the two runs of the old one; their mean is an estimate for that time.
             before = [(a + b) / 2 for a, b in zip(old, again)]
             print(f"| {model}, {batch} | {precision} | {statistics.median(old + again):.2f} | "
                   f"{statistics.median(new):.2f} | {spread([b / n for b, n in zip(before, new)], 3)} | "

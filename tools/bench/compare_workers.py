@@ -1,10 +1,10 @@
 #!/usr/bin/python3
-"""Speed of K workers with one thread each against one worker with K threads, at the same batch.
+"""Compares the speed of K workers with one thread each and of one worker with K threads, at the same batch.
 
     usage: compare_workers.py --owt PROGRAM [--model cifar10_quick|alexnet] [--batch N] [--workers K]
                               [--parallel NAME] [--repeats R]
 
-The two take turns. Prints the median of each over all turns, least and most, and the ratio of images per second.
+The two alternate. Prints the median of each over all turns, minimum and maximum, and the ratio of images per second.
 """
 import argparse
 

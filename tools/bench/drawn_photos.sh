@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
-# The way of ImageNet at a hundredth of its size: photographs of 100 classes are drawn, packed into shards of JPEG files
-# and learnt by a ResNet with 18 layers at 224 pixels, which is stopped in the middle of an epoch and goes on.
+# The ImageNet procedure at a hundredth of its size: draws photographs of 100 classes, packs them into shards of JPEG
+# files, and trains an 18-layer ResNet at 224 pixels. The run is stopped in the middle of an epoch and resumed.
 #
-#   usage: tools/bench/drawn_photos.sh WORK [OPTION]...          WORK: a folder for all of it; what is there is not made
-#                                                                again, and training that was broken off goes on
+#   usage: tools/bench/drawn_photos.sh WORK [OPTION]...          WORK: a folder for all files; existing files are kept,
+#                                                                and an interrupted training run is resumed
 #     --owt PROGRAM      default build/owt
-#     --images N         to train on; a tenth as many to evaluate on; default 50000
+#     --images N         training images; a tenth as many test images; default 50000
 #     --epochs N         default 2
-#     --stop STEP        the step after which it is stopped; default in the middle of the second epoch
+#     --stop STEP        step after which the run is stopped; default: in the middle of the second epoch
 #
-# Prints what each step took, images per second, the data wait, the memory of the process while it trained, and the
-# accuracy of one view and of ten. 50,000 images take 1.3 GB of disk.
+# Prints the time of each step of the procedure, images per second, the data wait, the memory of the training process,
+# and the accuracy with one view and with ten. 50,000 images take 1.3 GB of disk.
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
@@ -48,7 +48,7 @@ sed -e 's/^classes = 1000/classes = 100/' -e '/^name = "fc"/,$ s/^out = 1000/out
   "$root/configs/models/resnet18.toml" >"$work/resnet18_100.toml"
 run=$work/run
 
-# What the process takes of memory, in MB, every two seconds, but for the pages of files that it maps.
+# Trains, and prints the memory of the process in MB every two seconds, without pages of mapped files.
 train() {
   "$owt" train "$root/configs/imagenet_resnet18.toml" --out "$run" --data "$work/shards" --precision bf16 \
     --set "model=$work/resnet18_100.toml" --set data.batch_per_rank= --set "data.batch=$batch" \

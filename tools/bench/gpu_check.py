@@ -1,4 +1,4 @@
-"""The stages of tools/gpu_check.sh, which says what they are."""
+"""The stages of tools/gpu_check.sh, which documents them."""
 import argparse
 import collections
 import concurrent.futures
@@ -20,14 +20,14 @@ from results import Results
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BENCH = ROOT / "tools" / "bench"
 GPU_TESTS = "*cuda*:*Cuda*"
-SKIPPED = 77               # the status of a script that could not do all of it
-LOG_BYTES = 1 << 20        # of a command's output, at its end, that log.txt keeps
-GRACE = 10                 # seconds that it may take to end what is told to end
+SKIPPED = 77  # exit status of a script that could not do everything
+LOG_BYTES = 1 << 20  # bytes at the end of a command's output that log.txt keeps
+GRACE = 10  # seconds that a terminated process may take to end
 TARGETS = "alexnet_owt:128:bf16,alexnet_owt:1024:bf16,vgg16:64:bf16,cifar10_quick:128:bf16"
-SMALL = "alexnet_owt:128:bf16,cifar10_quick:128:bf16"   # of these, what PyTorch compiles in a minute
+SMALL = "alexnet_owt:128:bf16,cifar10_quick:128:bf16"  # cases that PyTorch compiles within a minute
 ALEXNETS = "alexnet_owt:128:bf16,alexnet_owt:1024:bf16"
 VARIED = f"{ALEXNETS},cifar10_quick:128:bf16"
-ALL_OF_IT = "all of it:"   # in place of the names of failed tests
+ALL_OF_IT = "all of it:"  # replaces the names of failed tests
 ON_CPU = "cifar10_quick:16:fp32"
 
 
@@ -44,13 +44,13 @@ class Part:
     name: str
     title: str
     run: object  # takes the Check; returns a note, or raises Failed or Skipped
-    least: int   # seconds that it is worth beginning with, and that earlier parts leave it
+    least: int  # fewest seconds for which the part is started; earlier parts leave it this much
     most: int    # seconds
 
 
 @dataclasses.dataclass
 class Done:
-    status: int | None  # None: ended when the time was up
+    status: int | None  # None: ended by the time limit
     text: str
 
     def last_line(self):
@@ -61,7 +61,7 @@ class Done:
 
 
 class Check:
-    """The programs, the output folder and the time that is left."""
+    """The programs, the output folder and the remaining time."""
 
     def __init__(self, options, work):
         self.options, self.work, self.out = options, work, options.out
@@ -81,11 +81,11 @@ class Check:
         return {path.name: path for path in sorted(self.test_folder.glob("*_test")) if os.access(path, os.X_OK)}
 
     def left(self):
-        """Seconds of this part."""
+        """Remaining seconds of this part."""
         return self.end - time.monotonic()
 
     def command(self, name, *words, most=math.inf, **environment):
-        """Runs it until its time or the part's is up, and keeps what it prints and the plans it measured."""
+        """Runs a command until its limit or the part's; stores its output and the plans that it measured."""
         log = self.work / f"{name}.log"
         words = list(map(str, words))
         status = commands.run(words, min(most, self.left()), log, cwd=self.work, env=self.environment | environment)
@@ -98,7 +98,7 @@ class Check:
         return done
 
     def script(self, name, *words, file):
-        """Runs one of tools/bench, whose last line is the note."""
+        """Runs a script of tools/bench; the last line of its output is the note."""
         done = self.command(name, sys.executable, BENCH / file, "--owt", self.owt, "--device", self.device, "--results",
                             self.results.path, *words)
         if done.status == SKIPPED:
@@ -108,18 +108,18 @@ class Check:
         return done.last_line()
 
     def measuring_script(self, name, *words, file):
-        """The same with one that has a limit of its own, and figures that are worth showing."""
+        """Like script(), for scripts with their own limit and figures to show."""
         try:
             return self.script(name, *words, "--limit", max(1, int(self.left()) - GRACE), file=file)
         finally:
             print(self.figures(name), end="", flush=True)
 
     def figures(self, name):
-        """What a script printed, without its last line."""
+        """The output of a script without its last line."""
         return "".join((self.work / f"{name}.log").read_text(errors="replace").splitlines(keepends=True)[:-1])
 
     def keep_plans(self):
-        """Packs the plans that were measured, so that the next stage has them."""
+        """Packs the measured plans for the next stage."""
         found = sorted(path for path in self.plans.rglob("*") if path.is_file())
         if found != getattr(self, "kept", []):
             pack(self.plans, self.out / "plans.tar.gz")
@@ -129,15 +129,15 @@ class Check:
 def pack(folder, archive):
     half = archive.with_suffix(".half")
     packed = subprocess.run(["tar", "-C", folder.parent, "-czf", half, folder.name], stderr=subprocess.PIPE, text=True)
-    if packed.returncode <= 1:  # 1: other programs write into it
+    if packed.returncode <= 1:  # 1: other programs write into the folder
         os.replace(half, archive)
     else:
         print(f"gpu_check: warning: {archive} is not renewed: {packed.stderr.strip()}", file=sys.stderr)
 
 
 def library_path():
-    """Where CUDA's libraries are, which owt opens by name: the loader's path, those of this Python's packages, of the
-    toolkit. PyTorch's come before the toolkit's, so that it keeps its own."""
+    """The folders with CUDA's libraries, which owt loads by name: the loader's path, packages of this Python, the
+    toolkit. PyTorch's libraries come before the toolkit's, so that PyTorch uses its own."""
     folders = [str(path) for folder in sys.path for path in sorted(pathlib.Path(folder or ".").glob("nvidia/*/lib"))]
     return ":".join(filter(None, [os.environ.get("LD_LIBRARY_PATH"), *folders, f"{commands.CUDA}/lib64"]))
 
@@ -158,7 +158,7 @@ def devices(check):
 
 
 def describe_device(check):
-    """cuDNN's description of the GPU, from which tests without one make their plans."""
+    """cuDNN's description of the GPU, from which tests without a GPU make their plans."""
     program, description = check.test_programs().get("cudnn_test"), check.out / "device.json"
     if program is None:
         raise Skipped("no cudnn_test, so no device.json")
@@ -182,7 +182,7 @@ def speed(check, engines, cases, *words):
     try:
         return check.measuring_script("speed", "--engines", engines, "--cases", cases, *words, file="gpu_compare.py")
     finally:
-        if table := check.figures("speed").partition("\n\n")[2]:  # else that of an earlier stage stays
+        if table := check.figures("speed").partition("\n\n")[2]:  # otherwise the table of an earlier stage stays
             (check.out / "table.txt").write_text(table)
 
 
@@ -190,11 +190,11 @@ def speed(check, engines, cases, *words):
 class TestReport:
     passed: list
     failed: list
-    unfinished: list  # the tests that were running when the program ended
+    unfinished: list  # tests that were running when the program ended
 
 
 def read_tests(text):
-    """Of what a GoogleTest program printed."""
+    """The results in the output of a GoogleTest program."""
     def named(mark):
         return list(dict.fromkeys(re.findall(rf"\[{mark}\] ([\w/]+\.[\w/]+)", text)))
     passed, failed = named("       OK ") + named("  SKIPPED "), named("  FAILED  ")
@@ -202,12 +202,12 @@ def read_tests(text):
 
 
 def without(tests, chosen):
-    """A filter of GoogleTest that leaves tests out."""
+    """A GoogleTest filter that excludes tests."""
     return f"{chosen}{':' if '-' in chosen else '-'}{':'.join(tests)}" if tests else chosen
 
 
 def run_tests(check, name, program, chosen):
-    """Runs the tests that a filter names. When one ends the program, the rest of them run without it."""
+    """Runs the tests of a filter. If a test ends the program, the remaining tests run without it."""
     passed, failed, ended, begin = 0, [], [], time.monotonic()
     while True:
         done = check.command(f"{name}-{program.name}", program, f"--gtest_filter={without(ended, chosen)}",
@@ -226,7 +226,7 @@ def run_tests(check, name, program, chosen):
 
 
 def run_all_tests(check, name, chosen_by_program):
-    """Runs programs side by side; a note of how they ended."""
+    """Runs several programs at a time; returns a note of how they ended."""
     at_once = max(1, len(chosen_by_program) if check.on_gpu else (os.cpu_count() or 1))
     with concurrent.futures.ThreadPoolExecutor(at_once) as pool:
         records = list(pool.map(lambda item: run_tests(check, name, *item), chosen_by_program.items()))
@@ -240,7 +240,7 @@ def run_all_tests(check, name, chosen_by_program):
 
 def tests(check, chosen):
     programs = check.test_programs()
-    if not check.on_gpu:  # which may have no cuDNN
+    if not check.on_gpu:  # the CPU build may have no cuDNN
         chosen = "*Shape*:*Relu*"
         programs.pop("cudnn_test", None)
     if not programs:
@@ -252,7 +252,7 @@ def tests(check, chosen):
 
 
 def failed_tests(check):
-    """Once more what failed in the last run of each program, and what was not reached."""
+    """Repeats the tests that failed in the last run of each program, and those not reached."""
     last = {record["program"]: record for record in check.results.of("tests")}
     if not last:
         raise Skipped(f"no tests in {check.results.path}; run stage 1 with the same --out")
@@ -290,7 +290,7 @@ def top1(done):
 
 
 def train(check, precision, config, data):
-    """Top-1 on the test images, which `owt eval` has to find as well."""
+    """Top-1 on the test images; `owt eval` must give the same."""
     out = check.work / f"accuracy-{precision}"
     how = ["--data", data, "--device", check.device, "--precision", precision, "--workers", 1]
     trained = check.command(f"train-{precision}", check.owt, "train", config, *how, "--out", out,
@@ -339,8 +339,8 @@ def sanitizers(check):
 
 
 def sanitize(check, tool, name, program):
-    # owt's kernels only: those of cuDNN and cuBLAS are slow to check and not ours to mend. Not convolutions: the
-    # measuring of plans would take all the time.
+    # owt's kernels only: kernels of cuDNN and cuBLAS are slow to check and not part of owt. No convolutions: measuring
+    # plans would take all the time.
     done = check.command(name, tool, "--tool", name, "--target-processes", "all", "--kernel-name", "kns=owt",
                          "--report-api-errors", "no", "--error-exitcode", "99", program, "--gtest_filter=*cuda*-*Conv*",
                          most=90, OWT_CACHE=str(check.plans / "tests"))
@@ -377,7 +377,7 @@ STAGES = {
 
 
 def run_part(check, part, seconds):
-    """Its result; prints it, and writes it down."""
+    """Runs the part; prints and records its result."""
     begin = time.monotonic()
     check.end = begin + seconds
     try:
@@ -388,7 +388,7 @@ def run_part(check, part, seconds):
         result, note = "SKIP", str(skipped)
     except Failed as failed:
         result, note = "FAIL", str(failed)
-    except Exception as error:  # a mistake of this script must not cost the parts after it
+    except Exception as error:  # an error in this script must not prevent later parts
         result, note = "FAIL", f"{type(error).__name__}: {error}"
     taken = time.monotonic() - begin
     check.results.add(kind="part", stage=check.options.stage, part=part.name, title=part.title, result=result,

@@ -1,21 +1,22 @@
 #!/usr/bin/python3
-"""Training speed of owt against PyTorch on one GPU, and against the floor of `owt plan --gpu H200`.
+"""Compares the training speed of owt and PyTorch on one GPU, and with the roofline limit of `owt plan --gpu H200`.
 
     usage: gpu_compare.py --owt PROGRAM [--cases MODEL:BATCH:PRECISION,...] [--engines owt,eager,compiled] [--times N]
                           [--limit SECONDS] [--results FILE]
 
-Same net, batch and precision; the batch lies in the GPU's memory; a step is forward, loss, backward and update. PyTorch
-has channels-last tensors, bf16 autocast or tf32 (fp32: neither), fused SGD, and is measured twice: eager with
-cudnn.benchmark, and with torch.compile(mode="max-autotune"); the faster one counts. Its time is the median of several
-windows between CUDA events; owt's is the mean over one stretch of steps without timers inside (`owt time`).
+Both use the same net, batch and precision; the batch is in the GPU's memory; a step is forward, loss, backward and
+update. PyTorch uses channels-last tensors, bf16 autocast or tf32 (fp32: neither) and fused SGD. It is measured eager
+with cudnn.benchmark, and with torch.compile(mode="max-autotune"); the faster one counts. Its time is the median of
+several windows between CUDA events. owt's time is the mean over a series of steps without timers inside (`owt time`).
 
-Every case is measured N times (1) by each engine, in turns, and the median counts. A measurement is added to the file
-of --results as soon as it is made; those that it has already of the same GPU (and the same build of owt) count, so that
-a stage of tools/gpu_check.sh goes on where another ended. What no longer fits into the limit is left out and says so.
+Every case is measured N times (1) by each engine, alternating, and the median counts. A measurement is added to the
+file of --results immediately. Measurements in the file for the same GPU (and the same build of owt) count too, so
+that a stage of tools/gpu_check.sh continues where another ended. Measurements beyond the limit are skipped and
+reported.
 
-Prints a table of these cases and those with a target, and owt's slowest layers with the times of owt's model. Exit status: 1 a
-target was missed or a measurement failed, 77 something could not be measured (no PyTorch, or no time left), 0
-otherwise. Python 3.11.
+Prints a table of these cases and of cases with a target, and owt's slowest layers with the times of owt's model. Exit
+status: 1 a target was missed or a measurement failed, 77 something could not be measured (no PyTorch, or no time
+left), 0 otherwise. Needs Python 3.11.
 """
 import argparse
 import csv
@@ -42,15 +43,15 @@ FILES = {name: CONFIGS / "models" / f"{name}.toml" for name in ("alexnet_owt", "
 ENGINES = ("owt", "eager", "compiled")
 RATIO_TARGETS = {("alexnet_owt", 128, "bf16"): 1.3, ("alexnet_owt", 1024, "bf16"): 1.2, ("vgg16", 64, "bf16"): 1.1,
                  ("cifar10_quick", 128, "bf16"): 3.0}
-FLOOR_TARGETS = {("alexnet_owt", 1024, "bf16"): 0.5}  # share of the floor's images per second
-COMPILE_SECONDS = 240  # at most, of one case; 16 cores had not compiled AlexNet within 105
-SHORTEST = {"owt": 10, "eager": 10, "compiled": 40}  # seconds left below which a measurement is not begun
+FLOOR_TARGETS = {("alexnet_owt", 1024, "bf16"): 0.5}  # share of the images per second at the roofline limit
+COMPILE_SECONDS = 240  # limit for one case; 16 cores had not compiled AlexNet within 105
+SHORTEST = {"owt": 10, "eager": 10, "compiled": 40}  # remaining seconds below which no measurement is started
 LEFT_OUT = 77
 
 
 @functools.cache
 def model_of_step(owt, model, batch, precision):
-    """What owt says of a step on an H200: "floor_s", and "launches" with the layer and the seconds of each."""
+    """owt's model of a step on an H200: "floor_s", and "launches" with the layer and the seconds of each."""
     with tempfile.TemporaryDirectory() as folder:
         file = pathlib.Path(folder) / "plan.json"
         command = [owt, "plan", str(FILES[model]), "--workers", "1", "--gpu", "H200", "--launches", "--precision", precision,
@@ -66,8 +67,8 @@ class Case:
     model: str
     batch: int
     precision: str
-    measured: dict = dataclasses.field(default_factory=dict)  # by engine: the records that have "ms"
-    owt: typing.ClassVar[str] = ""  # the program, which knows the model of a step
+    measured: dict = dataclasses.field(default_factory=dict)  # by engine: the records with "ms"
+    owt: typing.ClassVar[str] = ""  # the program, which computes the model of a step
 
     def __str__(self):
         return f"{self.model} {self.batch} {self.precision}"
@@ -97,12 +98,12 @@ class Case:
         return 1e3 * self.step()["floor_s"] / self.ms("owt")
 
     def ratio(self):
-        """owt / the faster PyTorch of those measured."""
+        """owt / the fastest measured PyTorch variant."""
         times = [self.ms(engine) for engine in ("eager", "compiled") if self.count(engine)]
         return min(times, default=math.nan) / self.ms("owt")
 
     def verdict(self):
-        """'met', 'missed', 'open' (not all of it was measured), or '' without a target."""
+        """'met', 'missed', 'open' (measurements are missing), or '' without a target."""
         if not self.has_target():
             return ""
         if not self.count("owt"):
@@ -117,7 +118,7 @@ def target_cases():
 
 
 class Torch:
-    """The process of gpu_torch.py. One that takes too long is ended with all it started, and the next one is fresh."""
+    """The process of gpu_torch.py. If it takes too long, it is ended with its children, and a fresh one follows."""
 
     def __init__(self, log):
         self.log, self.process = log, None
@@ -145,7 +146,7 @@ class Torch:
         self.pipe.close()
         try:
             os.killpg(self.process.pid, signal.SIGKILL)
-        except ProcessLookupError:  # it ended, or has no group of its own yet
+        except ProcessLookupError:  # it has ended, or has no process group yet
             self.process.kill()
         self.process.join()
         self.process = None
@@ -158,7 +159,7 @@ def serve(pipe, log):
 
 def owt_times(options, case, seconds, changes=()):
     """{"ms": of a step, "timed_ms": with timers inside, "rows": {name: ms}, slowest first}, or {"error": ...}.
-    `changes` are keys of the recipe with their values, "run.cuda_graph=false"."""
+    `changes`: recipe keys with their values, "run.cuda_graph=false"."""
     steps = options.steps or max(20, min(5000, round(0.4 / case.step()["floor_s"])))
     with tempfile.TemporaryDirectory() as folder:
         table = pathlib.Path(folder) / "timing.csv"
@@ -175,14 +176,14 @@ def owt_times(options, case, seconds, changes=()):
             return {"error": (done.stderr.strip() or f"status {done.returncode}").splitlines()[-1]}
         with open(table, newline="") as file:
             rows = list(csv.DictReader(file))
-    times = {row["kind"]: float(row["ms"]) for row in rows}  # a row each of kind step and, on a GPU, untimed
+    times = {row["kind"]: float(row["ms"]) for row in rows}  # one row for each kind: step and, on a GPU, untimed
     parts = [(row["name"], float(row["ms"])) for row in rows if row["kind"] in ("layer", "other", "transfer", "rest")]
     return {"ms": times.get("untimed") or times["step"], "timed_ms": times["step"],
             "rows": dict(sorted(parts, key=lambda part: -part[1]))}
 
 
 def in_turns(options):
-    """(case, engine) in the order of measurement: PyTorch's compiler, which takes its time, comes last."""
+    """(case, engine) in the order of measurement: PyTorch's compiler comes last because it is slow."""
     for engines in (("owt", "eager"), ("compiled",)):
         for turn in range(options.times):
             for case in options.cases:
@@ -192,7 +193,7 @@ def in_turns(options):
 
 
 def measured(options, case, engine, torch):
-    """What there is to record of one measurement: with "ms", "error", or "left_out"."""
+    """The record of one measurement, with "ms", "error", or "left_out"."""
     left = options.deadline - time.monotonic()
     if engine != "owt" and torch is None:
         return {"left_out": "PyTorch is not installed"}
@@ -205,13 +206,13 @@ def measured(options, case, engine, torch):
     seconds = min(left, COMPILE_SECONDS) if engine == "compiled" else left
     answer = torch.ask(seconds, config=str(FILES[case.model]), batch=case.batch, precision=case.precision,
                        compiled=engine == "compiled", device=options.device, window_seconds=options.window)
-    if engine == "compiled" and "error" in answer:  # the compiler's affair
+    if engine == "compiled" and "error" in answer:  # an error of PyTorch's compiler is not a failure
         return {"left_out": answer["error"]}
     return answer
 
 
 def measure(options, torch, results):
-    """Returns what failed and what was left out, in words."""
+    """Measures all cases; returns messages about failed and skipped measurements."""
     problems = {"error": [], "left_out": []}
     for case, engine in in_turns(options):
         begin = time.monotonic()
@@ -233,7 +234,7 @@ def program_of(options, engine):
 
 
 def keep(record, options, cases):
-    """Gives a measurement to its case; those of another machine or build count no longer."""
+    """Adds a measurement to its case; measurements of another machine or build are ignored."""
     for case in cases:
         if case.key == (record["model"], record["batch"], record["precision"]) and "ms" in record \
                 and (record["machine"], record["program"]) == (options.machine, program_of(options, record["engine"])):
@@ -278,7 +279,7 @@ def slowest_layers(case, count):
 
 
 def torch_version():
-    """None without PyTorch. Reads the version only: loading PyTorch would take memory of the GPU."""
+    """None without PyTorch. Reads the version only: loading PyTorch would use GPU memory."""
     if importlib.util.find_spec("torch") is None:
         return None
     from importlib.metadata import PackageNotFoundError, version
@@ -289,7 +290,7 @@ def torch_version():
 
 
 def machine_of(options):
-    """What `owt devices` says of the device that is measured."""
+    """The output of `owt devices` for the measured device."""
     lines = subprocess.run([options.owt, "devices"], capture_output=True, text=True).stdout.splitlines()
     return next((line for line in lines if line.startswith(options.device)), options.device)
 
@@ -364,7 +365,7 @@ def main():
     options = read_options()
     results = Results(options.results)
     cases = options.cases + [case for case in target_cases() if case.key not in {other.key for other in options.cases}]
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the process of PyTorch is ended too
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the PyTorch process is ended too
     for record in results.of("speed"):
         keep(record, options, cases)
     problems = measure_with_torch(options, results)

@@ -1,15 +1,15 @@
 #!/usr/bin/python3
-"""Where the time of a training step on a GPU goes, kernel by kernel, as Nsight Compute (ncu) counts or, where there is
-none or it is refused, Nsight Systems (nsys).
+"""The time of each kernel in a training step on a GPU, by Nsight Compute (ncu) or, if ncu is missing or not permitted,
+Nsight Systems (nsys).
 
     usage: gpu_profile.py --owt PROGRAM [--cases MODEL:BATCH:PRECISION,...] [--limit SECONDS] [--out DIR]
                           [--results FILE]
 
-The steps are launched kernel by kernel, not as one recorded graph. Whole steps are counted, from one loss to another.
-Prints per kernel of a step: launches, microseconds, and from ncu megabytes of DRAM, GB/s and millions of instructions;
-adds the same to the file of --results. DIR gets each tool's own table. Without a tool that works it says what was
-refused, and gives the times of the layers that owt takes between events. Exit status: 0 kernels were profiled, 77 none
-were, 1 not even layers.
+The steps are launched kernel by kernel, without a recorded graph. Whole steps are counted, from one loss to the next.
+Prints for each kernel of a step: launches, microseconds, and from ncu megabytes of DRAM, GB/s and millions of
+instructions. Adds the same to the file of --results. DIR gets the tables of the tools. If no tool works, it reports
+the reason, and prints the times of the layers that owt measures between events. Exit status: 0 kernels were profiled,
+77 none were, 1 not even layers.
 """
 import collections
 import csv
@@ -23,9 +23,9 @@ import commands
 from gpu_compare import FILES, LEFT_OUT, owt_times, parser_of
 from results import Results
 
-SKIPPED_LAUNCHES, LAUNCHES, STEPS = 300, 200, 12  # the first launches belong to the start and to warming up
-LOSS = "softmax_rows"  # in the name of a kernel that every step has once
-MOST_SECONDS = 60  # of one tool on one case
+SKIPPED_LAUNCHES, LAUNCHES, STEPS = 300, 200, 12  # the first launches belong to start and warm-up
+LOSS = "softmax_rows"  # part of the name of a kernel that every step runs once
+MOST_SECONDS = 60  # limit for one tool on one case
 COUNTERS = ("gpu__time_duration.sum", "dram__bytes.sum", "sm__inst_executed.sum")
 
 
@@ -35,13 +35,13 @@ def owt_command(options, case):
 
 
 def run(command, seconds):
-    """(exit status, output); the status is None when the time was up."""
+    """(exit status, output); the status is None after the time limit."""
     with tempfile.NamedTemporaryFile("r", errors="replace") as log:
         return commands.run(command, seconds, log.name), log.read()
 
 
 def rows_of(text, column):
-    """Of a table in CSV with such a column, whatever lines stand before it."""
+    """The rows of a CSV table with this column; lines before the table are skipped."""
     lines = text.splitlines()
     head = next((i for i, line in enumerate(lines) if column in line and not line.startswith("==")), len(lines))
     return list(csv.DictReader(io.StringIO("\n".join(lines[head:]))))
@@ -52,7 +52,7 @@ def number(text):
 
 
 def ncu_launches(tool, options, case, file, seconds):
-    """(kernel, us, MB, millions of instructions) of each launch, and what ncu said where there are none."""
+    """(kernel, us, MB, millions of instructions) of each launch, and ncu's message if there are none."""
     table = file.with_suffix(".ncu.csv")
     status, said = run([tool, "--clock-control", "none", "--metrics", ",".join(COUNTERS), "--launch-skip",
                         str(SKIPPED_LAUNCHES), "--launch-count", str(LAUNCHES), "--csv", "--page", "raw",
@@ -86,7 +86,8 @@ def reason(tool, status, said):
 
 
 def per_step(launches):
-    """By kernel [launches, us, MB, millions of instructions] of a step, longest first; empty without a whole step."""
+    """For each kernel [launches, us, MB, millions of instructions] of a step, longest first; empty without a whole
+    step."""
     losses = [i for i, launch in enumerate(launches) if LOSS in launch[0]]
     if len(losses) < 2:
         return {}
@@ -107,7 +108,7 @@ def show(case, kernels, tool):
 
 
 def profile(options, case, results):
-    """Whether kernels were profiled, and what was refused."""
+    """Whether kernels were profiled, and the reasons if not."""
     refused = []
     options.out.mkdir(parents=True, exist_ok=True)
     for name, launches_of in (("ncu", ncu_launches), ("nsys", nsys_launches)):
@@ -132,7 +133,7 @@ def profile(options, case, results):
 
 
 def show_layers(options, case, results):
-    """The times of layers between events; whether there are some."""
+    """Prints the times of layers between events; returns whether there are any."""
     result = owt_times(options, case, max(options.deadline - time.monotonic(), 1), ["run.cuda_graph=false"])
     for name, ms in result.get("rows", {}).items():
         results.add(kind="layer", model=case.model, batch=case.batch, precision=case.precision, layer=name, ms=ms)
@@ -158,7 +159,7 @@ def main():
         good, refused = (False, ["wants a GPU"]) if options.device == "cpu" else profile(options, case, results)
         profiled += good
         if not good:
-            all_refused |= dict.fromkeys(refused)  # once each, in order
+            all_refused |= dict.fromkeys(refused)  # unique, in order
             if not show_layers(options, case, results):
                 status = 1
     print("; ".join([f"kernels of {profiled} of {len(options.cases)} cases", *all_refused]))

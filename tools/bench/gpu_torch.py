@@ -1,4 +1,4 @@
-"""PyTorch's side of gpu_compare.py: the time of a training step, in a process of its own that keeps PyTorch loaded."""
+"""The PyTorch process of gpu_compare.py: times training steps and keeps PyTorch loaded."""
 import os
 import statistics
 import sys
@@ -10,7 +10,7 @@ WINDOWS = 7
 
 
 def serve(pipe, log):
-    """Answers requests until the pipe closes. Whatever libraries print goes to the file `log`."""
+    """Answers requests until the pipe closes. Output of libraries goes to the file `log`."""
     os.setsid()  # PyTorch's compiler starts processes; all of them end together
     with open(log, "w") as file:
         os.dup2(file.fileno(), sys.stdout.fileno())
@@ -48,7 +48,7 @@ def window_ms(step, steps, device):
 
 
 def measure(config, batch, precision, compiled, device, window_seconds):
-    """Median, least and most of the milliseconds of a step over several windows."""
+    """Median, minimum and maximum of the milliseconds of a step over several windows."""
     import torch
     from torch_step import make_step
 

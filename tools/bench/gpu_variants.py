@@ -1,12 +1,13 @@
 #!/usr/bin/python3
-"""Steps of owt with one thing switched, against the step as it is; in turns, so that a change of clocks hits all alike.
+"""Compares steps of owt with one setting changed with the unchanged step; they alternate, so that a change of clock
+rates affects all.
 
     usage: gpu_variants.py --owt PROGRAM [--cases MODEL:BATCH:PRECISION,...] [--variants KEY=VALUE,...] [--times N]
                            [--limit SECONDS] [--results FILE]
 
-A variant is a key of the recipe with another value. Every one is measured N times (2) by `owt time`; a measurement is
-added to the file of --results as soon as it is made. Prints medians. Exit status: 1 a measurement failed, 77 no time
-was left for all of them, 0 otherwise.
+A variant is a recipe key with another value. Each is measured N times (2) by `owt time`; a measurement is added to
+the file of --results immediately. Prints medians. Exit status: 1 a measurement failed, 77 there was not enough time
+for all of them, 0 otherwise.
 """
 import statistics
 import sys
@@ -29,7 +30,7 @@ def read_options():
 
 
 def measure(options, results):
-    """By case and variant the milliseconds of steps; and what failed and what was left out, in words."""
+    """Milliseconds of a step by case and variant; and messages about failed and skipped measurements."""
     machine, version = machine_of(options), version_of(options)
     times, failed, left_out = {}, [], []
     for _ in range(options.times):

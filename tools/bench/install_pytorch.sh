@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Installs the newest PyTorch from PyPI into a virtual environment, for tools/bench/compare_pytorch.py: an aid for
-# development, which neither the build nor the tests need.
+# Installs the latest PyTorch from PyPI into a virtual environment, for tools/bench/compare_pytorch.py. It is a
+# development aid; neither the build nor the tests need it.
 #
 #   usage: tools/bench/install_pytorch.sh DIR          e.g. tools/bench/install_pytorch.sh ~/pytorch
 #
-# pip downloads torch, numpy and what they need: about 3 GB on x86-64, where PyPI's wheel does not load without NVIDIA's
-# libraries, also on a machine without a GPU; DIR takes 6 GB. Where DIR is such an environment already it is brought up
-# to the newest version. Needs Python 3.11 (torch.compile: its headers, and a C++ compiler as well).
+# pip downloads torch, numpy and their dependencies: about 3 GB on x86-64, where PyPI's wheel needs NVIDIA's libraries
+# even on a machine without a GPU. DIR takes 6 GB. An existing environment in DIR is updated to the latest version.
+# Needs Python 3.11 (torch.compile: also its headers and a C++ compiler).
 set -euo pipefail
 
 fail() {

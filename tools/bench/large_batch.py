@@ -1,17 +1,19 @@
 #!/usr/bin/python3
-"""What large batches cost, and which recipe holds the level: error on CIFAR-10 after equally many epochs.
+"""The error on CIFAR-10 with large batches after equally many epochs, for several recipes.
 
     usage: large_batch.py --owt PROGRAM --data DIR [--out DIR] [--epochs E] [--seeds N,N,...] [--batches B,B,...]
-                          [--recipes NAME,NAME,...] [--precision NAME] [--rate RECIPE:BATCH=RATE,...] [--held-out SHARE]
+                          [--recipes NAME,NAME,...] [--precision NAME] [--rate RECIPE:BATCH=RATE,...] [--held-out
+                          SHARE]
            large_batch.py --rounds ... [--workers K,K,...]
 
-The first form trains cifar10_vgg by one worker. Recipes: `nothing` keeps the rate of batch 128; `linear` multiplies it
-by batch / 128; `warm-up` does so too and begins with a fifth of the epochs from 0 (Goyal et al. 2017); `lars` (You et
-al. 2017) and `rmsprop` (Akiba et al. 2017) as docs/recipes.md has them, LARS with the same warm-up. --rate gives a
-recipe another rate at a batch; choose it with --held-out 0.1, which evaluates on training images that are left out.
-The second form, --rounds, trains cifar10_quick by K workers with 128 images each under owt-b, with its rate times K:
-the dense layers are updated after each of K rounds by their own rate, (m, 128) in the One Weird Trick paper, or once a
-step, (m, m). Runs that are in --out already are not repeated. Prints a table as Markdown.
+The first form trains cifar10_vgg with one worker. Recipes: `nothing` keeps the learning rate of batch 128; `linear`
+multiplies it by batch / 128; `warm-up` also begins with a fifth of the epochs from 0 (Goyal et al. 2017); `lars` (You
+et al. 2017) and `rmsprop` (Akiba et al. 2017) are as in docs/recipes.md, LARS with the same warm-up. --rate sets a
+recipe's learning rate at a batch. To choose it use --held-out 0.1, which evaluates on held-out training images.
+
+The second form, --rounds, trains cifar10_quick with K workers and 128 images each under owt-b, with K times its
+learning rate. The dense layers are updated after each of K rounds with their own rate, (m, 128) in the One Weird
+Trick paper, or once a step, (m, m). Runs that are in --out already are not repeated. Prints a Markdown table.
 """
 import argparse
 import os
@@ -21,10 +23,10 @@ import accuracy_runs
 from accuracy_runs import numbers, percent, table
 from commands import end_with_commands
 
-SMALL = 128  # the batch that the rate is for
+SMALL = 128  # the batch for which the learning rate is chosen
 RATE = 0.05
 RECIPES = ["nothing", "linear", "warm-up", "lars", "rmsprop"]
-LARS_RATE = 2.0  # of batch 128; it grows with the root of the batch
+LARS_RATE = 2.0  # for batch 128; grows with the square root of the batch
 
 
 def keys_of_recipe(recipe, batch, epochs):
@@ -39,7 +41,7 @@ def keys_of_recipe(recipe, batch, epochs):
         return linear | warm_up
     if recipe == "lars":
         return {"optimizer.type": "lars", "optimizer.learning_rate": LARS_RATE * factor ** 0.5} | warm_up
-    # Of 90 epochs the paper takes 10 until both rules have equal shares, and 5 more.
+    # In 90 epochs the paper takes 10 until both rules have equal shares, and 5 more.
     return linear | {"optimizer.type": "rmsprop_warmup", "optimizer.center": epochs / 9,
                      "optimizer.period": epochs / 18}
 
@@ -51,7 +53,7 @@ def common_keys(options, seed):
 
 
 def errors(options, name, config, keys, words=()):
-    """The error of each seed's run, a share."""
+    """The error of each seed's run, as a fraction."""
     found = []
     for seed in options.seeds:
         folder = os.path.join(options.out, f"{name}-{seed}")
@@ -67,11 +69,12 @@ def batch_table(options):
     for recipe in options.recipes:
         cells = []
         for batch in options.batches:
-            # In slices of 128 rows batch norm sees as many at every batch, as on that many workers.
+            # With micro-batches of 128 rows batch norm uses as many rows at every batch size, like with that many
+            # workers.
             keys = {"data.batch": batch, "data.accumulate": batch // SMALL} | keys_of_recipe(recipe, batch, options.epochs)
             rate = options.rates.get((recipe, batch), keys["optimizer.learning_rate"])
             keys["optimizer.learning_rate"] = rate
-            # At batch 128 these two are one recipe.
+            # At batch 128 the two are the same recipe.
             name = "nothing" if recipe == "linear" and batch == SMALL else recipe
             cells.append(f"{percent(errors(options, f'{name}-{batch}-{rate:g}', 'cifar10_vgg', keys))} ({rate:g})")
         rows.append([recipe, *cells])

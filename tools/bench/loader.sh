@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# How fast shards are read on one core, against a plain loader; its memory; and how fast they are made (prepare.sh).
+# Measures how fast shards are read on one core, compared with a plain loader; the memory; and how fast shards are made
+# (prepare.sh).
 #
 #   usage: tools/bench/loader.sh PHOTOS [BUILD]      PHOTOS: a folder of JPEG files; BUILD: by default build
 #
-# Needs OpenCV's imgcodecs (libopencv-imgcodecs-dev), which owt itself does without.
+# Needs OpenCV's imgcodecs (libopencv-imgcodecs-dev), which owt itself does not use.
 #
-# Medians of seven rounds (ROUNDS=N: other) of 2000 images each, in turns.
+# Prints medians of seven rounds (ROUNDS=N: another number) of 2000 images; the loaders alternate.
 set -euo pipefail
 
 photos=$(realpath "${1:?usage: tools/bench/loader.sh PHOTOS [BUILD]}")

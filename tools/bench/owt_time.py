@@ -1,4 +1,4 @@
-"""Timing steps of owt from a script: runs `owt time` and summarises repeated measurements."""
+"""Times steps of owt from a script: runs `owt time` and summarises repeated measurements."""
 import csv
 import os
 import pathlib
@@ -8,7 +8,7 @@ import sys
 import tempfile
 
 CONFIGS = pathlib.Path(__file__).resolve().parents[2] / "configs"
-# Name -> file, rows of a step, timed steps that take about a second or two.
+# Name -> file, rows of a step, number of timed steps that takes a second or two.
 MODELS = {
     "alexnet": (CONFIGS / "models" / "alexnet_owt.toml", 64, 5),
     "cifar10_quick": (CONFIGS / "cifar10_quick.toml", 128, 40),
@@ -27,8 +27,8 @@ MODELS = {
 
 
 def run_measured(command, threads):
-    """The peak resident memory of a process with so many threads, in MB. What it prints on standard output is lost;
-    where it fails, this process ends with what it says."""
+    """The peak resident memory, in MB, of a command with this many threads. Its standard output is discarded. If it
+    fails, this process exits with its error message."""
     environment = os.environ | {"OMP_NUM_THREADS": str(threads), "OPENBLAS_NUM_THREADS": str(threads)}
     with tempfile.TemporaryFile("w+") as errors:
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=errors, env=environment)

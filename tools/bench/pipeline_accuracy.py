@@ -1,13 +1,13 @@
 #!/usr/bin/python3
-"""What the schedules of a pipeline learn: accuracy and loss on CIFAR-10 after equally many updates.
+"""Accuracy and loss on CIFAR-10 under the schedules of a pipeline, after equally many updates.
 
     usage: pipeline_accuracy.py --owt PROGRAM --data DIR [--out DIR] [--config FILE] [--stages S] [--epochs E]
                                 [--seeds N,N,...] [--schedules NAME,NAME,...] [--rows R] [--in-flight M]
                                 [--rate SCHEDULE=RATE,...]
 
-Every update is by a mini-batch of R rows: under 1f1b a step is one of them, in a single micro-batch, so that batch norm
-sees the same rows under all schedules; under the others it is M, with an update each. Stages are threads of one process.
-Runs that are in --out already are not repeated. Prints tables as Markdown.
+Every update uses a mini-batch of R rows. Under 1f1b a step is one mini-batch in a single micro-batch, so that batch
+norm sees the same rows under all schedules. Under the others a step is M mini-batches, with an update for each.
+Stages are threads of one process. Runs that are in --out already are not repeated. Prints Markdown tables.
 """
 import argparse
 import os

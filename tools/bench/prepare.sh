@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# How fast owt prepare is, against the sum of its parts: decoding, resizing and encoding from memory on all cores.
+# Measures the speed of owt prepare, compared with the sum of its parts: decoding, resizing and encoding from memory on
+# all cores.
 #
 #   usage: tools/bench/prepare.sh PHOTOS [BUILD]     PHOTOS: a folder of JPEG files; BUILD: by default build
 #
-# Needs OpenCV's imgcodecs (libopencv-imgcodecs-dev), which owt itself does without.
+# Needs OpenCV's imgcodecs (libopencv-imgcodecs-dev), which owt itself does not use.
 #
-# Prepares each photo 20 times (TIMES=N: other), in turns with the parts alone, and prints the best of three of each.
+# Prepares each photo 20 times (TIMES=N: another number), alternating with the parts alone; prints the best of three.
 set -euo pipefail
 
 photos=$(realpath "${1:?usage: tools/bench/prepare.sh PHOTOS [BUILD]}")

@@ -2,7 +2,7 @@
 //
 //   usage: prepare_floor THREADS TIMES PHOTO...      each photo TIMES times
 //
-// Prints images per second of owt's own functions and of OpenCV's imdecode, resize and imencode.
+// Prints images per second for owt's functions and for OpenCV's imdecode, resize and imencode.
 #include <atomic>
 #include <chrono>
 #include <functional>

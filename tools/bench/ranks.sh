@@ -1,11 +1,11 @@
 # shellcheck shell=bash
-# The ranks of a program that a script runs under mpirun, found by a mark in their environment. To be sourced by a
-# script that has set `owt`, the program's path.
+# Finds the ranks of a program that a script runs under mpirun, by a mark in their environment. The script that sources
+# this file must set `owt`, the program's path.
 #
-#   OWT_TEST_MARK=$ranks_mark mpirun ...   starts ranks that are found again
-#   ranks_running                          "RANK PID" lines
-#   pid_of_rank RANK                       empty where it has ended
-#   kill_ranks                             ends all of them, at once
+#   OWT_TEST_MARK=$ranks_mark mpirun ...   starts ranks that can be found
+#   ranks_running                          prints "RANK PID" lines
+#   pid_of_rank RANK                       prints nothing if the rank has ended
+#   kill_ranks                             kills all ranks at once
 
 ranks_mark=owt-ranks-$$-$RANDOM
 
@@ -14,7 +14,7 @@ ranks_running() {
   for folder in /proc/[0-9]*; do
     # shellcheck disable=SC2154
     [ "$folder/exe" -ef "$owt" ] || continue
-    variables=$({ tr '\0' '\n' <"$folder/environ"; } 2>/dev/null) || continue  # it may just have ended
+    variables=$({ tr '\0' '\n' <"$folder/environ"; } 2>/dev/null) || continue  # the process may have ended
     grep -qx "OWT_TEST_MARK=$ranks_mark" <<<"$variables" || continue
     echo "$(sed -n 's/^OMPI_COMM_WORLD_RANK=//p' <<<"$variables") ${folder#/proc/}"
   done

@@ -1,10 +1,10 @@
-"""Recipes and model files as owt reads them."""
+"""Reads recipes and model files like owt."""
 import pathlib
 import tomllib
 
 
 def read_recipe(path):
-    """The recipe with its model in place, or a model file as {"model": ...}."""
+    """The recipe with its model included, or a model file as {"model": ...}."""
     path = pathlib.Path(path)
     with open(path, "rb") as file:
         recipe = tomllib.load(file)

@@ -1,4 +1,4 @@
-"""Results of checks and measurements, one JSON object a line."""
+"""Results of checks and measurements, one JSON object per line."""
 import datetime
 import json
 import os
@@ -6,8 +6,8 @@ import threading
 
 
 class Results:
-    """What the file `path` holds, and what is added to it. A result is in the file before add() returns, so that a run
-    that is cut off keeps all it had; half a line that it left is passed over. Without a path results live in memory."""
+    """The results in the file `path`. add() writes a result to the file before it returns, so an interrupted run keeps
+    its results. An incomplete line is ignored. Without a path the results are in memory only."""
 
     def __init__(self, path=None):
         self.path, self.records, self.lock = path, [], threading.Lock()

@@ -4,10 +4,10 @@
     usage: slow_network.py FOLDER
 
 FOLDER/counters has a line for each point: net, hosts, rate, strategy (dp/8: with parallel.average_every = 8), steps
-between the two runs, and what all interfaces together sent during the short run, with all headers, and the same of the
-long one. Beside it, NET-HOSTS-RATE-STRATEGY.csv (dp_8) is the table of `owt time` of the long run, NET-HOSTS-RATE.json
-(NET-HOSTS-RATE-every8.json) what `owt plan` predicted. NET-HOSTS-RATE-auto.csv.log is the log of auto, which says what
-it chose. A file that is missing is an error; a strategy without a prediction is left out.
+between the two runs; then for the short run and for the long run the bytes sent by all interfaces, without and with
+all headers. NET-HOSTS-RATE-STRATEGY.csv (dp_8) is the table of `owt time` for the long run. NET-HOSTS-RATE.json
+(NET-HOSTS-RATE-every8.json) is the prediction of `owt plan`. NET-HOSTS-RATE-auto.csv.log is the log of auto with its
+choice. A missing file is an error; a strategy without a prediction is skipped.
 """
 import csv
 import json
@@ -35,7 +35,7 @@ class Point:
         name, _, self.every = self.strategy.partition("/")
         stem += f"-every{self.every}" if self.every else ""
         plan = json.loads((folder / f"{stem}.json").read_text())
-        self.best = plan["best"]  # predicted
+        self.best = plan["best"]  # the prediction
         name = self.chosen(folder / f"{stem}-auto.csv.log") if name == "auto" else name
         self.ran = name
         found = [one for one in plan["strategies"] if one["name"] == name]
@@ -46,7 +46,7 @@ class Point:
         self.exposed = found[0]["exposed_s"] / found[0]["step_s"]
 
     def chosen(self, log):
-        """What auto chose in the run that was timed."""
+        """The strategy that auto chose in the timed run."""
         for text in log.read_text().splitlines():
             found = re.match(r"strategy auto: ([a-z0-9 -]+): ", text)
             if found:
@@ -95,7 +95,7 @@ def least_ms(points):
 
 
 def check(wanted, points, fails, describe):
-    """One line: how many of the points are as wanted, and the others. No line where there is no point to look at."""
+    """One line: the number of points that are as wanted, and the other points. No line without points."""
     if not points:
         return
     missed = [point for point in points if fails(point)]
@@ -106,8 +106,8 @@ def check(wanted, points, fails, describe):
 
 def checks(points, groups):
     print()
-    # Before it trains, auto measures the network, for a time and not for a number of bytes. What is planned of a
-    # pipeline of several stages is the stage that sends most.
+    # Before training, auto measures the network for a fixed time, which sends an unknown number of bytes. The plan of a
+    # pipeline of several stages gives the bytes of the stage that sends most.
     check("the interfaces counted the plan's bytes to 5 %",
           [point for point in points if point.strategy not in ("auto", "pipeline")],
           lambda point: abs(point.byte_error()) > 0.05,
@@ -115,7 +115,7 @@ def checks(points, groups):
     check("the step time was predicted to 25 % where more than half of it is waiting for the network",
           [point for point in points if point.exposed > 0.5], lambda point: abs(point.time_error()) > 0.25,
           lambda point: f"{point.name()}: {100 * point.time_error():+.0f} %")
-    # What auto chose it measured by itself, and local SGD learns something else, so they are no candidates here.
+    # auto's choice used its own measurement, and local SGD makes other updates; neither is a candidate here.
     chosen = [point for group in groups.values() for point in group if point.strategy == point.best]
     check("the strategy predicted to be the fastest was, or took 5 % longer at most", chosen,
           lambda point: point.ms > 1.05 * least_ms(groups[point.group()]),

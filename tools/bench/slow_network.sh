@@ -1,27 +1,27 @@
 #!/usr/bin/env bash
-# The trick over slow links: how long a step takes on K hosts under each strategy, how many bytes each host sends, and
-# what `owt plan` predicted. The hosts are network namespaces of this machine (virtual_hosts.sh), one rank each.
+# Training over slow links: the time of a step on K hosts under each strategy, the bytes that each host sends, and the
+# prediction of `owt plan`. The hosts are network namespaces of this machine (virtual_hosts.sh), one rank each.
 #
 #   usage: tools/bench/slow_network.sh [OPTION]...
 #     --owt PROGRAM          default build/owt
-#     --nets "NAME ..."      alexnet_small (96 % of the weights in dense layers), cifar10_quick (none of them); both
+#     --nets "NAME ..."      alexnet_small (96 % of the weights in dense layers), cifar10_quick (none); default both
 #     --hosts "K ..."        default "2 4"
-#     --rates "RATE ..."     of every link, both ways, in tc's words; default "1gbit 100mbit"
+#     --rates "RATE ..."     rate of every link in both directions, in tc's units; default "1gbit 100mbit"
 #     --strategies "..."     default "dp dp-zero dp-star owt-a owt-b owt-c owt-d mp-dense pipeline auto"
-#                            dp/8 is dp with parallel.average_every = 8, and more steps: whole eights
+#                            dp/8 is dp with parallel.average_every = 8, and more steps: a multiple of eight
 #     --steps N              timed steps of a run, at least 2; default 8
-#     --links HOW            measured, the default: predict from what `owt bench-comm` finds between the hosts;
-#                            given: from the rate and the latency
-#     --probe S              seconds of `owt bench-comm` between so many hosts; default 16
-#     --latency TIME         of a message, with --links given; default 100us
-#     --seconds S            measure nothing more after this time; default 660
+#     --links HOW            measured, the default: predict from the measurement of `owt bench-comm` between the hosts;
+#                            given: predict from the rate and the latency
+#     --probe S              seconds of `owt bench-comm` for each number of hosts; default 16
+#     --latency TIME         latency of a message, with --links given; default 100us
+#     --seconds S            start no measurement after this time; default 660
 #     --quick                two hosts, four steps, dp, owt-c and auto: under two minutes
-#     --keep DIR             keep all measurements there
+#     --keep DIR             keep all measurements in DIR
 #
-# Each point is two runs of `owt time` under mpirun, one longer than the other by --steps - 1 steps: the difference of
-# what the interfaces counted is what those steps sent. The compute times behind a prediction are measured by as many
-# ranks at a time as there are hosts, since all share this machine's cores. Prints a table, and what was expected
-# against what was found; exits 0 whatever was found, 1 where something could not be run.
+# Each point is two runs of `owt time` under mpirun; one is longer by --steps - 1 steps. The difference of the
+# interfaces' counters is what these steps sent. The compute times for a prediction are measured by as many ranks at a
+# time as there are hosts, because all share this machine's cores. Prints a table, and the predictions beside the
+# measurements. Exits 0 whatever the results are, and 1 if something could not be run.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -78,7 +78,7 @@ config_of() {
   stop 2 "no recipe or model '$net' in $configs"
 }
 
-# Rows of a step over all hosts. For alexnet_small what stands to it as 128 stands to AlexNet: see the model file.
+# Rows of a step over all hosts. For alexnet_small the number corresponds to AlexNet's 128: see the model file.
 rows_of() {
   case $1 in
     alexnet_small) echo 32 ;;
@@ -86,8 +86,8 @@ rows_of() {
   esac
 }
 
-# Sets `words`, of every run of a net on so many hosts, which get as many rows each. Which convolution algorithm is
-# faster is not to be tried out anew in each.
+# Sets `words`, the options of every run of a net on this many hosts with equal numbers of rows. The convolution
+# algorithm is fixed, so that no run measures it.
 set_words() {
   local rows
   rows=$(rows_of "$1")
@@ -100,10 +100,10 @@ sent_by_all() {  # sent_by_all HOSTS COUNTER
   echo "$total"
 }
 
-# How often weights are averaged under dp/8.
+# The parameter average_every under dp/8.
 every_of() { [[ $1 == */* ]] && echo "${1#*/}" || echo 1; }
 
-# Runs `steps` steps on all hosts; prints what they sent: by the interfaces' counters, and with all headers.
+# Runs `steps` steps on all hosts; prints the bytes sent, by the interfaces' counters and with all headers.
 run_steps() {
   local count=$1 strategy=$2 steps=$3 table=$4 bytes wire
   bytes=$(sent_by_all "$count" sent_bytes)
@@ -130,7 +130,7 @@ measure() {
   echo "$net $count $rate $strategy $more $short $long" >>"$folder/counters"
 }
 
-# Sets `network`, what `owt plan` is told of the links between so many hosts.
+# Sets `network`, the options of `owt plan` for the links between this many hosts.
 measure_links() {
   local count=$1 rate=$2 file=$folder/links-$1-$2.json
   network=(--bandwidth "$rate" --latency "$latency")
@@ -140,7 +140,7 @@ measure_links() {
   network=(--links "$file")
 }
 
-# Once for all strategies with the same average_every.
+# Runs once for all strategies with the same average_every.
 predict() {
   local net=$1 count=$2 rate=$3 every result
   every=$(every_of "$4")

@@ -1,12 +1,12 @@
 #!/usr/bin/python3
-"""What tools/bench/soak.sh does to and reads from files.
+"""Changes and reads files for tools/bench/soak.sh.
 
     soak.py photos DIR PER_CLASS SEED        draws bitmaps of four classes, DIR/CLASS/*.bmp
-    soak.py damage SPLIT COUNT SEED          turns over a bit in as many JPEGs of a split's shards
+    soak.py damage SPLIT COUNT SEED          flips a bit in COUNT JPEGs of a split's shards
     soak.py compare METRICS REFERENCE [whole]
-        checks that the lines of METRICS are one of each step from 1 on, in order, and that their losses are those of the
-        REFERENCE; prints the worst difference and the last step. A last line that is cut off is allowed unless it is to
-        be `whole`. Exits 1 with a line that says what is wrong.
+        checks that METRICS has one line for each step from 1 on, in order, and the losses of REFERENCE; prints the
+        worst difference and the last step. The last line may be cut off, except with `whole`. Exits 1 with the
+        reason.
 """
 import json
 import pathlib
@@ -16,7 +16,7 @@ import sys
 import tarfile
 
 SIDE, CLASSES = 24, 4
-EARLY_STEPS, EARLY, LATER = 100, 1e-4, 1e-2  # largest relative difference of a step's loss: rounding grows
+EARLY_STEPS, EARLY, LATER = 100, 1e-4, 1e-2  # largest relative difference of a step's loss: rounding errors grow
 
 
 def bitmap(pixels):
@@ -26,7 +26,7 @@ def bitmap(pixels):
 
 
 def photos(folder, per_class, seed):
-    """Noise on a slope; a class is a little lighter in some colours, so that there is something to learn for long."""
+    """Noise on a slope. Classes differ slightly in some colours, so that the loss decreases for a long time."""
     dice = random.Random(seed)
     for label in range(CLASSES):
         part = pathlib.Path(folder) / f"class{label}"
@@ -65,7 +65,7 @@ def records(path, whole):
 
 
 def losses(path, whole):
-    """By step, counted from 1; and no evaluation twice or before its step."""
+    """The loss by step, from step 1. Checks that no evaluation comes twice or before its step."""
     trained, evaluated = [], 0
     for record in records(path, whole):
         step = record["step"]

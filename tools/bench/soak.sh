@@ -1,35 +1,36 @@
 #!/usr/bin/env bash
-# Trains under stress and checks that nothing is lost: processes of one run (mpirun, four at first) are killed, stopped
-# and asked to end, go on with other numbers of processes and other strategies, meet damaged images, full disks and cut
-# links.
+# Trains under stress and checks that nothing is lost. The processes of a run (mpirun, four at first) are killed,
+# stopped and asked to end. They resume with other numbers of processes and other strategies, and meet damaged images,
+# full disks and cut links.
 #
 #   usage: tools/bench/soak.sh [MINUTES] [OPTION]...          default: 20 minutes
 #     --owt PROGRAM      default build/owt
-#     --seed N           of the first round; the next have N + 1, N + 2, ...; default: by the clock
-#     --rounds N         at most so many
-#     --legs N           disturbances of a round; default 3
-#     --kinds "KIND ..." what may happen; default all of them
+#     --seed N           seed of the first round; the next rounds have N + 1, N + 2, ...; default: from the clock
+#     --rounds N         largest number of rounds
+#     --legs N           disturbances in a round; default 3
+#     --kinds "KIND ..." kinds of disturbances; default all of them
 #     --timeout S        parallel.timeout_s of the runs; default 5
-#     --grace S          after which a run that should end is stuck, beyond --timeout; default 30
-#     --keep DIR         where a failed round is kept; default owt-soak-SEED in the folder for temporary files
+#     --grace S          time beyond --timeout after which a run that should end counts as stuck; default 30
+#     --keep DIR         folder for a failed round; default owt-soak-SEED in the folder for temporary files
 #
-# A round is one run. It begins with four processes; each leg of it ends with something that happens at a random step:
+# A round is one run. It begins with four processes; each leg of it ends with a disturbance at a random step:
 #   kill    a rank gets SIGKILL           stop   a rank gets SIGSTOP; the others give it up after --timeout
 #   term    a rank gets SIGTERM           usr1   mpirun or a rank gets SIGUSR1
-#   disk    the disk of the run folder is full at checkpoints; the run goes on, and is stopped, or has room again
+#   disk    the disk of the run folder is full at checkpoints; the run continues, and is stopped, or has space again
 #   link    a link between virtual hosts goes down (virtual_hosts.sh)
-#   blink   a link goes down for a second only, and it trains to its last step
-#   finish  nothing; it trains to its last step
-# and the next leg goes on with a random number of processes under a random strategy. The last leg finishes. Some rounds
+#   blink   a link goes down for one second only; the run trains to its last step
+#   finish  no disturbance; the run trains to its last step
+# The next leg resumes with a random number of processes under a random strategy. The last leg finishes. Some rounds
 # have damaged images: under `some` fewer than data.max_corrupt allows, and under `many` more, so that their first leg
 # ends with an error and the next allows them.
 #
-# After each leg: its exit codes and its one line of error per process are those of its disturbance, no process is left,
-# the checksums of the newest checkpoint match and it is not older than it should be, metrics.jsonl has every step once
-# and in order, with the losses of an undisturbed run of one process: to 1e-4 in the first 100 steps, to 1e-2 then.
+# After each leg it checks: the exit codes and the one error line of each process fit the disturbance; no process is
+# left; the checksums of the latest checkpoint match, and it is not older than it should be; metrics.jsonl has every
+# step once and in order. The losses must agree with an undisturbed run of one process: to 1e-4 in the first 100 steps,
+# to 1e-2 later.
 #
-# Ends with a table and 0; or at the first violation, with the round's folder, seed and command, and 1. `disk`,
-# `link` and `blink` need namespaces and are left out with a line where these cannot be made.
+# Exits 0 with a table; or 1 at the first violation, with the round's folder, seed and command. `disk`, `link` and
+# `blink` need namespaces; a line reports if they are skipped because namespaces cannot be made.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -41,8 +42,8 @@ kinds="kill stop term usr1 finish some many disk blink link"
 need_namespaces='disk|blink|link'
 strategies=(dp dp-zero dp-star owt-a owt-b owt-c owt-d mp mp-dense)
 checkpoint_every=10
-place="(during|after) [a-z_]+( of '[^']+')?"  # in errors: a collective and what it moves
-start_seconds=150  # until a leg has trained as far as it should
+place="(during|after) [a-z_]+( of '[^']+')?"  # in errors: a collective and its data
+start_seconds=150  # limit for a leg to reach its step
 virtual_hosts_seconds=$((2 * start_seconds))
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMP_NUM_THREADS=1
 export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_hwloc_base_binding_policy=none                   # Open MPI 4
@@ -91,7 +92,7 @@ read_options() {
 
 may() { [[ " $kinds " = *" $1 "* ]]; }  # may KIND: happen
 
-# Where virtual hosts can be made all of the soak runs among them: mounts and processes then vanish with it, however it
+# If virtual hosts can be made, all of the soak runs among them. Then mounts and processes disappear with it, however it
 # ends.
 enter_or_leave_out() {
   local reason
@@ -113,7 +114,7 @@ without() {  # without PATTERN WORD...: the words that do not match, and `finish
   printf '%s\n' "$@" | grep -vxE "$pattern" | xargs | grep . || echo finish
 }
 
-# -- What happened, and what is wrong
+# -- Results and violations
 
 declare -A count resumed worst
 
@@ -130,7 +131,7 @@ wrong() {
   exit 1
 }
 
-note_leg() {  # note_leg DIFFERENCE: as it should have
+note_leg() {  # note_leg DIFFERENCE: the leg ended correctly
   count[$kind]=$((${count[$kind]:-0} + 1))
   resumed[$kind]=$((${resumed[$kind]:-0} + (newest > 0)))
   worst[$kind]=$(printf '%s\n' "${worst[$kind]:-0}" "$1" | sort -g | tail -n 1)
@@ -145,7 +146,7 @@ print_table() {
   done
 }
 
-# -- The data, the recipe and what an undisturbed run learns
+# -- The data, the recipe, and the losses of an undisturbed run
 
 make_data() {
   "$here/soak.py" photos "$work/photos/train" 120 1
@@ -196,7 +197,8 @@ damage_data() {
   data=$work/damaged
 }
 
-# Sets `reference` to the metrics of one process that was not disturbed, of at least so many steps on the round's data.
+# Sets `reference` to the metrics of an undisturbed run of one process, with at least this many steps on the round's
+# data.
 refer_to() {
   local steps=200 folder=$data-reference
   reference=$folder/metrics.jsonl
@@ -213,15 +215,16 @@ last_step_of() {
   { tail -n 6 "$1" | sed -n 's/^{"kind":"train","step":\([0-9]*\),.*/\1/p' | tail -n 1 | grep .; } 2>/dev/null || echo 0
 }
 
-# Step of the newest checkpoint; 0: none.
+# Step of the latest checkpoint; 0: none.
 newest_step() {
   local name
   name=$(cat "$run/checkpoints/latest" 2>/dev/null) || name=step-0
   echo $((10#${name#step-}))
 }
 
-# What mpirun starts: notes the rank's messages and exit code, and leaves when so many ranks have, because as soon as
-# one has left mpirun kills the others. 0: the rank is mpirun's own child, which matters to mpirun when it is killed.
+# The script that mpirun starts. It records the rank's messages and exit code, and exits when LEAVERS ranks have,
+# because mpirun kills the others as soon as one has exited. 0: the rank is mpirun's direct child, which matters when it
+# is killed.
 write_rank_script() {
   cat >"$work/rank.sh" <<'END'
 #!/bin/sh
@@ -243,7 +246,7 @@ END
   chmod +x "$work/rank.sh"
 }
 
-# launch LEAVERS STEPS: the round's run on `ranks` processes under `strategy`, as far as STEPS.
+# launch LEAVERS STEPS: the round's run on `ranks` processes under `strategy`, up to step STEPS.
 launch() {
   local leavers=$1 launcher=(mpirun -np "$ranks")
   case $kind in link | blink) launcher=(mpirun_on_hosts "$ranks" -x OWT_TEST_MARK) ;; esac
@@ -255,7 +258,7 @@ launch() {
   launched=$!
 }
 
-# Waits until metrics.jsonl has a line of this step.
+# Waits until metrics.jsonl has the line of this step.
 wait_for_step() {
   local begun=$SECONDS
   while [ "$(last_step_of "$run/metrics.jsonl")" -lt "$1" ]; do
@@ -271,8 +274,8 @@ expect_resumed() {
     wrong "it did not go on from step $newest"
 }
 
-# wait_for_end SECONDS: of the launcher and all ranks; sets `status`. mpirun does not notice when it cannot reach the
-# processes behind a link.
+# wait_for_end SECONDS: waits for the launcher and all ranks; sets `status`. mpirun does not notice if it cannot reach
+# the processes on the other side of a link.
 wait_for_end() {
   local begun=$SECONDS running
   while running=$(ranks_running) && { [ -n "$running" ] || { [ "$kind" != link ] && kill -0 "$launched" 2>/dev/null; }; }; do
@@ -285,7 +288,7 @@ wait_for_end() {
   launched=
 }
 
-# expect_line RANK PATTERN: the rank printed one line of error, and it matches.
+# expect_line RANK PATTERN: the rank printed one error line, and it matches.
 expect_line() {
   local file=$work/leg/errors.$1 lines
   lines=$(grep -c 'owt: error: ' "$file" 2>/dev/null || true)
@@ -302,7 +305,7 @@ expect_codes() {  # expect_codes CODE [BUT_RANK]
   done
 }
 
-expect_lost() {  # expect_lost RANK: by all others
+expect_lost() {  # expect_lost RANK: all others report it
   local rank
   [ "$status" != 0 ] || wrong "mpirun ended with 0"
   for ((rank = 0; rank < ranks; rank++)); do
@@ -310,7 +313,7 @@ expect_lost() {  # expect_lost RANK: by all others
   done
 }
 
-expect_failed() {  # expect_failed PATTERN: every rank, for this reason
+expect_failed() {  # expect_failed PATTERN: every rank failed for this reason
   local rank
   [ "$status" != 0 ] || wrong "mpirun ended with 0"
   for ((rank = 0; rank < ranks; rank++)); do expect_line "$rank" "$1"; done
@@ -327,7 +330,7 @@ expect_stopped() {
     wrong "the checkpoint is of step $(newest_step), the last step was $(last_step_of "$run/metrics.jsonl")"
 }
 
-# -- Kinds of legs. Each begins where the run is, at `logged` steps, and has some more.
+# -- Kinds of legs. Each begins where the run is, at `logged` steps, and adds some steps.
 
 leg_kill() {
   launch 0 1000000
@@ -362,12 +365,13 @@ leg_usr1() {
   expect_stopped
 }
 
-# The run goes on without checkpoints, and has one again when there is room. Stopped before that it ends with an error.
+# The run continues without checkpoints, and writes them again when there is space. If it is stopped before, it ends
+# with an error.
 leg_disk() {
   launch "$ranks" 1000000
   wait_for_step "$target"
   dd if=/dev/zero of="$disk/ballast" bs=1k 2>/dev/null || true
-  truncate -s "-${spare}K" "$disk/ballast"  # less than a checkpoint takes
+  truncate -s "-${spare}K" "$disk/ballast"  # less than the size of a checkpoint
   wait_until "no checkpoint missed" grep -q "there is no checkpoint of step .*No space left on device" "$work/leg/errors.0"
   if [ $((spare % 2)) = 0 ]; then
     kill -USR1 "$launched"
@@ -387,7 +391,7 @@ leg_disk() {
 
 has_checkpoint_after() { [ "$(newest_step)" -gt "$1" ]; }
 
-# wait_until WRONG COMMAND...: until it succeeds, while the run goes on
+# wait_until WRONG COMMAND...: until the command succeeds; the run must not end
 wait_until() {
   local begun=$SECONDS
   until "${@:2}"; do
@@ -443,12 +447,12 @@ expect_finished() {
 }
 
 leg_some() {
-  target=$((target + 20))  # a whole epoch meets every image
+  target=$((target + 20))  # a whole epoch reads every image
   leg_finish
   grep -q 'warning: damaged record 1 of at most 4' "$work"/leg/errors.* || wrong "nobody warns of a damaged record"
 }
 
-# The processes count them together, every step here (run.log_every).
+# The processes add up their counts, here in every step (run.log_every).
 leg_many() {
   launch "$ranks" 1000000
   wait_for_end "$start_seconds"
@@ -466,7 +470,7 @@ choose_processes() {
   if [ $((RANDOM % 3)) = 0 ] && [ "$ranks" = 4 ]; then grid=(--set parallel.model_ranks=2); fi
 }
 
-check_files() {  # check_files [whole]: no line may be cut off
+check_files() {  # check_files [whole]: whole: no line may be cut off
   local compared
   if [ -e "$run/checkpoints/latest" ]; then
     "$owt" inspect "$run" >"$work/leg/inspected" 2>&1 || wrong "owt inspect: $(cat "$work/leg/inspected")"
@@ -475,7 +479,7 @@ check_files() {  # check_files [whole]: no line may be cut off
   refer_to "$(last_step_of "$run/metrics.jsonl")"
   compared=$("$here/soak.py" compare "$run/metrics.jsonl" "$reference" "$@" 2>&1) || wrong "$compared"
   [ "$(newest_step)" -ge "$newest" ] || wrong "the newest checkpoint was of step $newest, now of $(newest_step)"
-  # The line of a step is written when the checkpoint of the step before is complete.
+  # The line of a step is written when the checkpoint of the previous step is complete.
   [ "$(newest_step)" -ge $(((${compared#* } - 1) / checkpoint_every * checkpoint_every)) ] ||
     wrong "the newest checkpoint is of step $(newest_step), though ${compared#* } steps are done"
   note_leg "${compared% *}"
@@ -498,7 +502,8 @@ run_leg() {  # run_leg KIND
 
 run_round() {
   local disturbances
-  # Numbers are drawn in this shell only: a subshell draws others each time. Neighbouring seeds begin alike.
+  # Random numbers are drawn in this shell only; a subshell would draw others. Neighbouring seeds begin with equal
+  # numbers.
   RANDOM=$round_seed
   : $((RANDOM + RANDOM + RANDOM))
   leg=0 data=$work/clean allow=()
@@ -517,7 +522,7 @@ run_round() {
   run_leg finish
 }
 
-damaged_leg() {  # damaged_leg KIND LEAST MOST: with so many damaged images
+damaged_leg() {  # damaged_leg KIND LEAST MOST: with LEAST to MOST damaged images
   damage_data $(($2 + RANDOM % ($3 - $2 + 1)))
   choose_processes 4 4
   run_leg "$1"
@@ -543,7 +548,7 @@ source "$here/ranks.sh"
 enter_or_leave_out
 round=0 launched="" kind=none ranks=0 strategy=none leg=0
 work=$(mktemp -d) disk=""
-export TMPDIR=$work  # where mpirun leaves files when it is killed
+export TMPDIR=$work  # mpirun leaves files here when it is killed
 trap clean_up EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM

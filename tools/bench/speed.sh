@@ -4,8 +4,8 @@
 #
 #   usage: tools/bench/speed.sh PROGRAM [PYTHON [REPEATS]]      e.g. tools/bench/speed.sh build/owt ~/pytorch/bin/python
 #
-# PYTHON has PyTorch: of install_pytorch.sh, or /usr/bin/python3 with Debian's python3-torch and libopenblas0-pthread.
-# The build and the tests need neither.
+# PYTHON has PyTorch: from install_pytorch.sh, or /usr/bin/python3 with Debian's python3-torch and libopenblas0-pthread.
+# The build and the tests do not need PyTorch.
 set -euo pipefail
 
 bench=$(dirname "${BASH_SOURCE[0]}")

@@ -3,14 +3,14 @@
 
     usage: torch_check.py --owt PROGRAM --data DIR [--steps N] [CONFIG]...
 
-CONFIG: recipes on CIFAR-10 with per-pixel mean and no other augmentation and no dropout; by default cifar10_quick,
+CONFIG: recipes on CIFAR-10 with per-pixel mean, no other augmentation and no dropout; default cifar10_quick,
 cifar10_26pct and cifar10_18pct. For each of them:
-  1. owt trains N steps; PyTorch evaluates that checkpoint on the test images: loss and top-1 as in owt's evaluation.
-  2. From that checkpoint both train 10 steps on the same batches in file order: the loss of every step is the same, to
-     1e-3 or to three times what PyTorch's own steps in float32 are off from those in float64 by then (batch norms of
-     few rows make much of rounding).
+  1. owt trains N steps. PyTorch evaluates that checkpoint on the test images; loss and top-1 must equal owt's.
+  2. From that checkpoint both train 10 steps on the same batches in file order. The loss of every step must be the
+     same, to 1e-3 or to three times the difference between PyTorch's own steps in float32 and float64 at that point
+     (batch norms over few rows amplify rounding).
   3. Weights drawn by PyTorch, saved as safetensors, give the same loss and top-1 in `owt eval`.
-Prints each comparison; exits 1 if one is off: evaluations by more than 1e-4 (loss, relative; top-1, absolute).
+Prints each comparison. Exits 1 if one differs; the limit for evaluations is 1e-4 (loss, relative; top-1, absolute).
 Needs Debian's python3-torch.
 """
 import argparse
@@ -40,7 +40,7 @@ def read_images(folder, names):
 
 
 class Cifar10:
-    """Images less the mean of their pixels, times `scale`, with `pad` zeros on each side."""
+    """Images minus the mean of their pixels, times `scale`, with `pad` zeros on each side."""
 
     def __init__(self, folder, pad=0, scale=1.0):
         folder = pathlib.Path(folder)
@@ -56,7 +56,7 @@ class Cifar10:
 
 
 def evaluate(net, images, labels):
-    """Mean loss and top-1 as a fraction."""
+    """Mean loss, and top-1 as a fraction."""
     loss = right = 0
     with torch.no_grad():
         for some, wanted in zip(images.split(100), labels.split(100)):
@@ -96,7 +96,7 @@ class Owt:
         return done.stdout
 
     def train(self, name, steps, *more):
-        """Returns the records of metrics.jsonl and the file of the weights."""
+        """Returns the records of metrics.jsonl and the weights file."""
         out = self.folder / name
         self.run("train", self.config, "--out", str(out), "--steps", str(steps), "--set", "run.log_every=1", *more)
         records = [json.loads(text) for text in (out / "metrics.jsonl").read_text().splitlines()]
@@ -120,7 +120,7 @@ class Report:
 
     def compare_evaluations(self, what, ours, theirs):
         self.compare(f"{what}, loss", ours[0], theirs[0], 1e-4)
-        # One image in ten thousand may stand on the border between two classes.
+        # One image in ten thousand may lie on the border between two classes.
         self.compare(f"{what}, top-1", ours[1], theirs[1], 1.01e-4, relative=False)
 
 

@@ -3,10 +3,10 @@
 
     usage: torch_models.py --owt PROGRAM [--side N] [MODEL]...
 
-MODEL: names in configs/models; by default all for ImageNet but vgg16. As in torch_check.py, on synthetic images in
-CIFAR-10's format, which zeros around them make N x N (by default 96; the newer nets pool whatever is left, AlexNet and
-VGG get fewer inputs of their first dense layer); without dropout, which PyTorch draws otherwise. Exits 1
-if one comparison is off. Needs Debian's python3-torch; takes about twenty minutes on two cores.
+MODEL: names in configs/models; default: all for ImageNet except vgg16. The checks are those in torch_check.py, on
+synthetic images in CIFAR-10's format, padded with zeros to N x N (default 96). The newer nets pool any size; the
+first dense layer of AlexNet and VGG gets fewer inputs. Dropout is removed, because PyTorch draws it differently.
+Exits 1 if a comparison differs. Needs Debian's python3-torch; takes about twenty minutes on two cores.
 """
 import argparse
 import pathlib
@@ -19,7 +19,7 @@ from owt_time import CONFIGS
 from torch_check import Cifar10, Owt, Report, check
 
 MODELS = ("resnet18", "resnet34", "resnet50", "resnet101", "googlenet", "squeezenet", "mobilenet_v1", "mobilenet_v2", "vgg_a", "alexnet_owt", "alexnet_owt_384", "alexnet_owt_lrn", "alexnet_owt_lrn_384")
-TRAINED_STEPS = 5  # of owt before the first comparison
+TRAINED_STEPS = 5  # steps of owt before the first comparison
 
 RECIPE = """
 model = "model.toml"

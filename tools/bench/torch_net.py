@@ -1,6 +1,6 @@
-"""The network of an owt model file in PyTorch, with the same parameter names, and safetensors files.
+"""The network of an owt model file in PyTorch, with the same parameter names; and safetensors files.
 
-Read by torch_step.py, torch_check.py, torch_models.py and compare_layers.py; needs PyTorch and numpy, nothing else.
+Used by torch_step.py, torch_check.py, torch_models.py and compare_layers.py; needs only PyTorch and numpy.
 """
 import json
 import pathlib
@@ -19,7 +19,7 @@ def pool(kind, layer):
 
 
 class ConvRoundedUp(nn.Conv2d):
-    """With so many more zeros at the bottom and right edge that the last window is whole."""
+    """Pads the bottom and right edges with zeros until the last window is whole."""
 
     def forward(self, x):
         more = []
@@ -30,7 +30,7 @@ class ConvRoundedUp(nn.Conv2d):
 
 
 def add_module(parent, name, module):
-    """Registers a module under a name that may have dots, as layer1.0 has; what is there under names below it stays."""
+    """Registers a module under a name that may have dots, like layer1.0; keeps modules that exist below that name."""
     first, _, rest = name.partition(".")
     if not rest:
         for inner, below in (parent._modules[first]._modules if first in parent._modules else {}).items():
@@ -42,7 +42,7 @@ def add_module(parent, name, module):
 
 
 class Chain(nn.Module):
-    """Modules one after the other, (name, module) each."""
+    """Modules in sequence, (name, module) each."""
 
     def __init__(self, named):
         super().__init__()
@@ -57,7 +57,7 @@ class Chain(nn.Module):
 
 
 class Composite(nn.Module):
-    """What a layer made of branches of layers computes; the layers are registered here, with a branch's prefix."""
+    """A layer made of branches of layers, which are registered here under their branch's prefix."""
 
     def __init__(self, branches, shape):
         super().__init__()
@@ -70,7 +70,7 @@ class Composite(nn.Module):
 
     def outputs(self, x):
         for branch in self.branches:
-            # A layer that works in place must not take x from the other branches.
+            # An in-place layer must not overwrite x, which the other branches read.
             y = x.clone() if branch and getattr(branch[0], "inplace", False) else x
             for module in branch:
                 y = module(y)
@@ -97,7 +97,7 @@ def branches_of(layer):
 
 
 class Branches(Composite):
-    """The branches' outputs side by side, as channels or features."""
+    """Concatenates the outputs of the branches as channels or features."""
 
     def __init__(self, layer, shape):
         super().__init__(branches_of(layer), shape)
@@ -113,8 +113,8 @@ def group_sizes(rows, size):
 
 
 class InGroups:
-    """Before a batch norm of PyTorch: statistics over groups of rows (batch_norm's `rows`); the running averages get
-    the mean of the groups', by their rows."""
+    """Wraps a batch norm of PyTorch: statistics over groups of rows (batch_norm's `rows`). The running averages get the
+    mean over the groups, weighted by their rows."""
 
     def forward(self, x):
         if not self.training:
@@ -262,12 +262,12 @@ def make_layers(layers, shape):
 
 
 def make_net(model):
-    """The [[layer]] tables one after the other, under their names; images come as N x C x H x W."""
+    """The [[layer]] tables in sequence under their names; images are N x C x H x W."""
     return Chain(make_layers(model["layer"], model["input"]))
 
 
 def all_layers(layers, prefix=""):
-    """{full name: table}, with the layers inside composite ones."""
+    """{full name: table}, including the layers inside composite ones."""
     found = {}
     for layer in layers:
         name = prefix + layer["name"]
@@ -279,7 +279,7 @@ def all_layers(layers, prefix=""):
 
 
 def make_optimizer(net, recipe):
-    """owt's plain SGD at the base rate: a group per parameter, with the multipliers of the model file."""
+    """owt's plain SGD at the base rate: one group for each parameter, with the multipliers of the model file."""
     settings = recipe["optimizer"]
     if settings.get("type", "sgd") != "sgd":
         raise SystemExit(f"PyTorch's side knows optimizer type sgd only, not {settings['type']}; "

@@ -1,19 +1,19 @@
 #!/usr/bin/python3
-"""Prints the figures that tests/train/optimizer_test.cpp and tests/train/gradient_norms_test.cpp hold the optimizers
-against: weights after four updates at changing rates, in double precision.
+"""Prints the reference figures in tests/train/optimizer_test.cpp and tests/train/gradient_norms_test.cpp: weights after
+four updates at changing rates, in double precision.
 
     usage: torch_optimizers.py
 
-torch.optim has the rules that PyTorch knows, clip_grad_norm_ the clipping. It has no LARS: `lars` is equation 6 and
-algorithm 1 of You, Gitman and Ginsburg 2017 (arXiv:1708.03888), written from the paper, whose velocity has the rate
-inside. While the rate is constant it is held against torch.optim.SGD with gradients that are changed before as NVIDIA's
-LARC does it (apex, clip = False). Needs PyTorch.
+The rules come from torch.optim, and clipping from clip_grad_norm_. PyTorch has no LARS: `lars` is equation 6 and
+algorithm 1 of You, Gitman and Ginsburg 2017 (arXiv:1708.03888), written from the paper, where the velocity includes
+the rate. While the rate is constant, it is compared with torch.optim.SGD on gradients that are changed as in NVIDIA's
+LARC (apex, clip = False). Needs PyTorch.
 """
 import torch
 
 RATES = [0.1, 0.1, 0.025, 0.05]
 
-# optimizer_test.cpp: the keys of a recipe, PyTorch's class and its arguments.
+# For optimizer_test.cpp: recipe keys, PyTorch's class and its arguments.
 FIRST = [1, -0.5, 0.25, 2]
 GRADIENTS = [[0.5, -1, 0.25, 0.125], [-0.25, 0.5, 1.5, -2], [1, 0, -0.75, 0.375], [0.125, 2, -0.5, 0.25]]
 RULES = [
@@ -28,8 +28,8 @@ RULES = [
     ("adagrad, decay = 0.01", torch.optim.Adagrad, dict(weight_decay=0.01)),
 ]
 
-# gradient_norms_test.cpp: the parameters of a network, in order, and a factor of the decay of each. Figures are those
-# of the first elements of each parameter.
+# For gradient_norms_test.cpp: the parameters of a network, in order, and a factor for the decay of each. The figures
+# are for the first elements of each parameter.
 SHAPES = [((3, 3), 1), ((3,), 1), ((10, 3), 1), ((10,), 0)]
 SHOWN = 3
 
@@ -39,7 +39,7 @@ def value(param, element):
 
 
 def gradient(update, param, element):
-    """Larger and smaller ones, of norms 1.70, 6.74, 0.54 and 3.33; of one parameter zero in one update."""
+    """Larger and smaller gradients, with norms 1.70, 6.74, 0.54 and 3.33; for one parameter zero in one update."""
     scale = 0.0 if (update, param) == (2, 2) else [1, 4, 0.5, 2][update]
     return scale * (((5 * element + 3 * param + 2 * update) % 13) - 6) / 16
 
@@ -65,7 +65,7 @@ def figures(rule, rates=RATES):
 
 
 def by_torch(make, before):
-    """PyTorch's rule, of what before(parameters) leaves of gradients and `weight_decay`."""
+    """PyTorch's rule, applied to the gradients and `weight_decay` after before(parameters)."""
     state = {}
 
     def update(params, gradients, rate):
@@ -137,7 +137,7 @@ def main():
     show("lars, trust = 0.5, decay = 0.5", figures(lars(0.5, 0.5, 0.9)))
     show("the same, nesterov, adapt_all, clip = 2",
          figures(lars(0.5, 0.5, 0.9, clip=2, nesterov=True, adapt_all=True)))
-    constant = RATES[:2]  # in the third update a gradient is zero, which LARC does not let decay
+    constant = RATES[:2]  # in the third update a gradient is zero, to which LARC applies no decay
     ours = figures(lars(0.5, 0.5, 0.9, adapt_all=True), constant)
     theirs = figures(by_torch(sgd, larc(0.5, 1e-9)), constant)
     print(f"lars and LARC differ by {max(abs(a - b) for a, b in zip(ours, theirs)):.1e}")

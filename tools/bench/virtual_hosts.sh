@@ -1,25 +1,25 @@
 # shellcheck shell=bash
-# Hosts on one machine, to measure and to test over a network: network namespaces joined by a bridge, each with a link
-# of a given rate in both directions. To be sourced. All of it lies in namespaces of the script's own, its files in a
-# memory file system there, so the kernel clears everything away however the script ends. No root is needed where users
-# may make namespaces.
+# Hosts on one machine, to measure and test over a network: network namespaces joined by a bridge, each with a link of a
+# given rate in both directions. To be sourced. Everything is in namespaces of the script, with its files in a memory
+# file system. So the kernel removes everything however the script ends. No root is needed where users may make
+# namespaces.
 #
-#   virtual_hosts_possible                   returns 1 with a line on stderr where they cannot be made
-#   enter_virtual_hosts SCRIPT ARGUMENT...   runs the script again inside, with these arguments, and exits with its
-#                                            status; returns at once where it is inside already, and 1 with a line on
-#                                            stderr where virtual hosts cannot be made
-#   make_hosts K RATE                        h1 to hK; RATE in tc's words, e.g. 100mbit
+#   virtual_hosts_possible                   returns 1, with a line on stderr, if they cannot be made
+#   enter_virtual_hosts SCRIPT ARGUMENT...   runs the script again inside with these arguments, and exits with its
+#                                            status; returns at once if it is inside already; returns 1, with a line on
+#                                            stderr, if virtual hosts cannot be made
+#   make_hosts K RATE                        makes h1 to hK; RATE in tc's units, e.g. 100mbit
 #   remove_hosts
 #   on_host NAME COMMAND...                  runs a command in the network of a host
-#   sent_bytes NAME                          by the interface of a host, since it was made
-#   sent_on_wire NAME                        the same with the headers of every frame, as the limit counts them
+#   sent_bytes NAME                          bytes sent by a host's interface since it was made
+#   sent_on_wire NAME                        likewise with the headers of every frame, as the rate limit counts them
 #   virtual_mpirun                           prints mpirun with the options that it needs there
-#   mpirun_on_hosts K COMMAND...             one process per host; ended after $virtual_hosts_seconds, default 60
-#   make_share NAME PERCENT                  a control group that gets so much of a core; needs root. It stays when the
-#                                            script has ended, empty
-#   share_file NAME                          what a process writes 0 to, to enter it
+#   mpirun_on_hosts K COMMAND...             one process on each host; killed after $virtual_hosts_seconds, default 60
+#   make_share NAME PERCENT                  makes a control group with this share of a core; needs root. The empty
+#                                            group remains when the script has ended
+#   share_file NAME                          the file to which a process writes 0 to enter the group
 #
-# Inside, $TMPDIR is a folder that vanishes with the namespaces.
+# Inside, $TMPDIR is a folder that disappears with the namespaces.
 
 virtual_network=10.99.0
 virtual_tools="ip:iproute2 tc:iproute2 unshare:util-linux setpriv:util-linux mpirun:openmpi-bin"
@@ -29,7 +29,7 @@ virtual_hosts_error() {
   return 1
 }
 
-# Sets `virtual_spaces`, the options of unshare.
+# Sets `virtual_spaces`, the options for unshare.
 virtual_hosts_possible() {
   export PATH=$PATH:/usr/sbin:/sbin
   local tool
@@ -55,7 +55,7 @@ enter_virtual_hosts() {
   inside_virtual_hosts=1 setpriv --pdeathsig KILL unshare "${virtual_spaces[@]}" bash -c '
     mount -t tmpfs none /run && mkdir -p /run/netns /run/tmp && TMPDIR=/run/tmp exec bash "$@"' bash "$@" &
   virtual_hosts_child=$!
-  # It is the first process of its namespaces, which end with it.
+  # The child is the first process of its namespaces, which end with it.
   trap 'kill -KILL "$virtual_hosts_child" 2>/dev/null || true' EXIT
   trap 'exit 130' INT
   trap 'exit 143' TERM
@@ -82,8 +82,8 @@ make_hosts() {
   write_agent
 }
 
-# Short bursts, so that small messages travel at the rate too, and packets that fit into one, lest the kernel cut them
-# up; a queue so long that nothing is dropped.
+# Short bursts, so that small messages are limited too. Packets that fit into a burst, because the kernel would split
+# them. A queue long enough that nothing is dropped.
 limit_link() {
   local ip=$1 device=$2 tc=$3 rate=$4
   $ip link set "$device" gso_max_size 16384
@@ -109,7 +109,7 @@ sent_bytes() { on_host "$1" cat /sys/class/net/e0/statistics/tx_bytes; }
 
 sent_on_wire() { tc -n "$1" -s qdisc show dev e0 | awk '/Sent/ { print $2; exit }'; }
 
-# What mpirun calls in the place of ssh. Every host has its own name, so that Open MPI uses no shared memory.
+# The command that mpirun uses in place of ssh. Every host has its own name, so that Open MPI uses no shared memory.
 write_agent() {
   cat >"$TMPDIR/agent" <<'END'
 #!/bin/sh
@@ -120,8 +120,8 @@ END
   chmod +x "$TMPDIR/agent"
 }
 
-# btl_tcp_flags 1: with its other protocol Open MPI sends large messages in one direction at a time (measured with
-# 4.1.4: half the rate of the link).
+# btl_tcp_flags 1: with its other protocol Open MPI sends large messages in one direction at a time (half the rate of
+# the link, measured with 4.1.4).
 virtual_mpirun() {
   local network=$virtual_network.0/24
   echo "mpirun --bind-to none --mca plm_rsh_agent $TMPDIR/agent --mca plm_rsh_no_tree_spawn 1" \
@@ -140,8 +140,8 @@ mpirun_on_hosts() {
 
 share_file() { echo "$TMPDIR/shares/$1/cgroup.procs"; }
 
-# Control groups of the second version, or of the first where that has the processors; at a place of their own, because
-# every host has its own /sys. In periods so short that no message waits for long.
+# Uses control groups version 2, or version 1 if that has the cpu controller. They are mounted at a separate place,
+# because every host has its own /sys. The periods are so short that no message waits long.
 make_share() {
   local root=/sys/fs/cgroup shares=$TMPDIR/shares period=5000
   local group=$shares/$1 quota=$(($2 * period / 100))

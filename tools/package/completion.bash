@@ -1,8 +1,8 @@
-# Completion for bash. It asks the program for its commands, options and recipes, so that it knows what that knows.
+# Completion for bash. It asks the program for its commands, options and recipes, so it is always up to date.
 
 _owt_help() { "${COMP_WORDS[@]:0:$1}" --help 2>/dev/null; }
 
-# The words that stand for an option's value in the help: "--device NAME  cpu | cuda | auto: ..."
+# The allowed words of an option's value in the help: "--device NAME  cpu | cuda | auto: ..."
 _owt_values() {
   _owt_help "$1" | tr -s '\n ' '  ' | grep -oE -- "$2 [A-Z]+ [a-z0-9-]+( \| [a-z0-9-]+)+" | cut -d' ' -f3- | tr -d '|'
 }
@@ -23,6 +23,6 @@ _owt() {
   fi
   mapfile -t COMPREPLY < <(compgen -W "$found" -- "$current")
   [ "$COMP_CWORD" -lt "$words" ] || [[ $current == -* ]] || mapfile -t -O "${#COMPREPLY[@]}" COMPREPLY < <(compgen -f -- "$current")
-  compopt -o filenames 2>/dev/null || true  # outside of a completion, in tests, there are no options to set
+  compopt -o filenames 2>/dev/null || true  # outside a completion, in tests, there are no options to set
 }
 complete -F _owt owt

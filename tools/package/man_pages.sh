@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Manual pages of owt and of each of its commands, made from what --help prints.
+# Makes manual pages of owt and its commands from the output of --help.
 #
 #   usage: tools/package/man_pages.sh OWT FOLDER     writes owt.1, owt-train.1, ... into FOLDER; needs help2man
 set -euo pipefail
 
 folder=$2
-# By its name: help2man gives the command to a shell, where a path with blanks would be several words.
+# Calls owt by its name: help2man passes the command to a shell, which would split a path with blanks.
 PATH=$(cd "$(dirname "$1")" && pwd):$PATH
 mkdir -p "$folder"
 version=$(owt --version | cut -d" " -f2)
@@ -17,4 +17,4 @@ page() {  # page NAME ABOUT COMMAND: NAME.1 from `COMMAND --help`
 owt --help | sed -n 's/^  \([a-z-]*\)  *\(.*\)/\1 \2/p' | grep -v '^owt ' | while read -r command about; do
   page "owt-$command" "$about" "owt $command"
 done
-page owt "$(owt --help | sed -n '1s/^[^:]*: //p')" owt  # the last one: it is the one that cmake waits for
+page owt "$(owt --help | sed -n '1s/^[^:]*: //p')" owt  # made last, because cmake waits for this file

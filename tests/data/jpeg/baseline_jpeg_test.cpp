@@ -1,4 +1,4 @@
-// Headers and codes put together byte by byte; photos are in jpeg_window_test.cpp.
+// Headers and codes built byte by byte; jpeg_window_test.cpp tests photos.
 #include "data/jpeg/baseline_jpeg.h"
 
 #include <gmock/gmock.h>

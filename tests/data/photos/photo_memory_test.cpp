@@ -1,4 +1,4 @@
-// A lack of memory is never taken for damage, whoever meets it: the readers or their libraries.
+// Lack of memory is never reported as damage, whether the readers or their libraries run out.
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <sys/wait.h>

@@ -1,4 +1,4 @@
-// Values of scaled photos; their sizes are in photo_test.cpp.
+// Values of scaled photos; photo_test.cpp tests their sizes.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// What photos are read as, for tests of their readers.
+// Expectations of read photos, for tests of the readers.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// The lists of photos; whole preparations are in tests/tools/prepare_test.cpp.
+// Lists of photos; tests/tools/prepare_test.cpp tests whole preparations.
 #include "data/prepare/imagenet.h"
 
 #include <gmock/gmock.h>

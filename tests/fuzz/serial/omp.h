@@ -1,4 +1,4 @@
-// What the sources ask of OpenMP where every team is one thread: Clang's own OpenMP is a package apart.
+// The functions of OpenMP that the sources use, for teams of one thread: Clang's own OpenMP is a separate package.
 #pragma once
 
 inline int omp_get_max_threads() { return 1; }

@@ -1,4 +1,4 @@
-// Runs that start from another run's weights, but for some layers.
+// Runs that start from another run's weights, except in some layers.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

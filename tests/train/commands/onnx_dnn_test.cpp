@@ -1,4 +1,4 @@
-// What OpenCV's reader of ONNX computes from exported models, against the network itself.
+// Outputs of exported models in OpenCV's ONNX reader, against the network itself.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

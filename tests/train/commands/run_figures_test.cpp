@@ -1,4 +1,4 @@
-// What a run says of itself: progress, the table of times, state.json, what nothing takes of a weights file.
+// Figures that a run reports: progress, the table of times, state.json, unused tensors of a weights file.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// Whole steps and runs with a GPU for each rank: NCCL's collectives among the ranks' own work.
+// Whole steps and runs with one GPU for each rank: NCCL's collectives beside the ranks' other work.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// What a run writes down, and when: lines of metrics.jsonl, evaluations, checkpoints, the first lines of its log.
+// Records of a run and their times: lines of metrics.jsonl, evaluations, checkpoints, the first lines of its log.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

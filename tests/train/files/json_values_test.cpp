@@ -1,4 +1,4 @@
-// Values of JSON that anyone may have made; the functions of src/core/json_text.h with nlohmann's library.
+// JSON values from untrusted sources; the functions of src/core/json_text.h with nlohmann's library.
 #include "src/core/json_text.h"
 
 #include <gtest/gtest.h>
