@@ -128,9 +128,10 @@ TEST(Docs, TheResultsAreShort) { EXPECT_LE(text_lines((kRoot / "docs/results.md"
 
 TEST(Docs, ListEveryFileOfMeasurements) {
   const std::string index = read_file((kRoot / "docs/measurements/README.md").string());
-  for (const fs::directory_entry& entry : fs::directory_iterator(kRoot / "docs/measurements"))
-    if (const std::string name = entry.path().filename().string(); name != "README.md")
-      EXPECT_THAT(index, HasSubstr("[" + name + "](" + name + ")"));
+  for (const fs::directory_entry& entry : fs::directory_iterator(kRoot / "docs/measurements")) {
+    const std::string name = entry.path().filename().string();
+    if (name != "README.md") EXPECT_THAT(index, HasSubstr("[" + name + "](" + name + ")"));
+  }
 }
 
 // Options as they stand in a text.
