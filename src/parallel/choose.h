@@ -34,9 +34,9 @@ struct Choice {
 // The plan, or nothing; `why` then receives the error of make_plan().
 std::optional<Plan> plan_if_possible(const Model& model, const PlanRequest& request, std::string& why);
 
-// The request with every strategy and, for each, with possible numbers of model ranks: the requested number if there is
-// one; else all ranks and, if a host has several ranks, the ranks of a host. The request's own strategy is ignored. The
-// candidates may include plans that cannot run the model.
+// The request with every strategy and, for each, with possible numbers of model ranks. That is the requested number if
+// there is one; else all ranks and, if a host has several ranks, the ranks of a host. The request's own strategy is
+// ignored. The candidates may include plans that cannot run the model.
 std::vector<PlanRequest> candidates(const PlanRequest& request, const Network& network);
 
 // Predicts every candidate that can run. `auto` is chosen().request of the result. Throws Error if no candidate can

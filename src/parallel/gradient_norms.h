@@ -9,7 +9,7 @@
 // ranks with the same values get the same bits.
 // Sources: Pascanu, Mikolov and Bengio 2013, "On the difficulty of training recurrent neural networks", as
 // torch.nn.utils.clip_grad_norm_; You, Gitman and Ginsburg 2017, "Large Batch Training of Convolutional Networks",
-// section 4; eps and the cases of zero are from NVIDIA's LARC, which, however, applies no weight decay in these cases.
+// section 4. eps and the cases of zero are from NVIDIA's LARC; but LARC applies no weight decay in these cases.
 #pragma once
 
 #include <cstdint>

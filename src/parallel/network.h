@@ -21,8 +21,9 @@
 //     broadcast, reduce:              L + max(S / b if l > 1,  S / (B/c) if m > 1)
 //     send, receive:                  a + S / b, or A + S / (B/c)
 //
-// kSend and kReceive in a larger group: messages between one rank and each other rank of the group. The one rank's
-// links carry them one after the other: l-1 in its host and, at the same time, g-l between hosts.
+// A star of messages (kDirect's broadcast and reduce; kSend and kReceive in a group of more than two ranks) connects
+// one rank with each other rank of the group. Its links carry the messages one after the other: l-1 in its host and, at
+// the same time, g-l between hosts.
 //
 // If a rank has one port (`one_port`: a GPU on a PCI Express switch), messages to other hosts also pass its local link.
 // kPairwise and kDirect then count these bytes and messages for `local` too.

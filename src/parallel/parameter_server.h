@@ -13,7 +13,7 @@
 // counted as many steps later as the delay allows, or after kMostApart steps if the delay has no bound. By then all
 // ranks have sent them, unless there is no bound.
 //
-// With a delay of 0 and updates by task, sums have the same bits as under dp, except what `wire = "bf16"` rounds: a
+// With a delay of 0 and updates by task, sums have the same bits as under dp, except what `wire = "bf16"` rounds. A
 // rank's push to its own server does not travel and is not rounded. Filters (push_filters.h) change what all servers
 // get, including the rank's own.
 // Sources: Li et al. 2014, "Scaling Distributed Machine Learning with the Parameter Server"; Dean et al. 2012, "Large

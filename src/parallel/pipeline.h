@@ -18,7 +18,7 @@
 //               forward predicts ahead + gap updates
 //   spectrain2  forward with the weights predicted for its backward, gap updates later, and backward with the same ones
 // A prediction of s updates is w + s v. The velocity v of optimizer.h includes the rate and the sign, so this is the
-// paper's w - s * lr * v. The limits by b and M account for a pipeline that fills and drains; in between, stage k has
+// paper's w - s * lr * v. The limits by b and M account for a pipeline that fills and drains. In between, stage k has
 // the papers' values, s = S - 1 - k for spectrain2 and floor(k / 2) + S - 1 - k and floor(k / 2) for spectrain.
 // Sources: Huang et al. 2019, "GPipe: Efficient Training of Giant Neural Networks using Pipeline Parallelism";
 // Narayanan et al. 2019, "PipeDream: Generalized Pipeline Parallelism for DNN Training", and 2021, "Efficient

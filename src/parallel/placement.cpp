@@ -135,9 +135,9 @@ void place_stages(Plan& plan) {
 
 }  // namespace
 
-// The first layer that is split: the first dense layer, or a convolution if every layer with weights between it and the
-// dense layers can be split too (another convolution, or a layer that works on channels). A layer that cannot be split
-// is computed whole, and so are all layers before it.
+// The first layer that is split. It is the first dense layer, or an earlier convolution: every layer with weights
+// between that convolution and the dense layers must then be splittable too (another convolution, or a layer that works
+// on channels). A layer that cannot be split is computed whole, and so are all layers before it.
 int64_t boundary_of(const Plan& plan, const std::vector<std::unique_ptr<Layer>>& layers) {
   const auto none = static_cast<int64_t>(layers.size());
   const StrategyFacts& facts = facts_of(plan.request.strategy);

@@ -34,7 +34,7 @@ Star star_of(const Plan& plan) {
   return plan.has_servers_apart() ? Star{plan.computing_ranks(), plan.updating_ranks()} : Star{plan.ranks() - 1, 1};
 }
 
-// The traffic of a rank; centre: whether the rank is the central server.
+// The traffic of a rank; centre: whether the rank is a central server.
 Traffic traffic_of(const std::vector<Transfer>& transfers, StepKind kind, const Star& star, bool centre, int place) {
   Traffic all;
   for (const Transfer& transfer : transfers) {

@@ -178,7 +178,7 @@ int StepRows::count_rounds() const {
 
 void StepRows::add_rounds_of(int slice, int rank, std::vector<Round>& all) const {
   const int mine = rank % model_ranks_;
-  // Part `index` of `parts` of a rank's rows in the slice.
+  // Part `index` of `parts` of a rank's rows in the micro-batch.
   const auto part = [&](int member, int parts = 1, int index = 0) {
     const int of = first_of_group(rank) + member;
     const Slice rows = in_slice(of, slice), cut = RowGroups{rows.size(), round_group_}.part(parts, index);

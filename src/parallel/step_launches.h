@@ -38,9 +38,9 @@ struct StepLaunch {
   }
 };
 
-// The plan must be for one rank. Where the GPU chooses by measuring, the list has the expected choice: convolutions
-// with fused bias and relu; for at most 4 channels packed convolutions, over blocks if they have a stride, else over
-// eight channels on packed images; batch norm by the project's own kernels.
+// The plan must be for one rank. Where the GPU chooses by measuring, the list has the expected choice. Convolutions
+// have fused bias and relu. For at most 4 channels they are packed: over blocks if they have a stride, else over eight
+// channels on packed images. Batch norm uses the project's own kernels.
 std::vector<StepLaunch> launches_of_step(const Model& model, const Plan& plan);
 // Bytes that the update of a layer's parameters reads and writes.
 double update_bytes(const Plan& plan, int64_t layer);

@@ -48,7 +48,7 @@ class WeightRange {
   // at that time. The pushing thread calls update and answer, one thread at a time.
   WeightRange(int workers, int own, const ConsistencyRules& rules, const Tensor& mine, Update update, Answer answer);
 
-  // The number of tensors as long as the range that it holds besides `mine`, with as many waiting pushes as possible.
+  // The most tensors that it holds besides `mine`; each is as long as the range.
   static int64_t tensors(int workers, int own, const ConsistencyRules& rules);
 
   // Call before the first push: takes the weights of `mine`, and every worker starts its first task. updates: the

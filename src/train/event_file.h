@@ -7,7 +7,7 @@
 //   texts    recipe; start, the facts of every process
 //
 // The file always agrees with metrics.jsonl, even after a run was resumed from an earlier checkpoint, or if the option
-// was switched on later: each process begins a file of its own with all lines that metrics.jsonl has kept. The new file
+// was switched on later. Each process begins a file of its own with all lines that metrics.jsonl has kept. The new file
 // revokes what an open TensorBoard has read in earlier ones. The latest of these is then empty, and the others are
 // removed.
 //

@@ -1,7 +1,7 @@
 // The time of a step by layer: the table of `owt time`, timing.csv, and a trace for a viewer.
 //
 // The table shows rank 0, medians over its recorded steps, and for each row the slowest rank. The CSV shows every rank.
-// The rows of a rank add up to its median step because of the row "rest": the time between scopes, plus the difference
+// The row "rest" makes the rows of a rank add up to its median step. It is the time between scopes, plus the difference
 // between the median of sums and the sum of medians, so it may be slightly negative.
 #pragma once
 

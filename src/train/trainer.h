@@ -49,7 +49,7 @@ class Trainer {
   void take(Trainer& before);
   void open_files();
   std::string what_is_kept() const;  // if the run has to end early
-  std::string how_to_go_on() const;  // includes a cure that works with the same recipe
+  std::string how_to_go_on() const;  // what is kept, and how to resume if the recipe is not at fault
   bool writes() const { return worker_.comm.rank() == 0; }
   const Dataset& evaluated() const { return *job_.images(job_.settings.data.evaluated()); }
   void restore();

@@ -1,6 +1,6 @@
-// Times all layers of a model file together on the CPU, one after the other, on a batch in memory: milliseconds of
-// forward and of backward (gradients of input and weights), each the least of all passes. compare_layers.py reads the
-// output.
+// Times all layers of a model file together on the CPU, one after the other, on a batch in memory. Prints milliseconds
+// of forward and of backward (gradients of input and weights), each the least of all passes. compare_layers.py reads
+// the output.
 //
 //   usage: layer_speed MODEL ROWS PRECISION THREADS SECONDS
 #include <algorithm>

@@ -14,8 +14,8 @@ namespace owt {
 
 class RunFolder {
  public:
-  // Runs on rank 0. Throws Error if the folder cannot be written, if another run is writing to it, if its metrics are
-  // damaged, and if it contains a run without a checkpoint that has another model or data format.
+  // Runs on rank 0. Throws Error if the folder cannot be written, if another run is writing to it, or if its metrics
+  // are damaged. Also throws if it contains a run without a checkpoint that has another model or data format.
   explicit RunFolder(const Job& job);
 
   // Logs the differences between the recipe and the resumed run's recipe.

@@ -82,7 +82,7 @@ double last_finite(const std::vector<double>& values) {
   return found == values.rend() ? NAN : *found;
 }
 
-// Over time in seconds, minutes or hours, as the longest run wants it.
+// The x axes: epochs, and time in seconds, minutes or hours, depending on the longest run.
 std::vector<Along> all_along(Runs runs) {
   double longest = 0;  // hours
   for (const RunRecord& run : runs)
