@@ -1,20 +1,20 @@
 #!/usr/bin/env bash
-# Runs the commands of docs/tutorial.md in a fresh folder, in order and unchanged, and writes their output and pictures
-# into the page and docs/images.
+# Runs the commands of docs/tutorial.md in a fresh folder, in their order and as they stand there, and writes what they
+# print and the pictures that they make into the page and docs/images again.
 #
-#   usage: tools/make_tutorial.sh [OWT]            makes the page again; OWT: the program (default: build/owt)
-#          tools/make_tutorial.sh --check [OWT]    writes nothing: runs the commands with few photographs, and fails if
-#                                                  a command fails or its output differs from the page in more than
+#   usage: tools/make_tutorial.sh [OWT]            the page anew; OWT: the program, build/owt unless given
+#          tools/make_tutorial.sh --check [OWT]    nothing is written: the same with few photographs, and an error where
+#                                                  a command fails or prints another text than on the page, but for
 #                                                  figures
 #
-# A code block without a language holds commands. A comment before a block or picture says what the script does with it:
-#   file NAME          saves the block as a file
-#   prints SCRIPT      selects lines from the output of the last commands with sed -n SCRIPT
-#   begins so SCRIPT   the same; --check compares the first word of each line
-#   as many as SCRIPT  the same; --check compares the number of lines
-#   until stopped      interrupts the command after a while
-#   with your own data does not run the commands
-#   shows FUNCTION ... makes the picture with a function of this script
+# A block of code without a language holds commands. Comments above say what the script does with a block or a picture:
+#   file NAME          the block is a file that is saved
+#   prints SCRIPT      the lines that sed -n prints of what the last commands have printed
+#   begins so SCRIPT   the same, of which --check compares each line's first word
+#   as many as SCRIPT  the same, of which --check compares the number of lines
+#   until stopped      the command runs until it is interrupted
+#   with your own data the commands are not run
+#   shows FUNCTION ... the picture below is made by a function of this script
 # Pictures need chromium-headless-shell.
 set -euo pipefail
 
@@ -28,7 +28,7 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 owt=$(realpath "${1:-$root/build/owt}")
 page=$root/docs/tutorial.md images=$root/docs/images
 PATH=$(dirname "$owt"):$PATH
-export OMP_WAIT_POLICY=PASSIVE  # spinning threads would take time from working threads on a busy machine
+export OMP_WAIT_POLICY=PASSIVE  # beside other work, threads that spin take the time of those that work
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
