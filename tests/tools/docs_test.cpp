@@ -342,7 +342,7 @@ TEST(DocsOfRecipes, ListTheKeysOfEverySchedule) {
   EXPECT_EQ(types, kSchedules.size());
 }
 
-// And their defaults, in brackets.
+// Also the defaults in brackets.
 TEST(DocsOfRecipes, ListTheKeysOfEveryOptimizer) {
   size_t types = 0;
   for (const Row& row : rows_of_recipes()) {
@@ -366,7 +366,7 @@ TEST(DocsOfRecipes, ListTheKeysOfEveryOptimizer) {
   EXPECT_EQ(types, 7u);
 }
 
-// Set to what the page says that it is where it is left out, a key changes nothing.
+// A key that is set to the default on the page changes nothing.
 TEST(DocsOfRecipes, SayTheDefaults) {
   std::map<std::string, std::string> defaults;
   for (const Row& row : rows_of_recipes()) {
@@ -377,7 +377,7 @@ TEST(DocsOfRecipes, SayTheDefaults) {
     for (size_t i = 0; i < keys.size(); ++i) defaults[section[0] + "." + keys[i]] = values[i];
   }
   for (const RecipeKey& key : recipe_keys()) {
-    if (!key.with.empty()) continue;  // of one type of optimizer: above
+    if (!key.with.empty()) continue;  // a key of one type of optimizer: tested above
     ASSERT_TRUE(defaults.contains(key.key)) << key.key;
     EXPECT_EQ(shown(key, {{key.key, defaults[key.key]}}), key.otherwise) << key.key;
   }
