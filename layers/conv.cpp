@@ -2,6 +2,7 @@
 
 #include "layers/conv_windows.h"
 #include "layers/linear_params.h"
+#include "layers/pool.h"
 #include "src/core/check.h"
 #include "src/core/dispatch.h"
 
@@ -111,25 +112,6 @@ std::unique_ptr<Op> bind_conv_relu_max_pool(Cpu, const ConvGeometry&, int64_t, P
 }
 std::unique_ptr<Op> bind_conv_relu_avg_pool(Cpu, const ConvGeometry&, int64_t, Param&, Param*, const Window&) {
   return nullptr;
-}
-
-double ConvGeometry::flops(int64_t rows) const {
-  return 2.0 * static_cast<double>(rows * out_h * out_w * out_c) *
-         static_cast<double>(kernel_h * kernel_w * in_c / groups);
-}
-
-ConvGeometry packed_geometry(const ConvGeometry& plain, int64_t block_h, int64_t block_w, int64_t multiple) {
-  ConvGeometry packed = plain;
-  const int64_t used = block_h * block_w * plain.in_c;
-  packed.in_c = (used + multiple - 1) / multiple * multiple;
-  if (block_h * block_w == 1) return packed;
-  packed.kernel_h = (plain.kernel_h + block_h - 1) / block_h;
-  packed.kernel_w = (plain.kernel_w + block_w - 1) / block_w;
-  packed.in_h = plain.out_h + packed.kernel_h - 1;
-  packed.in_w = plain.out_w + packed.kernel_w - 1;
-  packed.stride_h = packed.stride_w = 1;
-  packed.top = packed.left = packed.bottom = packed.right = 0;
-  return packed;
 }
 
 std::unique_ptr<Layer> make_conv(const LayerSpec& spec) { return std::make_unique<Conv>(spec); }

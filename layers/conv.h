@@ -15,26 +15,10 @@
 // Source: Krizhevsky et al. 2012, section 3; groups: section 3.2.
 #pragma once
 
+#include "layers/geometry.h"
 #include "layers/layer.h"
-#include "layers/pool.h"
 
 namespace owt {
-
-// The geometry of a convolution, without the batch size.
-struct ConvGeometry {
-  int64_t in_h = 0, in_w = 0, in_c = 0;
-  int64_t out_h = 0, out_w = 0, out_c = 0;
-  int64_t kernel_h = 1, kernel_w = 1;
-  int64_t stride_h = 1, stride_w = 1;
-  int64_t top = 0, left = 0, bottom = 0, right = 0;  // rows and columns of zeros around the image
-  int64_t groups = 1;
-
-  double flops(int64_t rows) const;  // one pass; a multiply-add is 2
-};
-
-// The equivalent convolution (without groups) whose pixels are blocks of pixels of the plain one, with channels padded
-// to a multiple. A block is as large as the stride, or one pixel.
-ConvGeometry packed_geometry(const ConvGeometry& plain, int64_t block_h, int64_t block_w, int64_t multiple);
 
 std::unique_ptr<Layer> make_conv(const LayerSpec& spec);
 

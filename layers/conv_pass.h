@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <memory>
 
-#include "layers/conv.h"
+#include "layers/geometry.h"
 #include "src/core/bf16.h"
 #include "src/core/tensor.h"
 

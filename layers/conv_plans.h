@@ -4,7 +4,7 @@
 
 #include <optional>
 
-#include "layers/conv.h"
+#include "layers/geometry.h"
 #include "layers/plan_choice.h"
 #include "layers/space_to_depth.h"
 

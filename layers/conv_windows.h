@@ -2,7 +2,8 @@
 // and round ("down" | "up"). layers/conv.h defines them.
 #pragma once
 
-#include "layers/conv.h"
+#include "layers/geometry.h"
+#include "layers/layer.h"
 
 namespace owt {
 

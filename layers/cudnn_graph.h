@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "layers/conv.h"
+#include "layers/geometry.h"
 #include "layers/cudnn.h"
 
 namespace owt {

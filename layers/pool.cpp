@@ -7,14 +7,6 @@
 
 namespace owt {
 
-int64_t Window::count(int64_t extent) const {
-  const int64_t room = extent + 2 * pad - kernel + (round_up ? stride - 1 : 0);
-  if (room < 0) return 0;
-  const int64_t windows = room / stride + 1;
-  const bool last_is_outside = (windows - 1) * stride >= extent + pad;
-  return round_up && last_is_outside ? windows - 1 : windows;
-}
-
 namespace {
 
 void require_images(const Layer& layer, const Shape& in) {

@@ -15,17 +15,10 @@
 // global_avg_pool: N x H x W x C -> N x C, the mean over all positions. Keys: none.
 #pragma once
 
+#include "layers/geometry.h"
 #include "layers/layer.h"
 
 namespace owt {
-
-struct Window {
-  int64_t kernel = 1, stride = 1, pad = 0;
-  bool round_up = false;
-
-  // Number of windows along an image extent; below 1 if none fits.
-  int64_t count(int64_t extent) const;
-};
 
 std::unique_ptr<Layer> make_max_pool(const LayerSpec& spec);
 std::unique_ptr<Layer> make_avg_pool(const LayerSpec& spec);

@@ -4,7 +4,7 @@
 #include <limits>
 #include <type_traits>
 
-#include "layers/pool.h"
+#include "layers/geometry.h"
 #include "src/core/elements.cuh"
 #include "src/core/launch.cuh"
 #include "src/core/row_grid.cuh"

@@ -11,7 +11,7 @@
 
 #include <cstdint>
 
-#include "layers/conv.h"
+#include "layers/geometry.h"
 #include "src/core/image_layout.h"
 
 namespace owt {

@@ -27,6 +27,9 @@
 namespace owt {
 
 constexpr int64_t kNoBound = -1;
+// The most steps that a worker may lead the slowest worker if nothing else limits it, so that a wish to stop is
+// received.
+constexpr int64_t kMostApart = 64;
 
 struct ConsistencyRules {
   int64_t delay = 0;   // >= 0, or kNoBound

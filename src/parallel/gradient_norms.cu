@@ -4,7 +4,6 @@
 #include "src/core/elements.cuh"
 #include "src/core/launch.cuh"
 #include "src/parallel/gradient_norms.h"
-#include "src/parallel/step_launches.h"
 
 namespace owt {
 namespace {

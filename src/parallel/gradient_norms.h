@@ -22,6 +22,8 @@
 
 namespace owt {
 
+constexpr int kParamsPerUpdate = 48;  // parameters per launch; the arguments of a kernel are limited to 4 KB
+
 struct NormSettings {
   double clip = 0;  // 0: no clipping
   // Settings of LARS, which is used if the plan has sums of weights.

@@ -10,7 +10,7 @@
 #include "src/core/row_groups.h"
 #include "src/parallel/order.h"
 #include "src/parallel/parameter_server.h"
-#include "src/parallel/sharded_softmax_loss.h"
+#include "src/parallel/loss_stats.h"
 #include "src/parallel/star_update.h"
 
 namespace owt {
@@ -287,6 +287,17 @@ int slices_that_fit(Plan plan, int64_t memory_bytes) {
       return plan.request.slices;
   }
   return 0;
+}
+
+std::string what_fits(const Plan& plan, int64_t memory_bytes, int64_t step_rows) {
+  const MemoryNeed need = memory_need(plan);
+  const int64_t fits = need.rows_in(memory_bytes);
+  if (fits <= 0 || fits >= step_rows)
+    return concat("the weights with their gradients alone take ", need.weight_bytes >> 20,
+                  " MiB; more workers share the dense layers");
+  const int slices = slices_that_fit(plan, memory_bytes);
+  return concat("a step of about ", fits, " images would fit (data.batch is ", step_rows, ")",
+                slices > 0 ? concat(", or this one with data.accumulate = ", slices) : "");
 }
 
 }  // namespace owt

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "src/parallel/action.h"
@@ -27,6 +28,8 @@ MemoryNeed memory_need(const Plan& plan);
 
 // The smallest number of equal micro-batches, larger than the plan's, with which a full step fits; 0: none.
 int slices_that_fit(Plan plan, int64_t memory_bytes);
+// What would fit into this memory in place of a step of `step_rows` rows, for an error message.
+std::string what_fits(const Plan& plan, int64_t memory_bytes, int64_t step_rows);
 
 // The least memory that a rank needs to train or evaluate steps of the plan's rows, including its own images once.
 // Temporary buffers for files and needs of other ranks are not counted.

@@ -82,7 +82,7 @@ bool has_ended(const Event& message) {
 }  // namespace
 
 ParameterServer::ParameterServer(const Plan& plan, const LayerOf& layer_of, Communicator& comm)
-    : UpdateInShares(plan, layer_of, comm),
+    : ServedSync(plan, layer_of, comm),
       plan_(plan),
       rules_(plan.request.server),
       exceptions_(std::uncaught_exceptions()),
@@ -268,8 +268,8 @@ void ParameterServer::send_told(const Tensor& told) {
   });
 }
 
-StepBoard::Sums ParameterServer::take_sums() {
-  StepBoard::Sums sums{};
+ResultSums ParameterServer::take_sums() {
+  ResultSums sums{};
   waiting([&] { sums = board_.take_sums(); });
   return sums;
 }
@@ -441,7 +441,8 @@ bool ParameterServer::take_word(int worker, const ToldOfStep& told) {
   return true;
 }
 
-void ParameterServer::take(ParameterServer& before, const Stream& stream) {
+void ParameterServer::take(ServedSync& served_before, const Stream& stream) {
+  auto& before = dynamic_cast<ParameterServer&>(served_before);
   OWT_CHECK(threads_.empty() && plan_.has_servers_apart());
   for (int b = 0; serves() && b < static_cast<int>(plan_.buckets.size()); ++b) {
     before.range(b).settle();

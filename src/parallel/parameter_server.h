@@ -29,75 +29,44 @@
 
 #include "src/core/joined_threads.h"
 #include "src/parallel/push_message.h"
-#include "src/parallel/sharded_update.h"
+#include "src/parallel/served_sync.h"
 #include "src/parallel/step_board.h"
 #include "src/parallel/weight_range.h"
 
 namespace owt {
 
-// The most steps that a worker may lead the slowest worker if nothing else limits it, so that a wish to stop is
-// received.
-constexpr int64_t kMostApart = 64;
-
-// What a worker sends to every server before its gradients, as f64 values in this order, the sums first.
-struct ToldOfStep {
-  StepBoard::Sums sums{};  // over the worker's rows
-  PushedFor pushed{};
-};
-constexpr int64_t kToldBytes = (kStepSums + 4) * 8;
-
 // The memory of a rank's server and filters in bytes, besides the memory of its worker.
 int64_t server_bytes(const Plan& plan);
 
-class ParameterServer : public UpdateInShares {
+class ParameterServer : public ServedSync {
  public:
-  // Called by several threads at the same time, with different parts. scale: of the parts' gradients. The parts bring
-  // values of their own.
-  using Update =
-      std::function<void(std::span<const ParamPart> parts, const PushedFor& pushed, double scale, int64_t updates)>;
-
   // Collective. The communicator must outlive it.
   ParameterServer(const Plan& plan, const LayerOf& layer_of, Communicator& comm);
   // Waits until the other ranks reach their destructors too; during an exception it ends at once.
   ~ParameterServer() override;
 
-  // Call before the first step.
-  void update_with(Update update) { update_ = std::move(update); }
-  void go_on_after(int64_t updates) { updates_ = updates; }
-  // Call before the first step if the plan filters pushes. This object holds the residuals of the filters, so a resumed
-  // run starts without any. penalty: the penalty of each |w| of a parameter, for the KKT filter.
-  void filter_with(uint64_t seed, std::function<double(const Param&)> penalty);
+  void update_with(Update update) override { update_ = std::move(update); }
+  void go_on_after(int64_t updates) override { updates_ = updates; }
+  void filter_with(uint64_t seed, std::function<double(const Param&)> penalty) override;
 
-  // Call in every step before its gradients. step: the run's step number, from which filters draw random numbers.
-  void tell(const ToldOfStep& told, int64_t step);
-  // Returns the sums over all ranks of the oldest step not returned yet; waits until all ranks have sent them.
-  StepBoard::Sums take_sums();
+  void tell(const ToldOfStep& told, int64_t step) override;
+  ResultSums take_sums() override;
 
   // Pushes the gradients to the other ranks' servers.
   void start_gradients(int bucket, const Stream& stream) override;
   void wait_for_gradients(int bucket, const Stream& stream) override;  // waits until they have been sent
-  void push_own(int bucket);                                           // call after wait_for_gradients()
+  void push_own(int bucket) override;
   // Receives the weights of all servers. The backward pass must no longer need the weights of the bucket's layers.
   void start_weights(int bucket, const Stream& stream) override;
   void wait_for_weights(int bucket, const Stream& stream) override;
 
-  // Collective, between steps, after the same number of steps on all ranks. Afterwards every gradient is in the
-  // weights, and all ranks have the same weights. Do not write to a rank's weights before: servers may still send them
-  // as answers.
-  void settle(const Stream& stream);
-  // Collective, after settle(): the weights are what the parameters hold, which must be the same on all ranks.
-  void take_values();
+  void settle(const Stream& stream) override;
+  void take_values() override;
 
-  // If the loss of ranks is tolerated (comm/processes.h): the workers that all ranks must continue without. Rank 0
-  // decides, so the result is the same on all ranks. Collective, between steps, before settle(), and by messages alone,
-  // so that an earlier loss does no harm. If the result is not empty, neither settle() nor another step may follow.
-  // Instead, a new object of the remaining ranks must take() the weights of this one.
-  std::vector<int> meet();
-  // Collective over the ranks of this object: takes the weights that the servers of `before` have. This object must not
-  // have served yet, and must have as many servers, the same processes.
-  void take(ParameterServer& before, const Stream& stream);
+  std::vector<int> meet() override;
+  void take(ServedSync& served_before, const Stream& stream) override;  // a ParameterServer
 
-  int64_t updates() const { return updates_; }  // number of updates at the last settle()
+  int64_t updates() const override { return updates_; }
   // WeightRange::staleness(), summed over ranges. Call between settle() and the next step.
   std::map<int64_t, int64_t> staleness() const;
   int64_t sent_by_server() const { return sent_by_server_.load(); }  // bytes

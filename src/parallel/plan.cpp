@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include "src/core/row_groups.h"
-#include "src/parallel/parameter_server.h"
 
 namespace owt {
 

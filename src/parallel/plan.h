@@ -12,7 +12,7 @@
 #include "src/net/model.h"
 #include "src/parallel/consistency.h"
 #include "src/parallel/pipeline.h"
-#include "src/parallel/push_filters.h"
+#include "src/parallel/filter_settings.h"
 #include "src/parallel/rounds.h"
 
 namespace owt {

@@ -18,7 +18,7 @@ namespace owt {
 
 class StepBoard {
  public:
-  using Sums = std::array<double, kStepSums>;
+  using Sums = ResultSums;
 
   StepBoard(int rank, int ranks);
 

@@ -4,6 +4,7 @@
 
 #include "layers/softmax_rows.h"
 #include "src/core/check.h"
+#include "src/parallel/gradient_norms.h"
 #include "src/parallel/op_launches.h"
 #include "src/parallel/order.h"
 

@@ -12,8 +12,6 @@
 
 namespace owt {
 
-constexpr int kParamsPerUpdate = 48;  // parameters per launch; a kernel's arguments are limited to 4 KB
-
 // The category of a launch in sums.
 enum class LaunchKind { kConvolution, kDense, kPool, kElements, kNorm, kPacking, kLoss, kUpdate, kCopy };
 const char* name_of(LaunchKind kind);

@@ -1,6 +1,7 @@
 // What the ranks exchange at the end of every step.
 #pragma once
 
+#include <array>
 #include <cstdint>
 
 #include "layers/softmax_loss.h"
@@ -10,7 +11,11 @@ namespace owt {
 // The f64 values that are summed over the ranks: the sums of the loss, and the number of ranks that were asked to stop.
 enum StepSum : int { kStopSum = kLossSums, kStepSums };
 
+using ResultSums = std::array<double, kStepSums>;
+
 constexpr int64_t kStepResultBytes = kStepSums * 8;
+// A worker that pushes to servers sends these in place of the result: the sums, and what ToldOfStep adds to them.
+constexpr int64_t kToldBytes = kStepResultBytes + 4 * 8;
 
 struct StepResult {
   LossSums sums;      // over all rows of the step

@@ -3,8 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "src/parallel/parameter_server.h"
-#include "src/parallel/sharded_softmax_loss.h"
+#include "src/parallel/loss_stats.h"
 #include "src/parallel/step_result.h"
 
 namespace owt {

@@ -17,15 +17,9 @@
 
 #include "src/core/tensor.h"
 #include "src/parallel/consistency.h"
+#include "src/parallel/served_sync.h"
 
 namespace owt {
-
-// Data of the step that a gradient belongs to.
-struct PushedFor {
-  double weights = 0, biases = 0;  // learning rates
-  double sgd_share = 1;            // OptimizerSettings::sgd_share()
-  double share = 1;                // fraction of the step's rows that the gradient covers
-};
 
 // The arguments of an update. The gradient is the mean over the rows of `share` steps, times `share`.
 struct ServedUpdate {

@@ -1,7 +1,6 @@
 #include "src/parallel/weight_sync.h"
 
 #include "src/parallel/grad_sync.h"
-#include "src/parallel/parameter_server.h"
 #include "src/parallel/sharded_update.h"
 #include "src/parallel/star_update.h"
 
@@ -11,7 +10,6 @@ std::unique_ptr<WeightSync> make_front_sync(const Plan& plan, const WeightSync::
                                             const Groups& groups) {
   if (plan.updates() == Updates::kShares)
     return std::make_unique<ShardedUpdate>(plan, layer_of, groups.wire(Group::kWorld));
-  if (plan.serves()) return std::make_unique<ParameterServer>(plan, layer_of, groups.wire(Group::kWorld));
   if (plan.updates() == Updates::kFirst)
     return std::make_unique<StarUpdate>(plan, layer_of, groups.wire(Group::kWorld));
   // Without other ranks nothing is summed.

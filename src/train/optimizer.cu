@@ -3,7 +3,6 @@
 
 #include "src/core/elements.cuh"
 #include "src/core/launch.cuh"
-#include "src/parallel/step_launches.h"
 #include "src/train/update_rules.h"
 
 namespace owt {

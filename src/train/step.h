@@ -19,7 +19,7 @@
 #include "src/parallel/gradient_norms.h"
 #include "src/parallel/groups.h"
 #include "src/parallel/order.h"
-#include "src/parallel/parameter_server.h"
+#include "src/parallel/served_sync.h"
 #include "src/parallel/rank_loss.h"
 #include "src/parallel/rank_model.h"
 #include "src/parallel/rank_sums.h"
@@ -63,6 +63,9 @@ class Step {
     std::string weights = {};  // evaluation: the file of the weights; empty: training
     // false: a step does not update the weights, and leaves the gradients in the parameters for the caller
     bool updates = true;
+    ServedSync::Make make_served = {};  // required if the plan serves weights
+    // For the error if the memory does not suffice: what would fit into this much.
+    std::function<std::string(const Plan& plan, int64_t memory_bytes, int64_t step_rows)> what_fits = {};
   };
 
   // All arguments but profiler must outlive this; profiler may be null. Allocates the memory of the model's parameters.
@@ -105,7 +108,7 @@ class Step {
   StepResult evaluate(const Batch& batch);
 
   // If servers are separate ranks and the loss of workers is tolerated: the workers that all ranks must continue
-  // without (ParameterServer::meet). No step may be under way on any rank.
+  // without (ServedSync::meet). No step may be under way on any rank.
   std::vector<int> meet() { return server_->meet(); }
   // After workers were lost, this is the step of the remaining ranks: takes weights and update counts of `before`. Call
   // before the first step; collective.
@@ -219,6 +222,7 @@ class Step {
   void add_moves_of_rounds(std::vector<Move>& moves);
   void add_moves_of_stages(std::vector<Move>& moves);
 
+  std::unique_ptr<WeightSync> make_synced();
   void serve();
   bool wants_copies(Mode mode) const;
   void make_copies();
@@ -268,7 +272,7 @@ class Step {
   Groups groups_;
   int place_;                                            // the rank's place in its model group
   std::unique_ptr<WeightSync> front_sync_, dense_sync_;  // for the front part and the back part
-  ParameterServer* server_ = nullptr;                    // points to front_sync_ if ranks serve weights
+  ServedSync* server_ = nullptr;                         // points to front_sync_ if ranks serve weights
   std::optional<WeightAverage> average_;                 // averages the front part, under local SGD
   std::optional<WeightCopies> copies_;                   // weight stashes of a pipeline stage
   std::optional<WeightEma> ema_;                         // averages of all weights on this rank

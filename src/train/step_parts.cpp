@@ -7,7 +7,6 @@
 
 #include "src/comm/on_host.h"
 #include "src/core/gpus.h"
-#include "src/parallel/memory_need.h"
 #include "src/parallel/shared_choices.h"
 #include "src/train/step.h"
 
@@ -49,7 +48,7 @@ Step::Step(const Plan& plan, RankModel& model, Optimizer& optimizer, Communicato
       stream_(plan.request.on.device),
       groups_(plan, comm),
       place_(plan.place_of(comm.rank())),
-      front_sync_(make_front_sync(plan, layer_of(model), groups_)),
+      front_sync_(make_synced()),
       dense_sync_(make_dense_sync(plan, layer_of(model), groups_)),
       beside_(plan.request.on.device, Priority::kLow),
       block_({static_cast<int64_t>(sizeof(Block))}, DType::kU8, plan.request.on.device),
@@ -81,10 +80,17 @@ Step::Step(const Plan& plan, RankModel& model, Optimizer& optimizer, Communicato
   if (profiler) profiler->use_stream(stream_);
 }
 
+std::unique_ptr<WeightSync> Step::make_synced() {
+  if (!plan_.serves()) return make_front_sync(plan_, layer_of(model_), groups_);
+  OWT_CHECK(options_.make_served, "the plan has servers");
+  std::unique_ptr<ServedSync> served = options_.make_served(plan_, layer_of(model_), groups_.wire(Group::kWorld));
+  server_ = served.get();
+  return served;
+}
+
 // Servers update in threads of their own, which the profiler does not cover.
 void Step::serve() {
   OWT_CHECK(plan_.request.on.device == Device::kCpu && options_.updates);
-  server_ = static_cast<ParameterServer*>(front_sync_.get());
   server_->update_with(
       [this](std::span<const ParamPart> parts, const PushedFor& pushed, double scale, int64_t updates) {
         const StepRates rates{pushed.weights, pushed.biases, static_cast<double>(updates), pushed.sgd_share};
@@ -394,17 +400,11 @@ void Step::update(std::span<Param* const> params, const std::string& name, const
 }
 
 void Step::report_out_of_memory(const OutOfMemory& e, int64_t step_rows) const {
-  if (e.total_bytes == 0) throw e;
-  const MemoryNeed need = memory_need(plan_);
+  if (e.total_bytes == 0 || !options_.what_fits) throw e;
   constexpr int64_t kReserve = 1 << 30;  // for the driver, and for workspaces of libraries
-  const int64_t memory = (e.total_bytes - kReserve) / sharing_a_gpu(comm_.ranks()), fits = need.rows_in(memory);
-  const int slices = slices_that_fit(plan_, memory);
-  const std::string cure = fits > 0 && fits < step_rows
-                               ? concat("a step of about ", fits, " images would fit (data.batch is ", step_rows, ")",
-                                        slices > 0 ? concat(", or this one with data.accumulate = ", slices) : "")
-                               : concat("the weights with their gradients alone take ", need.weight_bytes >> 20,
-                                        " MiB; more workers share the dense layers");
-  throw OutOfMemory(concat(e.what(), "; ", cure), e.asked_bytes, e.free_bytes, e.total_bytes);
+  const int64_t memory = (e.total_bytes - kReserve) / sharing_a_gpu(comm_.ranks());
+  throw OutOfMemory(concat(e.what(), "; ", options_.what_fits(plan_, memory, step_rows)), e.asked_bytes, e.free_bytes,
+                    e.total_bytes);
 }
 
 }  // namespace owt

@@ -2,7 +2,7 @@
 
 #include "src/core/grid.h"
 #include "src/core/launch.cuh"
-#include "src/parallel/step_launches.h"
+#include "src/parallel/gradient_norms.h"
 #include "src/train/weight_ema.h"
 
 namespace owt {

@@ -1,12 +1,20 @@
 #include "src/train/worker.h"
 
+#include "src/parallel/memory_need.h"
+#include "src/parallel/parameter_server.h"
+
 namespace owt {
 
 Step::Options step_options(const Settings& settings) {
   return {.seed = settings.run.seed,
           .norms = settings.optimizer.norms(),
           .graphs = settings.run.cuda_graph,
-          .record_collectives = settings.run.cuda_graph_collectives};
+          .record_collectives = settings.run.cuda_graph_collectives,
+          .make_served =
+              [](const Plan& plan, const WeightSync::LayerOf& layer_of, Communicator& comm) {
+                return std::make_unique<ParameterServer>(plan, layer_of, comm);
+              },
+          .what_fits = what_fits};
 }
 
 Worker::Worker(const Settings& settings, const Plan& plan, Communicator& inner, const Step::Options& options)
