@@ -14,7 +14,7 @@ struct Batch {
   // rows x H x W x C, augmented and normalised, f32 or bf16, possibly in another layout (BatchSource::lay_out()); or u8
   // as read
   Tensor images;
-  Tensor labels;      // rows, i32; x RowLabel::kMixedNumbers where the augmenter mixes images
+  Tensor labels;      // rows, i32; x RowLabel::kMixedNumbers if the augmenter mixes images
   Tensor samples;     // only with images as read: rows, i64, the images' indices in their data set
   int64_t epoch = 0;  // from 0
   int64_t step_in_epoch = 0;
