@@ -16,7 +16,7 @@ namespace {
 
 using From = AugmentSettings::From;
 
-// Key `key`: a word or a list of one value per channel.
+// Reads key `key`: a word, or a list of one value per channel.
 From read_source(Config& table, const std::string& key, const std::vector<std::string>& words, int64_t channels,
                  std::vector<double>& values) {
   if (!table.is_array(key)) {
@@ -30,9 +30,9 @@ From read_source(Config& table, const std::string& key, const std::vector<std::s
   return From::kValues;
 }
 
-constexpr double kMostAlpha = 100;  // beyond it all shares are a half
+constexpr double kMostAlpha = 100;  // above it all shares are close to one half
 
-// Key "mirror": true, false, or a word.
+// Reads key "mirror": true, false, or a word.
 void read_mirror(Config& table, AugmentSettings& settings) {
   settings.alternate = table.is_string("mirror") && table.word("mirror", {"alternating"}) == "alternating";
   settings.mirror = settings.alternate || table.boolean("mirror", false);
@@ -85,12 +85,12 @@ AugmentSettings AugmentSettings::from(Config table, const Shape& image) {
 
 namespace {
 
-// Exact sums over a range of images.
+// Exact sums of pixels over a range of images.
 struct PixelSums {
   explicit PixelSums(const Shape& image) : values(static_cast<size_t>(image.elements())), squares(values.size()) {}
 
   void add(const Dataset& dataset, int64_t begin, int64_t end) {
-    // 32-bit sums are twice as fast and hold this many squares of a byte.
+    // 32-bit sums are twice as fast, and can hold this many squares of a byte.
     constexpr int64_t kImagesPerBlock = 1 << 16;
     const size_t elements = values.size();
     std::vector<uint8_t> pixels(elements);
@@ -128,11 +128,11 @@ PixelSums sum_images(const Dataset& dataset) {
   return total;
 }
 
-// The pixels of a row from right to left.
+// Copies the pixels of a row from right to left.
 void mirror_pixels(const uint8_t* from, int64_t count, int64_t channels, uint8_t* to) {
   int64_t done = 0;
   if (channels == 3) {
-    // Five pixels at once; the byte that is too much is overwritten next.
+    // Copies five pixels at once; the next copy overwrites the excess byte.
     using Bytes = uint8_t __attribute__((vector_size(16)));
     for (; done + 16 <= count; done += 15) {
       Bytes pixels;
@@ -230,7 +230,7 @@ Augmenter::Normalisation Augmenter::at_centre() const {
   Normalisation n{std::vector<float>(elements, 0.0f), std::vector<float>(elements, 0.0f)};
   for (int64_t row = crop.row_begin; row < crop.row_end; ++row)
     for (int64_t e = crop.column_begin * channels; e < crop.column_end * channels; ++e) {
-      const int64_t in_row = e + crop.column_shift * channels;  // counts in the source as e does in the output
+      const int64_t in_row = e + crop.column_shift * channels;  // index in the source, as e is in the output
       const int64_t means = settings_.mean == From::kPixel ? (row + crop.row_shift) * image_[1] * channels : 0;
       const auto to = static_cast<size_t>(row * out_[1] * channels + e);
       n.mean[to] = mean_[static_cast<size_t>(means + in_row)];
@@ -244,7 +244,7 @@ void Augmenter::make(const View& view, int64_t sample, const uint8_t* pixels, T*
   if (view.training && edits()) pixels = edited(view, sample, pixels);
   const Crop crop = crop_for(view, sample);
   const int64_t channels = image_[2], in_row = image_[1] * channels, out_row = out_[1] * channels;
-  // Bytes are mirrored faster than floats; but means of pixels keep to the places that they were measured at.
+  // Bytes are mirrored faster than floats. But means of pixels must stay at the places where they were measured.
   const bool of_pixel = settings_.mean == From::kPixel, mirror_bytes = crop.mirrored && !of_pixel;
   const int64_t first = (crop.column_begin + crop.column_shift) * channels;
   const int64_t count = (crop.column_end - crop.column_begin) * channels;
@@ -252,7 +252,7 @@ void Augmenter::make(const View& view, int64_t sample, const uint8_t* pixels, T*
   const std::vector<float> offset = colour_offset(view, sample);
   std::vector<uint8_t> mirrored(static_cast<size_t>(mirror_bytes ? count : 0));
   constexpr bool kRounds = !std::is_same_v<T, float>;
-  std::vector<float> wide(static_cast<size_t>(kRounds ? count : 0));  // a row before it is rounded
+  std::vector<float> wide(static_cast<size_t>(kRounds ? count : 0));  // a row before rounding
 
   std::fill(out, out + crop.row_begin * out_row, 0.0f);
   for (int64_t row = crop.row_begin; row < crop.row_end; ++row) {
@@ -270,7 +270,7 @@ void Augmenter::make(const View& view, int64_t sample, const uint8_t* pixels, T*
       values = to;
     std::fill(line, to, 0.0f);
     normalise(from, mean_.data() + (of_pixel ? source : 0), factor_.data(), count, values);
-    // A step of its own, so that it is rounded as on the GPU.
+    // A separate step, so that it is rounded as on the GPU.
     if (!offset.empty())
       for (int64_t e = 0; e < count; ++e) values[e] += offset[static_cast<size_t>(e)];
     if constexpr (kRounds) std::copy_n(values, count, to);
@@ -312,7 +312,7 @@ EditDraw Augmenter::edit_draw() const {
   return draw;
 }
 
-// The image's bytes with its operations done, in memory of the calling thread.
+// The image's bytes after its operations, in memory of the calling thread.
 const uint8_t* Augmenter::edited(const View& view, int64_t sample, const uint8_t* pixels) const {
   const auto place = static_cast<uint64_t>(sample);
   const Philox jitter = jitter_numbers(view.seed, view.epoch);

@@ -20,7 +20,7 @@ struct Format {
   const char* title;
   const char* folder;
   int classes;
-  int64_t label_bytes;  // the last of them is the label
+  int64_t label_bytes;  // the last one is the label
   const char* train;    // the first training file
   const char* test;
   const char* names;
@@ -92,7 +92,7 @@ std::vector<fs::path> files_of(const fs::path& folder, CifarKind kind, Split spl
   return files;
 }
 
-// Images and labels of one file, appended.
+// Appends images and labels of one file.
 void append_file(const fs::path& path, const Format& format, std::vector<uint8_t>& pixels,
                  std::vector<uint8_t>& labels) {
   const std::string content = read_file(path.string());

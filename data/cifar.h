@@ -18,17 +18,16 @@ namespace owt {
 
 enum class CifarKind { k10, k100 };
 
-// The whole split, in memory. `dir` is the folder of the files or the one above it. CIFAR-10's training files are read
-// from 1 on until one is missing. Throws Error: no such files (says where it looked), a gap in their numbers, an empty
-// file, a size that is no multiple of the record, a label out of range (file, record and value), a list of names of the
-// wrong length.
+// Reads the whole split into memory. `dir` is the folder of the files or the folder above it. CIFAR-10's training files
+// are read from number 1 until one is missing. Throws Error for missing files (it says where it looked), a gap in their
+// numbers, an empty file, a size that is not a multiple of the record, a label out of range (with file, record and
+// value), or a list of names of the wrong length.
 std::shared_ptr<Dataset> read_cifar(const std::string& dir, CifarKind kind, Split split);
 
 // Whether read_cifar() finds files of the split.
 bool has_cifar(const std::string& dir, CifarKind kind, Split split);
 
-// Writes the images [range.begin, range.end) of a set of 32 x 32 x 3 images as one CIFAR-10 file, which is complete or
-// not there.
+// Writes the images [range.begin, range.end) of a set of 32 x 32 x 3 images atomically as one CIFAR-10 file.
 void write_cifar10_file(const std::string& path, const Dataset& images, const Slice& range);
 void write_cifar10_names(const std::string& dir, const std::vector<std::string>& names);
 

@@ -18,7 +18,7 @@ constexpr int64_t kGap = 4;  // pixels
 constexpr uint8_t kBackground = 255;
 constexpr float kPadding = 128;
 
-// Without what changes the values themselves.
+// The settings without changes of the values themselves.
 AugmentSettings plain(AugmentSettings settings) {
   settings.color = settings.pca = settings.erase = 0;
   settings.jitter = {};
@@ -26,7 +26,7 @@ AugmentSettings plain(AugmentSettings settings) {
   return settings;
 }
 
-// Normalisation is linear in each value, so what black and white become tells how to go back.
+// Normalisation is linear in each value, so the values of black and white determine its inverse.
 class Tiles {
  public:
   Tiles(const Dataset& dataset, const AugmentSettings& augment, const DatasetStatistics& statistics, uint64_t seed)
@@ -38,14 +38,14 @@ class Tiles {
 
   Shape shape() const { return augmenter_.out_shape(); }
 
-  // Those of a pair of samples, mixed where the settings say so.
+  // The values of a pair of samples, mixed if the settings say so.
   std::array<std::vector<float>, 2> make_pair(int64_t first, int64_t second) {
     std::array<std::vector<float>, 2> pair{make(first), make(second)};
     mix_images(draw_mix(augmenter_.mix(), shape(), view_, first), shape(), pair[0].data(), pair[1].data());
     return pair;
   }
 
-  // Values 0 to 255, of the shape above.
+  // Values 0 to 255, of the tile's shape.
   std::vector<float> make(int64_t sample) {
     dataset_.read(sample, view_, pixels_.data());
     std::vector<float> seen = through(augmenter_, sample);
@@ -73,7 +73,7 @@ class Tiles {
 
 uint8_t colour(float value) { return static_cast<uint8_t>(std::lround(std::clamp(value, 0.0f, 255.0f))); }
 
-// Each pixel as scale x scale.
+// Writes each pixel as scale x scale pixels.
 void paste(const std::vector<float>& tile, const Shape& shape, int64_t scale, int64_t top, int64_t left, Photo& onto) {
   const int64_t channels = shape[2];
   for (int64_t y = 0; y < shape[0] * scale; ++y)
@@ -85,7 +85,7 @@ void paste(const std::vector<float>& tile, const Shape& shape, int64_t scale, in
 
 constexpr int64_t kNameHeight = 16, kWidthForNames = 96;  // pixels
 
-// As much of it as fits. The font has ASCII only.
+// Writes as many characters as fit. The font has ASCII only.
 void write_name(std::string name, int64_t top, int64_t left, int64_t width, Photo& onto) {
   constexpr int kFont = cv::FONT_HERSHEY_SIMPLEX;
   constexpr double kSize = 0.38;

@@ -1,4 +1,4 @@
-// The damaged records that a training run has met: each is told once, and too many end the run.
+// The damaged records that a training run has met. Each is reported once, and too many end the run.
 #pragma once
 
 #include <cstdint>
@@ -12,23 +12,23 @@
 
 namespace owt {
 
-// Shared by the ranks of a process; safe from many threads. Ranks that are processes have one each, and bring them
-// together from time to time with news() and merge(), so that each record counts once for the whole run.
+// Shared by the ranks of a process; may be used from many threads. Ranks that are processes have one each, and merge
+// them from time to time with news() and merge(), so that each record counts once for the whole run.
 class CorruptRecords {
  public:
   enum class Told { kAtOnce, kWhenMerged };
 
-  // most: that the run may meet.
+  // most: the maximum number in a run.
   explicit CorruptRecords(int64_t most, Told told = Told::kAtOnce) : most_(most), told_at_(told) {}
 
-  // Tells a record met for the first time. Throws Error, naming the cure, where that is one too many.
+  // Reports a record met for the first time. Throws Error with the cure if that exceeds the maximum.
   void add(int64_t index, const CorruptRecord& error);
   int64_t count() const;
 
-  // What this process has met since the last call, as a text.
+  // The records that this process has met since the last call, as text.
   std::string news();
-  // The news of all processes, by rank. Records that nobody has told yet are told here, with the rank, where `tells`.
-  // Throws Error where all together are too many.
+  // Merges the news of all processes, by rank. If `tells`, reports records that were not reported yet, with the rank.
+  // Throws Error if the total exceeds the maximum.
   void merge(const std::vector<std::string>& by_rank, bool tells);
 
  private:

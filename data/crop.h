@@ -1,5 +1,5 @@
-// Where the pixels of an augmented image come from: the arithmetic that Augmenter and the kernel of DeviceAugmenter
-// share. Everything is constexpr and uses nothing that device code cannot call.
+// The source pixels of an augmented image: arithmetic shared by Augmenter and the kernel of DeviceAugmenter. Everything
+// is constexpr and uses only functions that device code can call.
 #pragma once
 
 #include <algorithm>
@@ -10,20 +10,21 @@
 
 namespace owt {
 
-// Images of in_height x in_width, `pad` pixels more on all four sides, of which out_height x out_width are cut out.
+// Images of in_height x in_width with `pad` more pixels on all four sides, from which out_height x out_width are
+// cropped.
 struct CropGeometry {
   int in_height, in_width, pad;
   int out_height, out_width;  // at most in_height + 2 * pad and in_width + 2 * pad
 };
 
-// One crop. Rows and columns are counted in the output, columns before mirroring.
+// One crop. Rows and columns are numbered in the output, columns before mirroring.
 struct Crop {
-  int row_begin, row_end, column_begin, column_end;  // show the image; the others show padding
+  int row_begin, row_end, column_begin, column_end;  // the part that shows the image; the rest shows padding
   int row_shift, column_shift;                       // from a place in the output to its place in the image
   int last_column;                                   // the output's
-  bool mirrored;                                     // left to right, after cutting
+  bool mirrored;                                     // left to right, after cropping
 
-  // The column, before mirroring, of what stands at column x of the output.
+  // The column, before mirroring, that appears at column x of the output.
   constexpr int unmirrored(int x) const { return mirrored ? last_column - x : x; }
   constexpr bool shows_image(int row, int column) const {
     return row_begin <= row && row < row_end && column_begin <= column && column < column_end;
@@ -44,15 +45,14 @@ constexpr Crop crop_at(const CropGeometry& g, int top, int left, bool mirrored) 
   return crop;
 }
 
-// A crop from three random numbers: for the row, the column, and one whose lowest bit mirrors where `mirror` allows it.
+// A crop from three random numbers: for the row, for the column, and one whose lowest bit mirrors if `mirror` is set.
 constexpr Crop random_crop(const CropGeometry& g, uint32_t row_bits, uint32_t column_bits, uint32_t mirror_bits,
                            bool mirror) {
   return crop_at(g, below(g.in_height + 2 * g.pad - g.out_height + 1, row_bits),
                  below(g.in_width + 2 * g.pad - g.out_width + 1, column_bits), mirror && (mirror_bits & 1) != 0);
 }
 
-// One of the places of evaluation (View::place()): the centre, rounded up and left, a corner, or a pixel beside the
-// centre.
+// A place of evaluation (View::place()): the centre, rounded up and left, a corner, or one pixel away from the centre.
 constexpr Crop crop_of_place(const CropGeometry& g, int place, bool mirrored) {
   const int rows = g.in_height + 2 * g.pad - g.out_height, columns = g.in_width + 2 * g.pad - g.out_width;
   if (place >= 5) return crop_at(g, rows / 2 + (place == 5 ? -1 : 1), columns / 2 + (place == 5 ? -1 : 1), mirrored);
@@ -61,7 +61,7 @@ constexpr Crop crop_of_place(const CropGeometry& g, int place, bool mirrored) {
                     : crop_at(g, bottom ? rows : 0, right ? columns : 0, mirrored);
 }
 
-// A rectangle of an output image that becomes zeros; none where it has no height.
+// A rectangle of an output image that becomes zeros; none if its height is 0.
 struct Patch {
   int top = 0, left = 0, height = 0, width = 0;
   constexpr bool holds(int row, int column) const {
@@ -70,9 +70,9 @@ struct Patch {
 };
 constexpr int kPatchTries = 10;
 
-// A try of random erasing (Zhong et al. 2020, with the ranges of torchvision's RandomErasing) from four random numbers:
-// 0.02 to 0.33 of the area, and height by width 0.3 to 3.3, their logarithm uniform. None where it does not fit. A
-// template, so that kernels may call it although the functions of <cmath> are not constexpr.
+// One try of random erasing (Zhong et al. 2020, with the ranges of torchvision's RandomErasing) from four random
+// numbers: 0.02 to 0.33 of the area, height by width 0.3 to 3.3 with a uniform logarithm. None if it does not fit. It
+// is a template so that kernels may call it although the functions of <cmath> are not constexpr.
 template <class Real = double>
 constexpr Patch random_patch(int height, int width, uint32_t area_bits, uint32_t aspect_bits, uint32_t row_bits,
                              uint32_t column_bits) {

@@ -10,19 +10,20 @@
 
 namespace owt {
 
-// Data sets have files of the first two; kValidation are training images that a recipe holds out (data/held_out.h).
+// kTrain and kTest are files of the data set; kValidation is a part of the training images that a recipe holds out
+// (data/held_out.h).
 enum class Split { kTrain, kTest, kValidation };
 const char* name_of(Split split);  // on the command line and in files: train, test, val
-const char* kind_of(Split split);  // of images: training, test, validation
+const char* kind_of(Split split);  // kind of its images: training, test, validation
 
-// How a sample is seen. In training its place, size, mirroring and colour are a function of (seed, epoch, index of the
-// sample); in evaluation it is one of those that Views brings together.
+// The view of a sample. In training its place, size, mirroring and colour depend on (seed, epoch, index of the sample)
+// only; in evaluation the view is one of the views in Views.
 struct View {
   bool training = false;
   uint64_t seed = 0;  // in training
   int64_t epoch = 0;  // in training
-  // In evaluation: 0 centre, 1 to 4 the corners in reading order, 5 to 9 the same, mirrored; 10 centre, 12 a pixel up
-  // and left of it, 14 a pixel down and right; 11, 13 and 15 the same, mirrored.
+  // In evaluation: 0 centre, 1 to 4 the corners in reading order, 5 to 9 the same, mirrored. 10 centre, 12 one pixel up
+  // and left of it, 14 one pixel down and right; 11, 13 and 15 the same, mirrored.
   int number = 0;
 
   int place() const {  // 0 centre, 1 to 4 corners, 5 up and left of the centre, 6 down and right
@@ -32,16 +33,17 @@ struct View {
 };
 constexpr int kMostViews = 10, kViewNumbers = 16;
 
-// The views of an image that one answer is made of: so many of View::number, one after the other.
+// The views of an image that form one prediction: `count` of View::number from `first` on.
 struct Views {
   int first = 0, count = 1;
 
-  // The first ones of the ten of Krizhevsky et al. 2012, section 4.1; their probabilities are averaged.
+  // The first of the ten views of Krizhevsky et al. 2012, section 4.1; their probabilities are averaged.
   Views(int crops = 1) : count(crops) {}
   // The image and its mirror image; their logits are averaged. Jordan 2024 (airbench), tta = 1.
   static Views mirror() { return {10, 2}; }
-  // The same of the image, and of what is seen a pixel up and left, and down and right, of it; the image counts as much
-  // as both together. Jordan 2024, tta = 2, but for the image's border, which is reflected there and padding here.
+  // mirror(), also for the image shifted by one pixel up and left, and down and right; the unshifted image has as much
+  // weight as the other two together. Jordan 2024, tta = 2, except that the border is padding here and a reflection
+  // there.
   static Views shift() { return {10, 6}; }
 
   bool average_logits() const { return first > 0; }
@@ -53,7 +55,7 @@ struct Views {
   Views(int begin, int views) : first(begin), count(views) {}
 };
 
-// A record that does not hold the image it should.
+// A record without the expected image.
 class CorruptRecord : public Error {
  public:
   using Error::Error;
@@ -63,29 +65,30 @@ class Dataset {
  public:
   virtual ~Dataset() = default;
   virtual int64_t size() const = 0;
-  virtual Shape image() const = 0;  // H x W x C, of what read() gives
+  virtual Shape image() const = 0;  // H x W x C of the images that read() returns
   virtual int classes() const = 0;
   virtual int label(int64_t index) const = 0;                // [0, classes)
-  virtual std::vector<std::string> class_names() const = 0;  // as many as classes(), or empty where unknown
-  // The same as lines of a classes.txt, which tell a class from its description: KEY, or KEY, a tab and words.
+  virtual std::vector<std::string> class_names() const = 0;  // one per class; empty if unknown
+  // The classes as lines of a classes.txt, which separate a class's key from its description: KEY, or KEY, a tab and
+  // words.
   virtual std::vector<std::string> class_lines() const { return class_names(); }
-  // Covers all images and labels in their order, as they are kept; two copies of a data set have the same.
+  // Covers all stored images and labels in their order; two copies of a data set have the same checksum.
   virtual uint64_t checksum() const = 0;
-  virtual std::string name(int64_t) const { return {}; }  // the sample's source; empty where unknown
+  virtual std::string name(int64_t) const { return {}; }  // the sample's source; empty if unknown
 
-  // H x W x C bytes; safe from many threads. A data set whose images differ in size cuts the part out that the view
-  // shows (mirroring and colour are the Augmenter's); others give the whole image, whatever the view. Throws
-  // CorruptRecord.
+  // H x W x C bytes; may be called from many threads at once. A data set whose images differ in size returns the part
+  // that the view shows (mirroring and colour are left to Augmenter). Others return the whole image for every view.
+  // Throws CorruptRecord.
   virtual void read(int64_t index, const View& view, uint8_t* pixels) const = 0;
   virtual bool depends_on_view() const { return false; }
 };
 
-// A line of a classes.txt, which is `key` or `key<TAB>words`, for people: words stand behind a blank.
+// A line of a classes.txt, `key` or `key<TAB>words`, for people: the tab becomes a blank.
 std::string shown_class(std::string line);
-std::string class_key(const std::string& line);  // may hold blanks
+std::string class_key(const std::string& line);  // may contain blanks
 
-// Images as the centre view shows them and labels, one after the other, read by the calling rank's team of threads.
-// Throws what reading throws.
+// Reads images, as the centre view shows them, and labels into consecutive memory, with the calling rank's team of
+// threads. Throws the errors of reading.
 void read_images(const Dataset& dataset, Slice images, uint8_t* pixels, int32_t* labels);
 
 }  // namespace owt

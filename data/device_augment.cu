@@ -13,7 +13,7 @@ namespace owt {
 namespace {
 
 constexpr int kMostChannels = 64;
-constexpr int kTogether = 8;  // pixels of plain images that a thread makes at once, where that divides their width
+constexpr int kTogether = 8;  // pixels of plain images that a thread makes at once, if this divides their width
 
 struct AugmentTask {
   CropGeometry geometry;
@@ -21,19 +21,19 @@ struct AugmentTask {
   bool training, mirror, alternate, mirrored, pixels_of_set, mean_of_pixel;
   int place;
   uint32_t epoch;
-  uint64_t erase;  // of 2^32 images so many; 0 in evaluation
+  uint64_t erase;  // probability in units of 2^-32; 0 in evaluation
   uint64_t patch_blocks;
   DevicePhilox place_numbers, colour_numbers, patch_numbers;
   const uint8_t* pixels;
   const int64_t* samples;
   const float* mean;
   const float* factor;
-  const float* colour;  // null: nothing
-  int top, left;        // zeros, see ImageLayout
-  int height, width;    // what the packed images have
+  const float* colour;  // null: no offset
+  int top, left;        // see ImageLayout
+  int height, width;    // extents of the packed images
 };
 
-// What the threads of a block share: what they know of their image, and of its channels.
+// Values shared by the threads of a block: about their image and its channels.
 struct Drawn {
   Crop crop;
   Patch patch;
@@ -83,7 +83,7 @@ __device__ void draw(const AugmentTask& task, int64_t sample, Drawn& drawn) {
   }
 }
 
-// What is known of the channels, in registers where there are as many as the compiler knows.
+// Values of the channels, in registers if their number is known at compile time.
 template <int kColours>
 struct OfChannels {
   float mean[kColours], factor[kColours], offset[kColours];
@@ -98,7 +98,7 @@ struct OfChannels<0> {
   __device__ explicit OfChannels(const Drawn& drawn) : mean(drawn.mean), factor(drawn.factor), offset(drawn.offset) {}
 };
 
-// The operations of Augmenter in its order, each rounded by itself.
+// The operations of Augmenter in the same order, each rounded separately.
 template <bool kMeanOfPixel, bool kColour, class T, class Blocks>
 __device__ void make_image(const Blocks& blocks, const AugmentTask& task, const Drawn& drawn, const uint8_t* image,
                            T* into) {
@@ -122,7 +122,7 @@ __device__ void make_image(const Blocks& blocks, const AugmentTask& task, const 
   });
 }
 
-// One image per blockIdx.x.
+// Makes one image per blockIdx.x.
 template <class T, class Blocks>
 __global__ void augment(Blocks blocks, const AugmentTask task, T* images) {
   __shared__ Drawn drawn;
@@ -151,7 +151,7 @@ void launch_augment(const Blocks& blocks, AugmentTask task, const ImageLayout& l
   launch(augment<T, Blocks>, threads.grid, threads.block, stream, blocks, task, images.data<T>());
 }
 
-// In a layout for a first layer, or in plain images with as many pixels together as fit.
+// Makes images in a layout for a first layer, or plain images with as many pixels at once as fit.
 template <class T>
 void augment_as(const ImageLayout& layout, const AugmentTask& task, Tensor& images, const Stream& stream) {
   const auto as = [&](int rows, int pixels, int channels) {
@@ -185,7 +185,7 @@ struct EditTask {
 constexpr unsigned kEditThreads = 512;
 constexpr int kTableChannels = 3;
 
-// What the threads of a block share about the operations of their image.
+// Values shared by the threads of a block about the operations of their image.
 struct EditShared {
   PixelOp ops[EditDraw::kMostOps];
   int count;
@@ -199,7 +199,7 @@ __device__ void draw_ops(const EditTask& task, uint64_t sample, EditShared& shar
   shared.count = task.draw.draw(bits, task.policy_numbers.block(sample).at, shared.ops);
 }
 
-// By one thread for each channel.
+// Run by one thread per channel.
 __device__ void make_table(const PixelOp& op, const PixelGrid& grid, int channel, EditShared& shared) {
   ChannelFacts facts;
   facts.histogram = shared.histograms[channel];
@@ -236,7 +236,7 @@ __device__ void run_op_of_block(const PixelOp& op, const PixelGrid& grid, const 
     write_pixel(op, grid, from, i / grid.width, i % grid.width, to + int64_t{i} * grid.channels);
 }
 
-// One image per block. What an operation reads the one before has written: the last one writes `edited`.
+// Edits one image per block. Each operation reads what the previous one wrote; the last one writes `edited`.
 __global__ void edit_images(const EditTask task) {
   __shared__ EditShared shared;
   const int64_t row = blockIdx.x, sample = task.samples[row];
@@ -288,7 +288,8 @@ DeviceAugmenter::DeviceAugmenter(const Augmenter& augmenter, int64_t most_rows)
   edit_->policy = policy_.defined() ? static_cast<const PixelOp*>(policy_.raw()) : nullptr;
 }
 
-// Into edited_. The first training batch is made when no step runs yet, and evaluation needs no such memory.
+// Writes to edited_, allocated at the first use. The first training batch is made before any step runs, and evaluation
+// needs no such memory.
 void DeviceAugmenter::edit(const Tensor& pixels, Pixels which, const Tensor& samples, const View& view,
                            const Stream& stream) {
   const int64_t rows = samples.shape().rows();

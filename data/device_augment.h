@@ -1,8 +1,8 @@
-// Augmenter (data/augment.h) on the GPU: one kernel makes a batch out of bytes, behind one that changes bytes where the
-// settings ask for it.
+// Augmenter (data/augment.h) on the GPU: one kernel makes a batch from bytes. Before it another kernel changes the
+// bytes if the settings require it.
 //
-// f32 outputs are bit for bit those of the CPU, but for the colour offset, which may differ by about 1e-6 of itself;
-// bf16 outputs are those, rounded to nearest even.
+// f32 outputs have the same bits as on the CPU, except for the colour offset, which may differ by a relative 1e-6. bf16
+// outputs are these values rounded to nearest even.
 #pragma once
 
 #include <cstdint>
@@ -16,17 +16,17 @@ namespace owt {
 
 class DeviceAugmenter {
  public:
-  // Which images `pixels` holds.
+  // The contents of `pixels`.
   enum class Pixels {
     kOfBatch,  // row i is the image of row i of the batch
     kOfSet,    // row k is image k of the data set
   };
-  // For batches of at most so many rows. Copies means and factors to the calling host thread's GPU. Images have at most
-  // 64 channels.
+  // For batches of at most `most_rows` rows. Copies means and factors to the calling host thread's GPU. Images have at
+  // most 64 channels.
   DeviceAugmenter(const Augmenter& augmenter, int64_t most_rows);
 
-  // pixels: M x H x W x C, u8; samples: N, i64, the images' places in the data set; images: N x out_shape(), or such
-  // images in the layout that is wanted, f32 or bf16. All on the GPU. All calls name the same stream.
+  // pixels: M x H x W x C, u8; samples: N, i64, the images' indices in the data set; images: N x out_shape(), or the
+  // same in layout `wanted`, f32 or bf16. All are on the GPU. All calls pass the same stream.
   void run(const Tensor& pixels, Pixels which, const Tensor& samples, const View& view,
            const std::optional<ImageLayout>& wanted, Tensor& images, const Stream& stream);
 
@@ -40,10 +40,10 @@ class DeviceAugmenter {
   int64_t most_rows_;
   std::optional<EditDraw> edit_;  // in training; its policy is in policy_
   Tensor policy_;                 // PixelOps
-  Tensor edited_, half_edited_;   // images like `pixels`, most_rows_ of them
-  Tensor mean_;                   // H x W x C where it is of each pixel, else C
+  Tensor edited_, half_edited_;   // most_rows_ images like `pixels`
+  Tensor mean_;                   // H x W x C for a mean per pixel, otherwise C
   Tensor factor_;                 // C
-  Tensor colour_;                 // C x C; empty: nothing
+  Tensor colour_;                 // C x C; empty: no offset
 };
 
 }  // namespace owt

@@ -13,7 +13,7 @@
 namespace owt {
 namespace {
 
-// Some of the images of a data set. An image's index, by which it is augmented, is its place among these.
+// Some of the images of a data set. The index of an image, which determines its augmentation, is its place among these.
 class Part : public Dataset {
  public:
   Part(std::shared_ptr<const Dataset> whole, std::vector<int64_t> images)
@@ -39,7 +39,7 @@ class Part : public Dataset {
   int64_t in_whole(int64_t index) const { return images_[static_cast<size_t>(index)]; }
 
   std::shared_ptr<const Dataset> whole_;
-  std::vector<int64_t> images_;  // rising
+  std::vector<int64_t> images_;  // in increasing order
 };
 
 int64_t count_of(double wanted, int64_t size, const std::string& setting) {
@@ -51,8 +51,8 @@ int64_t count_of(double wanted, int64_t size, const std::string& setting) {
   return count;
 }
 
-// `count` shared out in proportion: rounded down, and what is left to the largest remainders, of equal ones to the
-// first.
+// Divides `count` in proportion to `sizes`: rounded down, and the rest goes to the largest remainders, of equal ones to
+// the first.
 std::vector<int64_t> shared_out(int64_t count, const std::vector<int64_t>& sizes) {
   const int64_t all = std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
   std::vector<int64_t> parts, rest;

@@ -1,4 +1,4 @@
-// Training images that are held out of training, to choose by: a validation split where the data set has none.
+// Training images that are held out for validation if the data set has no validation split.
 #pragma once
 
 #include <cstdint>
@@ -10,10 +10,10 @@
 
 namespace owt {
 
-// Whether each of the images with these labels is held out. wanted: a share of the images, below 1, or a number of
-// them. Every class gives in proportion to its images, whole ones (by largest remainders). Which ones is a function of
-// the images' number, their labels and the seed, and of nothing else. Throws Error naming `setting` where that comes to
-// no image, or leaves none to train on.
+// Whether each of the images with these labels is held out. wanted: a fraction of the images (below 1), or their
+// number. Every class contributes in proportion to its images, rounded by largest remainders. The choice depends only
+// on the number of images, their labels and the seed. Throws Error naming `setting` if no image would be held out, or
+// none left to train on.
 std::vector<bool> images_to_hold_out(const std::vector<int32_t>& labels, double wanted, uint64_t seed,
                                      const std::string& setting);
 
@@ -21,7 +21,7 @@ struct HeldOut {
   std::shared_ptr<const Dataset> train, validation;  // each in the order of the data set
 };
 
-// Those of images_to_hold_out(), for data.validation.
+// The images of images_to_hold_out(), for data.validation.
 HeldOut hold_out(const std::shared_ptr<const Dataset>& images, double wanted, uint64_t seed);
 
 }  // namespace owt

@@ -14,14 +14,14 @@
 namespace owt {
 namespace {
 
-// Small enough that threads share a batch evenly and stop at once, large enough that claiming costs nothing.
+// Small enough to share a batch evenly and to stop quickly, large enough to make the cost of claiming negligible.
 constexpr int64_t kChunkRows = 8;
-// Of as many chunks one is timed, which takes two calls of the system.
+// One in this many chunks is timed, which takes two system calls.
 constexpr int kTimedOf = 8;
 
 struct ThreadUsage {
   double wall_s, cpu_s;
-  int64_t waits;  // that the thread has let others run because it had to wait
+  int64_t waits;  // voluntary context switches of the thread
 
   static ThreadUsage now() {
     rusage usage{};
@@ -34,7 +34,7 @@ struct ThreadUsage {
   }
 };
 
-// A thread that makes a chunk waits for nothing but its files; one that others have pushed off its core does not wait.
+// A thread that makes a chunk waits only for its files. A thread that was preempted does not wait.
 LoaderTimes taken_between(const ThreadUsage& begin, const ThreadUsage& end) {
   const double wall = end.wall_s - begin.wall_s, cpu = std::min(wall, end.cpu_s - begin.cpu_s);
   return {cpu, end.waits > begin.waits ? wall - cpu : 0};
@@ -74,7 +74,7 @@ void Loader::allocate_slots() {
   }
 }
 
-// Nobody reads its batch any more.
+// Called when the slot's batch is no longer read.
 void Loader::release(const Slot& slot) {
   for (const Tensor& part : {slot.images, slot.labels, slot.samples}) poison(part, Stream());
 }
@@ -146,16 +146,16 @@ bool Loader::claim(Chunk& chunk) {
   return true;
 }
 
-// Where images are mixed, whoever makes one of a pair makes the other, too.
+// If images are mixed, one thread makes both images of a pair.
 Slice Loader::rows_of_chunk(const Slot& slot, int64_t index) const {
   const int64_t rows = slot.batch.labels.shape().rows(), together = mixes_ ? 2 : 1;
-  const int64_t before = slot.first_row % together;  // rows of the first pair that are another rank's
+  const int64_t before = slot.first_row % together;  // rows of the first pair that belong to another rank
   const Slice part =
       split((before + rows + together - 1) / together, static_cast<int>(chunks_per_step_), static_cast<int>(index));
   return {std::max<int64_t>(0, part.begin * together - before), std::min(rows, part.end * together - before)};
 }
 
-// Chunks are claimed in order, so all chunks of a step see the order of the step's epoch.
+// Chunks are claimed in order, so all chunks of a step use the order of the step's epoch.
 void Loader::begin_step(Slot& slot, const Steps::RankStep& step) {
   if (step.epoch != order_epoch_) {
     order_ = std::make_shared<const std::vector<int64_t>>(
@@ -175,7 +175,7 @@ void Loader::begin_step(Slot& slot, const Steps::RankStep& step) {
   slot.chunks_done = 0;
 }
 
-// One row's image, which may be the one before the first or behind the last; the sample that it shows.
+// Makes one row's image, possibly the row before the first or after the last; returns the sample shown.
 template <class T>
 int64_t Loader::make(const Chunk& chunk, int64_t row, std::vector<uint8_t>& pixels, T* image) const {
   const View view = view_of(chunk.slot->batch);
@@ -209,7 +209,7 @@ void Loader::load(const Chunk& chunk, std::vector<uint8_t>& pixels) const {
     slot.labels.data<int32_t>()[row] = settings_.dataset->label(sample_of(row));
 }
 
-// Pairs, and the labels of all rows. Where another rank has one of a pair, it is made here as well.
+// Mixes pairs and writes the labels of all rows. If another rank has one row of a pair, that image is made here too.
 template <class T>
 void Loader::mix(const Chunk& chunk, const std::vector<int64_t>& samples, std::vector<uint8_t>& pixels,
                  T* images) const {
@@ -244,7 +244,7 @@ void Loader::mix(const Chunk& chunk, const std::vector<int64_t>& samples, std::v
   }
 }
 
-// Gives the sample that was read: of this place in the order, or of the next one that can be.
+// Reads the sample at this place of the order, or the next one that can be read; returns its index.
 int64_t Loader::read(const std::vector<int64_t>& order, int64_t place, const View& view, uint8_t* pixels) const {
   const auto size = static_cast<int64_t>(order.size());
   for (int64_t tries = 1;; ++tries, place = (place + 1) % size) {
@@ -270,7 +270,7 @@ void Loader::stop() {
   room_.notify_all();
 }
 
-// Chunks are claimed in order: those of earlier steps are made, or being made by threads that finish them.
+// Chunks are claimed in order: chunks of earlier steps are done, or their threads will finish them.
 void Loader::stop_with(std::exception_ptr error, int64_t step) {
   stop();
   const std::lock_guard lock(mutex_);

@@ -1,4 +1,4 @@
-// A data set whose images all lie in memory, as bytes.
+// A data set whose images are all in memory, as bytes.
 #pragma once
 
 #include <cstring>
@@ -12,8 +12,7 @@ namespace owt {
 
 class MemoryDataset : public Dataset {
  public:
-  // pixels: one image of H x W x C bytes after the other; labels: one per image, in [0, classes); names: as many as
-  // classes, or none.
+  // pixels: images of H x W x C bytes, in order; labels: one per image, in [0, classes); names: one per class, or none.
   MemoryDataset(const Shape& image, int classes, std::vector<uint8_t> pixels, std::vector<uint8_t> labels,
                 std::vector<std::string> names = {})
       : image_(image),

@@ -9,12 +9,12 @@
 namespace owt {
 namespace {
 
-// Of a pair: one block decides, and each of two gamma numbers has tries.
+// Blocks of random numbers per pair: one decides, and each of two gamma numbers has several tries.
 constexpr uint64_t kGammaTries = 15, kBlocks = 1 + 2 * kGammaTries;
 
-// The logarithm of a number of Gamma(alpha, 1), from the blocks from `first` on (Marsaglia and Tsang 2000; for alpha
-// below 1 theirs of alpha + 1 times u^(1 / alpha), of which the logarithm does not underflow). A try fails in 1 of 20
-// cases at most; where all fail, which does not happen, it is the most likely number.
+// The logarithm of a Gamma(alpha, 1) number, from the blocks from `first` on (Marsaglia and Tsang 2000). For alpha
+// below 1 it is the number for alpha + 1 times u^(1 / alpha), whose logarithm does not underflow. A try fails in at
+// most 1 of 20 cases. If all fail, which practically does not happen, it is the most likely number.
 double log_gamma_number(double alpha, const Philox& random, uint64_t first) {
   const double d = (alpha < 1 ? alpha + 1 : alpha) - 1.0 / 3, c = 1 / std::sqrt(9 * d);
   const double u0 = (random.block(2 * first)[3] + 0.5) * 0x1p-32;
@@ -27,7 +27,7 @@ double log_gamma_number(double alpha, const Philox& random, uint64_t first) {
   return std::log(d) + boost;
 }
 
-// A number of Beta(alpha, alpha).
+// A Beta(alpha, alpha) number.
 double beta_number(double alpha, const Philox& random, uint64_t first) {
   return 1 /
          (1 + std::exp(log_gamma_number(alpha, random, first + kGammaTries) - log_gamma_number(alpha, random, first)));
@@ -44,7 +44,7 @@ Patch cut_patch(const Shape& image, double share, uint32_t row_bits, uint32_t co
 
 int32_t in_units(double share) { return static_cast<int32_t>(std::lround(share * PairMix::kShareUnits)); }
 
-// What is rounded by itself is computed by itself, through memory: no compiler may make one operation of two.
+// Products are computed and rounded separately, through memory: the compiler must not fuse two operations.
 template <class T>
 void blend(const PairMix& mix, int64_t elements, T* first, T* second) {
   constexpr int64_t kTogether = 256;

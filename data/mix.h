@@ -1,14 +1,14 @@
-// Mixup (Zhang et al. 2018) and CutMix (Yun et al. 2019): pairs of images and of their labels become mixtures.
+// Mixup (Zhang et al. 2018) and CutMix (Yun et al. 2019): pairs of images and of their labels are mixed.
 //
-// The rows 2i and 2i + 1 of a step are a pair: the order of an epoch is shuffled, so that neighbours are random pairs.
-// (timm's "pair" mode; without a shuffled order the pairs are always the same.) The last row of an odd step stays as it
-// is. With s drawn from Beta(alpha, alpha) for each pair
+// Rows 2i and 2i + 1 of a step are a pair: the order of an epoch is shuffled, so that neighbours are random pairs.
+// (This is timm's "pair" mode; without a shuffled order the pairs are always the same.) The last row of an odd step is
+// unchanged. With s drawn from Beta(alpha, alpha) for each pair:
 //   mixup    image = s * own + (1 - s) * other's, in units of the output;
-//   CutMix   both take from each other a rectangle of sqrt(1 - s) of height and width, its middle anywhere in the image
-//            and cut off at the border, and s becomes the share of the own pixels.
-// With both, each pair is mixed by one of them, by chance. The label is the own one with share s, and the other's.
-// Random numbers are a function of (seed, epoch, index of the first image in its data set), RandomStream::kAugment, so
-// that a pair of which ranks have a row each is the same for both.
+//   CutMix   the two images exchange a rectangle of sqrt(1 - s) of height and width, with its middle anywhere in the
+//            image and clipped at the border; s becomes the share of the own pixels.
+// If both are on, one of them is chosen at random for each pair. The label is the own label with share s, and the other
+// image's label with share 1 - s. Random numbers depend on (seed, epoch, index of the first image in its data set)
+// only, RandomStream::kAugment, so that two ranks with one row each of a pair draw the same numbers.
 #pragma once
 
 #include <algorithm>
@@ -26,8 +26,8 @@ struct MixSettings {
 };
 
 struct PairMix {
-  int32_t share = kShareUnits;  // of each row's own image and label
-  Patch cut{};                  // which pixels the two change with each other; no height: all are mixed
+  int32_t share = kShareUnits;  // weight of each row's own image and label
+  Patch cut{};                  // the exchanged rectangle; height 0: all pixels are mixed
   constexpr bool mixes() const { return share < kShareUnits; }
   constexpr float own() const { return static_cast<float>(share) / static_cast<float>(kShareUnits); }
   constexpr float other() const { return static_cast<float>(kShareUnits - share) / static_cast<float>(kShareUnits); }
@@ -35,14 +35,14 @@ struct PairMix {
   static constexpr int32_t kShareUnits = RowLabel::kShareUnits;
 };
 
-// image: the output's, H x W x C. sample: the first image's. In evaluation nothing is mixed.
+// image: shape of the output, H x W x C. sample: index of the first image. In evaluation nothing is mixed.
 PairMix draw_mix(const MixSettings& settings, const Shape& image, const View& view, int64_t sample);
 
-// Two images of H x W x C values, f32 or bf16, each rounded by itself.
+// Mixes two images of H x W x C values, f32 or bf16. Each result is rounded separately.
 template <class T>
 void mix_images(const PairMix& mix, const Shape& image, T* first, T* second);
 
-// A row's label in RowLabel::kMixedNumbers numbers, the class of the larger share first.
+// A row's label as RowLabel::kMixedNumbers numbers; the class with the larger share is first.
 constexpr void write_mixed_label(const PairMix& mix, int32_t own, int32_t other, int32_t* to) {
   const bool swapped = 2 * mix.share < PairMix::kShareUnits;
   to[0] = swapped ? other : own;
@@ -50,7 +50,7 @@ constexpr void write_mixed_label(const PairMix& mix, int32_t own, int32_t other,
   to[2] = swapped ? PairMix::kShareUnits - mix.share : mix.share;
 }
 
-// The rows of a step that make up whole pairs with these, where `pairs` are wanted.
+// The given rows of a step, extended to whole pairs if `pairs`.
 constexpr Slice whole_pairs(const Slice& rows, int64_t step_rows, bool pairs) {
   if (!pairs || rows.begin == rows.end) return rows;
   return {rows.begin / 2 * 2, std::min(step_rows, (rows.end + 1) / 2 * 2)};

@@ -1,4 +1,4 @@
-// The order in which an epoch visits the samples.
+// The order of the samples in an epoch.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace owt {
 
-// A permutation of 0 .. size-1 as a function of the numbers: Fisher-Yates.
+// A permutation of 0 .. size-1 that depends on the random numbers only: Fisher-Yates.
 std::vector<int64_t> permutation(const Philox& random, int64_t size);
 
 // The permutation of (seed, epoch, size), RandomStream::kShuffle. Without `shuffle`: 0 .. size-1 in order.

@@ -13,7 +13,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kMostEntries = 1000;  // a folder is known by its first files
+constexpr int kMostEntries = 1000;  // the first entries identify a folder
 
 bool holds_images(const fs::path& folder) {
   std::error_code error;
@@ -26,7 +26,7 @@ bool holds_images(const fs::path& folder) {
 }
 
 struct Entries {
-  std::vector<std::string> folders{}, images{};  // folders: those that hold images
+  std::vector<std::string> folders{}, images{};  // folders that hold images; images
   bool tars = false;
 };
 

@@ -1,4 +1,4 @@
-// parallel_for() (src/core/threads.h) for work that may fail.
+// parallel_for() (src/core/threads.h) for functions that may throw.
 #pragma once
 
 #include <exception>
@@ -8,7 +8,7 @@
 
 namespace owt {
 
-// As parallel_for(); once all threads are done, throws one of the exceptions that the function threw.
+// Runs parallel_for(). When all threads are done, throws one of the exceptions of the function.
 template <class Function>
 void parallel_for_or_throw(int64_t items, int64_t grain, const Function& function) {
   std::mutex mutex;

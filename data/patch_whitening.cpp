@@ -10,9 +10,10 @@
 namespace owt {
 namespace {
 
-constexpr int64_t kBlock = 64;  // images whose sums are made one after the other
+constexpr int64_t kBlock = 64;  // images whose sums one thread makes in order
 
-// Sums over patches of `values` values: of the values, and of products of two, of which only the upper half is made.
+// Sums over patches of `values` values: of the values, and of their products, for which only the upper half is
+// computed.
 struct PatchSums {
   int64_t values, patches = 0;
   std::vector<double> sum, products;
@@ -50,7 +51,7 @@ void add_patches(const std::vector<float>& image, const Shape& shape, const Patc
     }
 }
 
-// Sums of blocks of images, added up in their order, so that rounding does not depend on the threads.
+// Sums of blocks of images, added in order, so that rounding does not depend on the threads.
 PatchSums sums_of(const Dataset& dataset, const Augmenter& augmenter, const PatchWhitening& of) {
   const Shape shape = augmenter.out_shape();
   const int64_t images = std::min(of.images, dataset.size());
@@ -85,11 +86,11 @@ std::vector<float> whitening_filters(const Dataset& dataset, const Augmenter& au
   cv::Mat covariance(n, n, CV_64F), eigenvalues, vectors;
   for (int i = 0; i < n; ++i)
     for (int j = 0; j < n; ++j) covariance.at<double>(i, j) = sums.covariance(i, j);
-  cv::eigen(covariance, eigenvalues, vectors);  // the largest first, a vector per row
+  cv::eigen(covariance, eigenvalues, vectors);  // the largest first, one vector per row
   std::vector<float> filters;
   for (int i = 0; i < n; ++i) {
     const auto* const vector = vectors.ptr<double>(i);
-    // Either sign is right; one is chosen so that the filters do not depend on the library.
+    // Either sign is valid; this choice makes the filters independent of the library.
     const double* const largest =
         std::max_element(vector, vector + n, [](double a, double b) { return std::abs(a) < std::abs(b); });
     const double factor =

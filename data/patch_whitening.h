@@ -1,7 +1,7 @@
-// Filters that whiten patches of images: what they give of a patch is uncorrelated.
+// Filters that whiten patches of images, so that their outputs are uncorrelated.
 //   filter_i = v_i / sqrt(lambda_i + eps)
-// v_i are the eigenvectors, of length 1, and lambda_i the eigenvalues of the covariance of all patches of some images,
-// as the centre view of evaluation shows and normalises them.
+// v_i are the eigenvectors, of length 1, and lambda_i the eigenvalues of the covariance of all patches of some images.
+// The images are normalised as in the centre view of evaluation.
 // Source: Jordan 2024 (arXiv:2404.00498), section 3.2; Page 2019 ("How to train your ResNet", part 8).
 #pragma once
 
@@ -14,15 +14,15 @@
 namespace owt {
 
 struct PatchWhitening {
-  int64_t height = 1, width = 1;  // of a patch, in pixels
-  int64_t images = 1;             // the first ones of the data set, or all
+  int64_t height = 1, width = 1;  // size of a patch in pixels
+  int64_t images = 1;             // the first images of the data set, or all
   double eps = 0;
 };
 constexpr int64_t kMostPatchValues = 256;
 
-// height * width * C filters, the largest eigenvalue first, of height x width x C values each. Reads images with the
-// calling rank's team of threads; the same for every number of them. Throws Error for patches of more than
-// kMostPatchValues values, or that are larger than the images, and what reading throws.
+// height * width * C filters of height x width x C values each; the largest eigenvalue is first. Reads images with the
+// calling rank's team of threads; the result does not depend on their number. Throws Error if a patch has more than
+// kMostPatchValues values or is larger than the images; also the errors of reading.
 std::vector<float> whitening_filters(const Dataset& dataset, const Augmenter& augmenter, const PatchWhitening& of);
 
 }  // namespace owt

@@ -16,7 +16,7 @@ int64_t bytes_of(const PixelGrid& grid) { return int64_t{grid.height} * grid.wid
 
 int64_t in_fixed_point(double value) { return std::llround(std::ldexp(value, 32)); }
 
-// The place (x, y) of a pixel's centre comes from (a x + b y + c, d x + e y + f).
+// The pixel centre (x, y) is taken from (a x + b y + c, d x + e y + f).
 PixelOp move(double a, double b, double c, double d, double e, double f) {
   PixelOp op{.kind = Kind::kMove};
   const auto set = [](int64_t(&to)[3], double x, double y, double offset) {
@@ -73,7 +73,7 @@ PixelOp trivial_op(int number, double strength, double sign, int height, int wid
   }
 }
 
-// Shears along x and shifts: every row is a row of the image, moved.
+// For shears along x and shifts: each output row is a shifted row of the image.
 void move_rows(const PixelOp& op, const PixelGrid& grid, const uint8_t* from, uint8_t* to) {
   const int64_t line = int64_t{grid.width} * grid.channels;
   for (int64_t y = 0; y < grid.height; ++y, to += line) {
@@ -111,7 +111,7 @@ void move_image(const PixelOp& op, const PixelGrid& grid, const uint8_t* from, u
 }
 
 void sharpen(const PixelOp& op, const PixelGrid& grid, const uint8_t* from, uint8_t* to) {
-  thread_local std::vector<uint16_t> sums;  // of three bytes above each other
+  thread_local std::vector<uint16_t> sums;  // sums of three vertically adjacent bytes
   const int line = grid.width * grid.channels, channels = grid.channels;
   sums.resize(static_cast<size_t>(line));
   std::memcpy(to, from, static_cast<size_t>(int64_t{grid.height} * line));
@@ -128,7 +128,7 @@ void sharpen(const PixelOp& op, const PixelGrid& grid, const uint8_t* from, uint
 
 template <class Change>
 void change_pixels(const PixelGrid& grid, const uint8_t* from, uint8_t* to, const Change& change) {
-  constexpr int64_t kTogether = 64;  // pixels, colour by colour: then the compiler makes vectors of the change
+  constexpr int64_t kTogether = 64;  // pixels, one colour at a time, so that the compiler vectorises the operation
   const int64_t pixels = int64_t{grid.height} * grid.width;
   int red[kTogether] = {}, green[kTogether] = {}, blue[kTogether] = {};
   for (int64_t begin = 0; begin < pixels; begin += kTogether) {
@@ -148,7 +148,7 @@ void change_pixels(const PixelGrid& grid, const uint8_t* from, uint8_t* to, cons
   }
 }
 
-// Bytes that are added up or compared together: a multiple of all numbers of channels, and of vectors.
+// Bytes that are summed or compared together: a multiple of all channel counts, and of vectors.
 constexpr int kBundle = 192;
 constexpr int64_t kBundlesInSum = 256;  // so that 16 bits hold the sum
 
@@ -186,7 +186,7 @@ void add_up(const PixelGrid& grid, const uint8_t* from, int64_t* sums) {
   for (int64_t i = whole; i < bytes; ++i) sums[i % grid.channels] += from[i];
 }
 
-// Counts of bytes, four at a time: equal bytes beside each other would wait for one another.
+// Counts bytes in four histograms: increments of adjacent equal bytes would wait for each other.
 void count_bytes(const PixelGrid& grid, const uint8_t* from, int32_t (*histograms)[kByteValues]) {
   const int64_t pixels = int64_t{grid.height} * grid.width;
   for (int c = 0; c < grid.channels; ++c) {
@@ -213,7 +213,7 @@ void change_bytes(const PixelGrid& grid, const uint8_t* from, uint8_t* to, const
   for (int64_t i = 0; i < bytes; ++i) to[i] = change(from[i]);
 }
 
-// The channels have tables of their own.
+// Each channel has its own table.
 template <int kChannels>
 void look_up(const PixelOp& op, const PixelGrid& grid, const uint8_t* from, uint8_t* to) {
   ChannelFacts facts[kChannels];
@@ -231,7 +231,7 @@ void look_up(const PixelOp& op, const PixelGrid& grid, const uint8_t* from, uint
     for (int c = 0; c < kChannels; ++c) to[i + c] = tables[c][from[i + c]];
 }
 
-// A loop for each operation, so that it becomes one of vectors: faster than a table.
+// One loop per operation, so that the compiler vectorises it, which is faster than a table.
 void run_by_bytes(const PixelOp& op, const PixelGrid& grid, const uint8_t* from, uint8_t* to) {
   const auto amount = op.amount;
   switch (op.kind) {
@@ -279,7 +279,7 @@ void run_op(const PixelOp& op, const PixelGrid& grid, const uint8_t* from, uint8
   if (op.kind == Kind::kMove) return move_image(op, grid, from, to);
   if (op.kind == Kind::kSharpness) return sharpen(op, grid, from, to);
   const int amount = op.amount;
-  if (!op.is_of_colours() || grid.channels != 3)  // grey images have no saturation and no hue
+  if (!op.is_of_colours() || grid.channels != 3)  // grey images have no saturation or hue
     std::memcpy(to, from, static_cast<size_t>(bytes_of(grid)));
   else if (op.kind == Kind::kSaturation)
     change_pixels(grid, from, to, [=](const Rgb& pixel) { return saturated(pixel, amount); });

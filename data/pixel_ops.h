@@ -1,20 +1,20 @@
-// Changes of an image's bytes, one after the other, before they become numbers: random colours (torchvision's
-// ColorJitter) and TrivialAugment-Wide (Mueller and Hutter 2021, "TrivialAugment: Tuning-free Yet State-of-the-Art Data
-// Augmentation", table 2; the operations as torchvision has them). The arithmetic is in whole numbers, so that the CPU
-// and the kernel of data/device_augment.cu make the same bytes; what is constexpr serves both.
+// Operations on the bytes of an image before they become numbers: random colours (torchvision's ColorJitter) and
+// TrivialAugment-Wide (Mueller and Hutter 2021, "TrivialAugment: Tuning-free Yet State-of-the-Art Data Augmentation",
+// table 2; with torchvision's operations). The arithmetic uses integers, so that the CPU and the kernel of
+// data/device_augment.cu compute the same bytes. Both use the constexpr functions.
 //
-// With p a byte, f a factor, and mix(a) = a + f * (p - a), rounded to the nearest and cut to 0 ... 255:
+// With p a byte, f a factor, and mix(a) = a + f * (p - a), rounded to nearest and clamped to 0 ... 255:
 //   brightness   mix(0)
 //   contrast     mix(mean grey value of the image), grey = 0.299 red + 0.587 green + 0.114 blue
 //   saturation   mix(grey value of the pixel)
-//   sharpness    mix((sum of the 3 x 3 pixels around + 4 p) / 13); pixels at the border stay
-//   hue          the pixel's hue in the hexcone of HSV turned by `amount`, its largest and smallest channel stay
-//   posterize    the highest `amount` bits
-//   solarize     255 - p from `amount` on
-//   autocontrast (p - smallest) * 255 / (largest - smallest), of each channel
-//   equalize     (number of pixels below p + step / 2) / step, of each channel, step = (pixels - those of the largest
-//                value) / 255, whole numbers; the image as it is where step is 0
-//   move         the pixel at an affine map of the place, the nearest; zeros from outside
+//   sharpness    mix((sum of the 3 x 3 pixels around + 4 p) / 13); border pixels are unchanged
+//   hue          turns the pixel's hue in the hexcone of HSV by `amount`; its largest and smallest channel are kept
+//   posterize    keeps the highest `amount` bits
+//   solarize     255 - p for p >= `amount`
+//   autocontrast (p - smallest) * 255 / (largest - smallest), per channel
+//   equalize     (number of pixels below p + step / 2) / step, per channel, in integers; step = (pixels - pixels of the
+//                largest value) / 255; unchanged if step is 0
+//   move         the pixel at the nearest place of an affine map; zeros outside the image
 #pragma once
 
 #include <algorithm>
@@ -33,7 +33,7 @@ struct PixelOp {
     kSharpness,
     kSaturation,
     kHue,
-    // What becomes of a byte depends on nothing else but what its channel is like.
+    // From here on: the new value of a byte depends only on the byte and on statistics of its channel.
     kBrightness,
     kContrast,
     kPosterize,
@@ -41,16 +41,16 @@ struct PixelOp {
     kAutocontrast,
     kEqualize,
   };
-  static constexpr int kOne = 1 << 16;  // the factor 1, and a whole turn of the hue
+  static constexpr int kOne = 1 << 16;  // the factor 1, and a full turn of the hue
 
   Kind kind = Kind::kIdentity;
   int32_t amount = 0;
-  // kMove: what is at column x of row y comes from column (column[0] x + column[1] y + column[2]) / 2^32, rounded down.
+  // kMove: column x of row y is taken from column (column[0] x + column[1] y + column[2]) / 2^32, rounded down.
   int64_t column[3] = {}, row[3] = {};
 
   constexpr bool is_by_bytes() const { return kind >= Kind::kBrightness; }
   constexpr bool is_of_colours() const { return kind == Kind::kSaturation || kind == Kind::kHue; }
-  // Leaves every image as it is.
+  // Whether it leaves every image unchanged.
   constexpr bool is_nothing() const {
     const bool factor =
         kind == Kind::kSharpness || kind == Kind::kSaturation || kind == Kind::kBrightness || kind == Kind::kContrast;
@@ -65,8 +65,8 @@ constexpr uint8_t mixed_byte(int base, int value, int factor) {
       std::clamp(base + ((factor * (value - base) + PixelOp::kOne / 2) >> 16), 0, kByteValues - 1));
 }
 
-constexpr int kRed = 19595, kGreen = 38470, kBlue = 7471;  // weights of the grey value, 65536 together
-// sums: of the pixels of each channel, one or three.
+constexpr int kRed = 19595, kGreen = 38470, kBlue = 7471;  // weights of the grey value; their sum is 65536
+// sums: sum of the pixels of each channel, one or three.
 constexpr int mean_grey(const int64_t* sums, int channels, int64_t pixels) {
   const int64_t sum = channels == 1 ? 65536 * sums[0] : kRed * sums[0] + kGreen * sums[1] + kBlue * sums[2];
   return static_cast<int>((sum + 32768 * pixels) / (65536 * pixels));
@@ -77,11 +77,11 @@ constexpr uint8_t solarized(int value, int from) {
   return static_cast<uint8_t>(value >= from ? kByteValues - 1 - value : value);
 }
 
-// What a channel of an image is like; each operation needs some of it.
+// Statistics of a channel of an image; each operation needs some of them.
 struct ChannelFacts {
   int lowest = 0, highest = 0, grey = 0;
   int64_t pixels = 0;
-  const int32_t* histogram = nullptr;  // pixels of each byte
+  const int32_t* histogram = nullptr;  // number of pixels of each byte value
 };
 
 constexpr uint8_t table_entry(const PixelOp& op, const ChannelFacts& facts, int value) {
@@ -104,7 +104,7 @@ constexpr uint8_t table_entry(const PixelOp& op, const ChannelFacts& facts, int 
   }
 }
 
-// table: of kByteValues.
+// table: kByteValues entries.
 constexpr void fill_table(const PixelOp& op, const ChannelFacts& facts, uint8_t* table) {
   if (op.kind != PixelOp::Kind::kEqualize) {
     for (int value = 0; value < kByteValues; ++value) table[value] = table_entry(op, facts, value);
@@ -127,8 +127,8 @@ constexpr Rgb saturated(const Rgb& p, int factor) {
   return {mixed_byte(grey, p.red, factor), mixed_byte(grey, p.green, factor), mixed_byte(grey, p.blue, factor)};
 }
 
-// Without branches and divisions of whole numbers, so that compilers make vectors of it; a quotient of two floats is
-// rounded alike everywhere.
+// No branches and no integer divisions, so that compilers vectorise it. A quotient of two floats is rounded in the same
+// way everywhere.
 constexpr Rgb with_hue_turned(const Rgb& p, int turn) {
   constexpr int kSector = 1 << 16, kTurn = 6 * kSector;
   const int high = std::max(p.red, std::max(p.green, p.blue)), low = std::min(p.red, std::min(p.green, p.blue));
@@ -148,7 +148,7 @@ constexpr Rgb with_hue_turned(const Rgb& p, int turn) {
   return {at(5 * kSector), at(3 * kSector), at(kSector)};
 }
 
-// sum: of the 3 x 3 bytes.
+// sum: of the 3 x 3 bytes around and including the value.
 constexpr uint8_t sharpened(int sum, int value, int factor) {
   return mixed_byte((sum + 4 * value + 6) / 13, value, factor);
 }
@@ -158,7 +158,7 @@ struct PixelGrid {
   int height, width, channels;
 };
 
-// The pixel at (y, x) behind an operation that is no table.
+// Writes the pixel at (y, x) after an operation that is not a table.
 constexpr void write_pixel(const PixelOp& op, const PixelGrid& grid, const uint8_t* from, int y, int x, uint8_t* to) {
   const int channels = grid.channels, line = grid.width * channels;
   const uint8_t* here = from + int64_t{y} * line + x * channels;
@@ -191,17 +191,17 @@ struct JitterSettings {
   bool any() const { return brightness > 0 || contrast > 0 || saturation > 0 || hue > 0; }
 };
 
-// How the operations of an image are drawn; passed to kernels by value.
+// Parameters for drawing the operations of an image; passed to kernels by value.
 struct EditDraw {
   static constexpr int kJitters = 4, kMostOps = kJitters + 1;
   static constexpr int kPolicyOps = 14, kPolicyBins = 31;
 
-  int32_t low[kJitters] = {};       // of brightness, contrast, saturation, hue
-  int32_t amounts[kJitters] = {};   // so many from there on; the first 0: no jitter
+  int32_t low[kJitters] = {};       // minimum for brightness, contrast, saturation, hue
+  int32_t amounts[kJitters] = {};   // number of values from low on; the first is 0: no jitter
   const PixelOp* policy = nullptr;  // kPolicyOps x kPolicyBins x 2; null: none
 
-  // The operations in their order, without those that do nothing; their number. jitter: five random numbers, policy:
-  // three.
+  // Writes the operations in order, without operations that do nothing, and returns their number. jitter: five random
+  // numbers; policy: three.
   constexpr int draw(const uint32_t* jitter_bits, const uint32_t* policy_bits, PixelOp* ops) const {
     constexpr PixelOp::Kind kKinds[] = {PixelOp::Kind::kBrightness, PixelOp::Kind::kContrast,
                                         PixelOp::Kind::kSaturation, PixelOp::Kind::kHue};
@@ -233,7 +233,7 @@ std::vector<PixelOp> trivial_augment_wide(int height, int width);
 // The draw of a jitter; without a policy.
 EditDraw jitter_draw(const JitterSettings& settings);
 
-// One operation. from, to: bytes of the grid, not the same memory.
+// Runs one operation. from, to: the bytes of the grid, in different memory.
 void run_op(const PixelOp& op, const PixelGrid& grid, const uint8_t* from, uint8_t* to);
 
 }  // namespace owt

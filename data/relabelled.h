@@ -1,4 +1,4 @@
-// A data set whose labels are put in another order: as a network's outputs have it.
+// A data set with its labels in the order of a network's outputs.
 #pragma once
 
 #include <memory>
@@ -9,8 +9,8 @@
 
 namespace owt {
 
-// The same images and checksum. outputs: of each class of `images` the label that it gets, below class_lines.size();
-// class_lines: of the new classes, as in a classes.txt.
+// The same images and checksum. outputs: the new label of each class of `images`, below class_lines.size();
+// class_lines: the new classes, as in a classes.txt.
 std::shared_ptr<const Dataset> relabelled(std::shared_ptr<const Dataset> images, std::vector<int> outputs,
                                           std::vector<std::string> class_lines);
 

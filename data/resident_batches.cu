@@ -1,4 +1,4 @@
-// Batches of a data set that lies on the GPU as a whole.
+// Batches of a data set that is entirely on the GPU.
 #include <algorithm>
 #include <future>
 #include <mutex>
@@ -20,7 +20,7 @@ struct ResidentSet {
   Tensor labels;  // N, i32
 };
 
-constexpr int64_t kUploadBytes = 8 << 20;  // at once
+constexpr int64_t kUploadBytes = 8 << 20;  // per transfer
 
 ResidentSet upload(const Dataset& dataset) {
   const Working working("the data set", "upload");
@@ -39,14 +39,14 @@ ResidentSet upload(const Dataset& dataset) {
   return set;
 }
 
-// The one copy of a data set on the calling host thread's GPU.
+// The only copy of a data set on the calling host thread's GPU.
 std::shared_ptr<const ResidentSet> resident_set(const std::shared_ptr<const Dataset>& dataset) {
   struct Entry {
     std::weak_ptr<const Dataset> dataset;
     int gpu;
     std::shared_ptr<const ResidentSet> set;
   };
-  // Never destroyed: when static objects are, the driver may be gone already.
+  // Never destroyed: when static objects are destroyed, the driver may be gone.
   static std::mutex& mutex = *new std::mutex;
   static std::vector<Entry>& entries = *new std::vector<Entry>;
   int gpu = 0;
@@ -113,7 +113,7 @@ class ResidentBatches : public BatchSource {
   }
 
   void make_mixed(const Steps::RankStep& step, const Batch& facts, const View& view) {
-    const int64_t first = step.first;  // of the step, in the order
+    const int64_t first = step.first;  // first row of the step in the order
     const Slice all = whole_pairs({step.places.begin - first, step.places.end - first}, step.step_rows, view.training);
     RowsOfPairs rows{
         .before = step.places.begin - first - all.begin, .count = step.count(), .samples = {}, .labels = {}};
@@ -128,18 +128,18 @@ class ResidentBatches : public BatchSource {
   bool shuffled() const { return settings_.training && settings_.shuffle; }
 
   void prepare_order(int64_t epoch) {
-    // Where no thread can be started it is made when it is asked for.
+    // If no thread can be started, it is made on demand.
     next_order_ =
         std::async(std::launch::async | std::launch::deferred, epoch_order, settings_.seed, epoch, size_, shuffled());
   }
 
-  // Batches of the epoch before are queued on the stream already, so that the copy comes behind them.
+  // Batches of the previous epoch are already queued on the stream, so the copy runs after them.
   void begin_epoch(int64_t epoch, const Stream& stream) {
     const bool first = order_epoch_ < 0;
     order_epoch_ = epoch;
     if (!first && !shuffled()) return;  // all epochs have the same order
     const std::vector<int64_t> order = next_order_.get();
-    order_copied_.wait();  // long done, but for epochs of very few steps
+    order_copied_.wait();  // long done, except for epochs of very few steps
     std::copy(order.begin(), order.end(), host_order_.data<int64_t>());
     order_.copy_from(host_order_, stream);
     order_copied_ = stream.record();
@@ -150,12 +150,12 @@ class ResidentBatches : public BatchSource {
   int64_t size_;
   Steps steps_;
   std::shared_ptr<const ResidentSet> set_;
-  Tensor host_order_, order_;  // the epoch's; one for the host, one for the GPU
+  Tensor host_order_, order_;  // the epoch's order; one on the host, one on the GPU
   Event order_copied_;
   int64_t order_epoch_ = -1;
   std::future<std::vector<int64_t>> next_order_;
   int64_t next_ = 0;
-  TwoBatches batches_;  // waits, when it goes, for what is read above
+  TwoBatches batches_;  // its destructor waits for reads of the members above
 };
 
 }  // namespace

@@ -9,10 +9,10 @@
 namespace owt {
 namespace {
 
-constexpr int kBlockRows = 16;         // what is transposed are blocks of so many
+constexpr int kBlockRows = 16;         // side of the blocks that are transposed
 constexpr int kRows = 2 * kBlockRows;  // resized at once
 constexpr int kColours = 3;
-constexpr int kOne = 256;  // all weights of a place add up to this
+constexpr int kOne = 256;  // the sum of all weights of a place
 using ByteVector = uint8_t __attribute__((vector_size(kBlockRows)));
 using Pairs = uint16_t __attribute__((vector_size(kRows)));  // two bytes each
 
@@ -25,8 +25,8 @@ T load_vector(const uint8_t* from) {
   return value;
 }
 
-// sum of weights[t] * from[t * stride + 0 .. 31], rounded. Even and odd bytes stay where they are, so that nothing has
-// to be widened.
+// sum of weights[t] * from[t * stride + 0 .. 31], rounded. Even and odd bytes stay in place, so that nothing has to be
+// widened.
 inline Pairs weighted(const uint16_t* weights, int64_t taps, const uint8_t* from, int64_t stride) {
   Pairs even = Pairs{} + uint16_t{kOne / 2}, odd = even;
   for (int64_t t = 0; t < taps; ++t) {
@@ -37,7 +37,7 @@ inline Pairs weighted(const uint16_t* weights, int64_t taps, const uint8_t* from
   return even >> 8 | (odd & 0xFF00);
 }
 
-// Each round deals the two halves of the list into each other; four rounds are a transposition of 16 x 16.
+// Each round interleaves the two halves of the list; four rounds transpose 16 x 16.
 inline void transpose(ByteVector (&x)[kBlockRows]) {
   for (int round = 0; round < 4; ++round) {
     ByteVector y[kBlockRows];
@@ -50,8 +50,8 @@ inline void transpose(ByteVector (&x)[kBlockRows]) {
   }
 }
 
-// kRows rows of `count` bytes, `row_bytes` apart, to count x kRows bytes, and back. Blocks at the end are whole ones,
-// so that there must be room behind the rows.
+// Transposes kRows rows of `count` bytes, `row_bytes` apart, to count x kRows bytes, and back. The last block is
+// processed whole, so there must be room after the rows.
 void turn(const uint8_t* rows, int64_t row_bytes, int64_t count, uint8_t* turned) {
   for (int64_t at = 0; at < count; at += kBlockRows)
     for (int first = 0; first < kRows; first += kBlockRows) {
@@ -97,7 +97,7 @@ void Resizer::Filter::make(int64_t in_extent, int64_t out_extent) {
       weight[t] = static_cast<uint16_t>(std::lround(exact[static_cast<size_t>(t)] / total * kOne));
       rest -= weight[t];
     }
-    // What rounding has left over goes to the heaviest, so that a plain surface keeps its colour.
+    // The rounding error goes to the largest weight, so that a plain surface keeps its colour.
     uint16_t& heaviest = *std::max_element(weight, weight + taps);
     heaviest = static_cast<uint16_t>(heaviest + rest);
   }
@@ -110,7 +110,7 @@ void Resizer::run(const uint8_t* from, int64_t height, int64_t width, int64_t si
   resize_columns(side, to);
 }
 
-// Many rows at once, each in a lane, so that the pixels they are made of are whole vectors.
+// Resizes many rows at once, each in a lane, so that each of their pixels is a whole vector.
 void Resizer::resize_rows(const uint8_t* from, int64_t height, int64_t width) {
   const int64_t in_row = width * kColours, out_row = across_.out * kColours, blocks = rounded_up(height, kRows) / kRows;
   narrow_row_ = rounded_up(out_row, kRows);
@@ -120,7 +120,7 @@ void Resizer::resize_rows(const uint8_t* from, int64_t height, int64_t width) {
   for (int64_t block = 0; block < blocks; ++block) {
     const uint8_t* rows = from + block * kRows * in_row;
     const int64_t rest = (height - block * kRows) * in_row;
-    // Fewer rows, or hardly one behind them: nothing may be read behind the image.
+    // With fewer rows left, or little memory after them: must not read beyond the image.
     if (rest < kRows * in_row + kBlockRows) {
       last_.assign(static_cast<size_t>(kRows * in_row + kBlockRows), 0);
       std::copy_n(rows, std::min(rest, kRows * in_row), last_.begin());

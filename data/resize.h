@@ -1,6 +1,6 @@
-// Images of other sizes: a triangle filter, that is bilinear interpolation when enlarging, and its antialiased kind
-// when shrinking (what Pillow calls BILINEAR). Weights have 8 bits, so that pixels may be off by one; when shrinking by
-// more than about 250, where most weights would round to nothing, an average is of some pixels only.
+// Resizes images with a triangle filter: bilinear interpolation when enlarging, and its antialiased form when shrinking
+// (Pillow's BILINEAR). Weights have 8 bits, so pixels may differ by one. When shrinking by more than about 250, most
+// weights would round to zero; then the average covers some pixels only.
 #pragma once
 
 #include <cstdint>
@@ -8,14 +8,14 @@
 
 namespace owt {
 
-// Keeps its memory and filters from image to image; for one thread at a time.
+// Keeps its memory and filters between images; for one thread at a time.
 class Resizer {
  public:
   // from: height x width x 3 bytes; to: side x side x 3 bytes.
   void run(const uint8_t* from, int64_t height, int64_t width, int64_t side, uint8_t* to);
 
  private:
-  // For each place of the output: from which place of the input on, and how much of each in 256ths.
+  // For each output place: the first input place, and the weights in 256ths.
   struct Filter {
     int64_t in = 0, out = 0;
     int64_t taps = 0;
@@ -28,9 +28,9 @@ class Resizer {
   void resize_columns(int64_t side, uint8_t* to) const;
 
   Filter across_, down_;
-  std::vector<uint8_t> narrow_;  // height x side x 3, a row taking narrow_row_ bytes
+  std::vector<uint8_t> narrow_;  // height x side x 3; a row takes narrow_row_ bytes
   int64_t narrow_row_ = 0;
-  std::vector<uint8_t> turned_, resized_, last_;  // some rows side by side: [place][row]
+  std::vector<uint8_t> turned_, resized_, last_;  // a few rows side by side: [place][row]
 };
 
 }  // namespace owt

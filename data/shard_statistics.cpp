@@ -75,13 +75,13 @@ void set_colours(DatasetStatistics& statistics, const std::vector<double>& mean,
     statistics.channel_std.push_back(std::sqrt(std::max(0.0, covariance[c * kColourChannels + c])));
   const cv::Mat matrix(kColourChannels, kColourChannels, CV_64F, const_cast<double*>(covariance.data()));
   cv::Mat values, vectors;
-  cv::eigen(matrix, values, vectors);  // the largest first, a vector per row
+  cv::eigen(matrix, values, vectors);  // the largest first, one vector per row
   statistics.eigenvalues.clear();
   statistics.eigenvectors.clear();
   for (int i = 0; i < static_cast<int>(kColourChannels); ++i) {
     statistics.eigenvalues.push_back(std::max(0.0, values.at<double>(i)));
     const auto* row = vectors.ptr<double>(i);
-    // Either sign is right; one is chosen so that the file does not depend on the library.
+    // Either sign is valid; this choice makes the file independent of the library.
     const double sign = row[0] + row[1] + row[2] < 0 ? -1 : 1;
     for (size_t c = 0; c < kColourChannels; ++c) statistics.eigenvectors.push_back(sign * row[c]);
   }
@@ -91,7 +91,7 @@ DatasetStatistics compute_statistics(const ShardDataset& dataset, const std::fun
   ColourSums total;
   std::mutex mutex;
   int64_t done = 0;
-  // One by one, so that threads end together; parts of the team's size would be large.
+  // Images are dealt one by one, so that threads end together; parts of the team's size would be large.
   constexpr int64_t kPart = 64;
   const int64_t parts = (dataset.size() + kPart - 1) / kPart;
   std::atomic<int64_t> next{0};
@@ -114,7 +114,7 @@ DatasetStatistics compute_statistics(const ShardDataset& dataset, const std::fun
   for (const uint64_t sum : total.value) mean.push_back(static_cast<double>(sum) / pixels);
   for (size_t a = 0; a < kColourChannels; ++a)
     for (size_t b = a; b < kColourChannels; ++b) {
-      // Exact integers: the difference of two large numbers would lose what double precision has.
+      // Exact integers: the difference of two large numbers would lose digits in double precision.
       const auto n = static_cast<unsigned __int128>(total.pixels);
       const auto joint = n * total.product[a * kColourChannels + b];
       const auto apart = static_cast<unsigned __int128>(total.value[a]) * total.value[b];

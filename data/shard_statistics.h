@@ -1,4 +1,4 @@
-// Statistics of the colours of a prepared data set: what augmentation subtracts, divides by and varies.
+// Statistics of the colours of a prepared data set, used by augmentation.
 #pragma once
 
 #include <functional>
@@ -10,14 +10,14 @@
 namespace owt {
 
 // Reads all pixels of all stored images, decoded whole by the calling rank's team of threads. Sums are exact, so they
-// do not depend on the number of threads. Fills channel_mean, channel_std, covariance, eigenvalues and
-// eigenvectors. `progress` (may be null) is told now and then how many images are done, by one thread at a time.
+// do not depend on the number of threads. Fills channel_mean, channel_std, covariance, eigenvalues and eigenvectors.
+// `progress` (may be null) is called regularly with the number of images done, by one thread at a time.
 DatasetStatistics compute_statistics(const ShardDataset& dataset, const std::function<void(int64_t images)>& progress);
 
-// Fills in what follows from the mean and the covariance of three channels, both in units of 0 to 255.
+// Fills in the values that follow from the mean and the covariance of three channels, both in units of 0 to 255.
 void set_colours(DatasetStatistics& statistics, const std::vector<double>& mean, const std::vector<double>& covariance);
 
-// DIR/train/stats.json, from the folder DIR: reading throws Error that names the cure where it is missing or damaged.
+// DIR/train/stats.json in the folder DIR. Reading throws Error with the cure if it is missing or damaged.
 std::string statistics_path(const std::string& folder);
 void write_statistics(const std::string& folder, const DatasetStatistics& statistics);
 DatasetStatistics read_statistics(const std::string& folder);

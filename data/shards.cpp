@@ -28,7 +28,7 @@ namespace fs = std::filesystem;
 
 constexpr const char* kPrepareByForce = "; run owt prepare again, and if it finds nothing to do, with --force";
 constexpr int kTries = 10;
-constexpr uint64_t kBlocksPerSample = 16;  // random numbers: a block for each try
+constexpr uint64_t kBlocksPerSample = 16;  // random numbers: one block per try
 
 std::array<double, 2> read_pair(Config& table, const std::string& key, std::array<double, 2> otherwise, double most) {
   if (!table.given(key)) return otherwise;
@@ -69,7 +69,7 @@ ImageWindow random_part(const CropSettings& settings, const Philox& random, int6
   return {(height - high) / 2, (width - wide) / 2, high, wide};
 }
 
-// Throws Error where the folder holds tar files of another program.
+// Throws Error if the folder holds tar files of another program.
 void check_foreign_tars(const std::string& dir, const fs::path& folder) {
   std::error_code error;
   if (fs::exists(folder / "prepare.json", error)) return;
@@ -79,7 +79,7 @@ void check_foreign_tars(const std::string& dir, const fs::path& folder) {
            "; owt prepare index ", dir, " makes them readable");
 }
 
-// Without their endings.
+// Names without their endings.
 std::vector<std::string> shard_names(const fs::path& folder, int64_t shards) {
   const std::string list = (folder / kShardNames).string();
   std::vector<std::string> names;
@@ -218,7 +218,7 @@ void ShardDataset::corrupt(int64_t index, const std::string& why) const {
 std::string_view ShardDataset::file_of(int64_t index) const {
   const Record& r = record(index);
   const Shard& shard = shards_[r.shard];
-  // Random places: nothing is read ahead but what is needed now, and that at once instead of page by page.
+  // Access is random: only the needed pages are read, and all at once instead of page by page.
   static const auto kPage = static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
   const uint64_t begin = r.offset / kPage * kPage, end = r.offset + r.bytes;
   char* pages = const_cast<char*>(shard.bytes) + begin;
@@ -244,7 +244,7 @@ void ShardDataset::decode(int64_t index, const Decode& decode) const {
                  record(index).width);
   } catch (const BadPhoto& e) {
     why = e.what();
-  } catch (const std::bad_alloc&) {  // no damage, and not to be replaced by the next image
+  } catch (const std::bad_alloc&) {  // not damage, so the record must not be replaced by the next one
     fail("out of memory at image ", index, ", ", name(index), "; use fewer --threads or a smaller batch");
   }
   corrupt(index, why);

@@ -1,6 +1,6 @@
 // A prepared data set (data/shard_index.h) as images of one size.
 //
-// Tar files are mapped and must not be shortened while they are: that may end the program (SIGBUS), though a record
+// Tar files are memory-mapped and must not be shortened meanwhile: that may end the program (SIGBUS), although a record
 // that is gone when it is read counts as damaged.
 #pragma once
 
@@ -16,20 +16,18 @@
 
 namespace owt {
 
-// Which part of an image a view shows, as crop x crop pixels.
-//
-// Images are treated as if their short side were `short_side`, whatever it is. Evaluation shows a square of `crop` of
-// these pixels at the centre or in a corner, training one at a random place; or with `area`, a part of the image of
-// random size and proportions at a random place (Szegedy et al. 2015, section 6; ten tries, then the middle, as
-// torchvision).
+// The part of an image that a view shows, as crop x crop pixels. Images are treated as if their short side were
+// `short_side`. Evaluation shows a square of `crop` of these pixels at the centre or in a corner, training one at a
+// random place. With `area`, training shows a part of random size and proportions at a random place (Szegedy et al.
+// 2015, section 6; ten tries, then the middle, as torchvision).
 struct CropSettings {
   int64_t crop = 224;            // [1, short_side]
   int64_t short_side = 256;      // >= 1
-  std::array<double, 2> area{};  // share of the image, (0, 1], smallest and largest; zeros: a square of fixed size
+  std::array<double, 2> area{};  // fraction of the image, (0, 1], smallest and largest; zeros: a square of fixed size
   std::array<double, 2> aspect{3.0 / 4, 4.0 / 3};  // width by height, smallest and largest
 
-  // Reads the keys crop, short_side, area and aspect of a table with others, [data.augment]. Throws Error with file and
-  // line.
+  // Reads the keys crop, short_side, area and aspect of a table with other keys, [data.augment]. Throws Error with file
+  // and line.
   static CropSettings from(Config& table, int64_t otherwise_crop);
 
   bool operator==(const CropSettings&) const = default;
@@ -38,13 +36,13 @@ struct CropSettings {
 // The part of sample `index`, an image of height x width, that the view shows.
 ImageWindow window_of(const CropSettings& settings, const View& view, int64_t index, int64_t height, int64_t width);
 
-// The lines of the folder's classes.txt. Throws Error where there is none, or it is empty.
+// The lines of the folder's classes.txt. Throws Error if it is missing or empty.
 std::vector<std::string> shard_classes(const std::string& folder);
 
 class ShardDataset : public Dataset {
  public:
-  // folder: with classes.txt and the folders train and val. Throws Error naming the file for what is missing,
-  // incomplete or damaged; records themselves are checked as they are read.
+  // folder: with classes.txt and the folders train and val. Throws Error naming a file that is missing, incomplete or
+  // damaged; records are checked when they are read.
   ShardDataset(const std::string& folder, Split split, const CropSettings& settings);
   ~ShardDataset() override;
   ShardDataset(const ShardDataset&) = delete;
@@ -56,19 +54,19 @@ class ShardDataset : public Dataset {
   int label(int64_t index) const override { return record(index).label; }
   std::vector<std::string> class_names() const override;
   std::vector<std::string> class_lines() const override { return class_lines_; }
-  // Covers what the indexes say, which hold a checksum of every record.
+  // Covers the indexes, which contain a checksum of every record.
   uint64_t checksum() const override;
   std::string name(int64_t index) const override;
   // Throws CorruptRecord for a record whose checksum, JPEG or size is wrong.
   void read(int64_t index, const View& view, uint8_t* pixels) const override;
   bool depends_on_view() const override { return true; }
 
-  struct Stored {  // what the index says
+  struct Stored {  // values of the index
     int64_t height, width, bytes;
   };
   Stored stored(int64_t index) const { return {record(index).height, record(index).width, record(index).bytes}; }
 
-  // The whole image as height x width x 3 bytes. Throws as read() does.
+  // The whole image as height x width x 3 bytes. Throws the errors of read().
   struct Whole {
     int64_t height = 0, width = 0;
     std::vector<uint8_t> pixels{};
@@ -81,18 +79,18 @@ class ShardDataset : public Dataset {
     const char* bytes = nullptr;  // mapped
     uint64_t size = 0;
     int64_t first_record = 0;
-    std::string names{};  // those of its records, one after the other
+    std::string names{};  // names of its records, concatenated
   };
   struct Record {  // a data set may have tens of millions
     uint64_t offset, checksum;
     uint32_t bytes, height, width;
     int32_t label;
-    uint32_t shard, name;  // where its name begins
+    uint32_t shard, name;  // `name`: offset of the name
   };
 
   void open_shard(const std::string& base);
   const Record& record(int64_t index) const { return records_[static_cast<size_t>(index)]; }
-  std::string_view file_of(int64_t index) const;  // checked
+  std::string_view file_of(int64_t index) const;  // its checksum is verified
   [[noreturn]] void corrupt(int64_t index, const std::string& why) const;
   template <class Decode>
   void decode(int64_t index, const Decode& decode) const;

@@ -1,4 +1,4 @@
-// Batches whose bytes are sent to the GPU ahead of need.
+// Batches whose bytes are sent to the GPU ahead of time.
 #include <array>
 #include <optional>
 #include <utility>
@@ -32,7 +32,7 @@ class StreamedBatches : public BatchSource {
     loader_.emplace(of_bytes(std::move(settings)));
   }
 
-  // Where the loader keeps up, the next batch is sent and made while the step of this one runs.
+  // If the loader is fast enough, the next batch is sent and made while the step of this one runs.
   const Batch& next(const Stream& stream) override {
     if (batches_.empty()) make();
     const Batch& batch = batches_.hand_out(stream);
@@ -47,7 +47,7 @@ class StreamedBatches : public BatchSource {
  private:
   struct Slot {
     Tensor pixels, labels, samples;  // for the largest step
-    Batch batch;                     // views of them
+    Batch batch;                     // views of the tensors
     RowsOfPairs pairs;
     Event arrived;
   };
@@ -56,7 +56,7 @@ class StreamedBatches : public BatchSource {
     return Steps(of.dataset->size(), of.batch, of.rows, of.epoch, of.images_in_epoch).most_rows();
   }
   Slice own_rows(int64_t step_rows) const { return own_rows_ ? own_rows_(step_rows) : Slice{0, step_rows}; }
-  // Those that are read.
+  // The rows that are read.
   Slice all_rows(int64_t step_rows) const { return whole_pairs(own_rows(step_rows), step_rows, training_); }
 
   // The ring reads from as many batches of the loader as it has slots.
@@ -83,10 +83,10 @@ class StreamedBatches : public BatchSource {
     batches_.made();
   }
 
-  // Waits for the loader where it is not ready.
+  // Waits for the loader if it is not ready.
   void send() {
     Slot& slot = ring_[static_cast<size_t>(sent_ % kRing)];
-    slot.arrived.wait();  // long done; the loader overwrites what this copy read
+    slot.arrived.wait();  // long done; the loader overwrites the memory that this copy read
     const Batch& batch = loader_->next(copies());
     const int64_t rows = batch.labels.shape().rows();
     slot.batch = batch;
@@ -101,7 +101,7 @@ class StreamedBatches : public BatchSource {
     ++sent_;
   }
 
-  // batch: the loader's, on the host.
+  // batch: the loader's batch, on the host.
   RowsOfPairs pairs_of(const Batch& batch) const {
     const Slice own = own_rows(batch.step_rows);
     const int64_t* samples = batch.samples.data<int64_t>();
@@ -116,10 +116,10 @@ class StreamedBatches : public BatchSource {
   bool training_;
   uint64_t seed_;
   bool mixes_;
-  RowsOfStep own_rows_;  // of this rank
+  RowsOfStep own_rows_;  // this rank's rows
   std::optional<Loader> loader_;
   std::array<Slot, kRing> ring_;
-  TwoBatches batches_;           // waits, when it goes, for what is read above
+  TwoBatches batches_;           // its destructor waits for reads of the members above
   int64_t sent_ = 0, made_ = 0;  // batches
 };
 

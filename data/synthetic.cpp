@@ -15,12 +15,12 @@ constexpr float kMinContrast = 120;                      // distance of the two 
 constexpr float kGradient = 30;                          // the background changes by up to this from centre to edge
 constexpr float kNoise = 10;                             // standard deviation
 constexpr float kMinRadius = 0.28f, kMaxRadius = 0.42f;  // half the shape's extent, of the image side
-constexpr float kBarsPerRadius = 2.2f;                   // gaps are counted too
+constexpr float kBarsPerRadius = 2.2f;                   // gaps count as bars
 constexpr int kSamples = 3;                              // per pixel and axis, so that edges are smooth
 constexpr float kShortSide = 128, kMostShortSide = 300,
-                kLongSide = 4.0f / 3;  // of photographs: pixels; of the short one
+                kLongSide = 4.0f / 3;  // photographs: pixels; a multiple of the short side
 constexpr float kMinPhotoRadius = 0.15f, kPhotoNoise = 4, kMostDots = 12, kMinDot = 0.01f, kMaxDot = 0.06f;
-constexpr float kColourSpread = 30;  // either way of a colour that counts
+constexpr float kColourSpread = 30;  // range in each direction around a colour that determines the class
 
 using Colour = std::array<float, kRgb>;
 
@@ -33,13 +33,13 @@ struct Scene {
   int64_t height = 0, width = 0;
   int shape = 0;
   float x = 0, y = 0, radius = 0;  // pixels
-  float phase_x = 0, phase_y = 0;  // where bars begin, in periods
+  float phase_x = 0, phase_y = 0;  // start of the bars, in periods
   Colour front{}, back{}, slope_x{}, slope_y{};
-  std::vector<Dot> dots{};  // behind the shape, the last one on top
+  std::vector<Dot> dots{};  // under the shape; the last one is on top
   float noise = kNoise;
 };
 
-// Uniform numbers of one image, one after the other.
+// Uniform numbers of one image, in order.
 class Draws {
  public:
   Draws(const Philox& random, uint64_t image) : random_(random), first_(image << 32) {}
@@ -61,7 +61,7 @@ bool odd_bar(float position) { return static_cast<int64_t>(std::floor(2 * positi
 
 struct Shape2d {
   const char* name;
-  // Whether the point lies in the shape, whose extent is about [-1, 1] in u (to the right) and v (down).
+  // Whether the point is in the shape, whose extent is about [-1, 1] in u (to the right) and v (down).
   bool (*covers)(float u, float v, const Scene& scene);
 };
 
@@ -109,7 +109,7 @@ constexpr NamedColour kNamedColours[] = {
 
 float distance(const Colour& a, const Colour& b) { return std::hypot(a[0] - b[0], a[1] - b[1], a[2] - b[2]); }
 
-// `colour`: of the shape, roughly; null: any.
+// `colour`: the approximate colour of the shape; null: any.
 Scene draw_scene(Draws& draws, int shape, int64_t height, int64_t width, float min_radius, const Colour* colour) {
   Scene scene{.height = height, .width = width, .shape = shape};
   const auto down = static_cast<float>(height), across = static_cast<float>(width);
@@ -140,7 +140,7 @@ Scene draw_photo(Draws& draws, int shape, const Colour* colour) {
   return scene;
 }
 
-// The share of the pixel at (column, row) that the shape covers.
+// The fraction of the pixel at (column, row) that the shape covers.
 float coverage(const Scene& scene, int64_t column, int64_t row) {
   const auto covers = kShapes[static_cast<size_t>(scene.shape)].covers;
   int inside = 0;
@@ -153,14 +153,14 @@ float coverage(const Scene& scene, int64_t column, int64_t row) {
   return static_cast<float>(inside) / (kSamples * kSamples);
 }
 
-// Nearly normal with mean 0: the sum of the four bytes, which costs no logarithm.
+// Nearly normal with mean 0: the sum of the four bytes, which needs no logarithm.
 float noise(uint32_t bits, float deviation) {
   constexpr float kMean = 4 * 127.5f, kDeviation = 147.8f;
   const uint32_t sum = (bits & 255) + (bits >> 8 & 255) + (bits >> 16 & 255) + (bits >> 24);
   return (static_cast<float>(sum) - kMean) * (deviation / kDeviation);
 }
 
-// The dot at the pixel; null: none.
+// The dot at the pixel; null if there is none.
 const Dot* dot_at(const Scene& scene, int64_t column, int64_t row) {
   const auto covers = [&](const Dot& dot) {
     return std::hypot(static_cast<float>(column) - dot.x, static_cast<float>(row) - dot.y) <= dot.radius;

@@ -1,10 +1,10 @@
-// A made-up data set for tests, first steps and timing: ten classes of coloured shapes.
+// A synthetic data set for tests, first steps and timing: ten classes of coloured shapes.
 //
-// Each image shows one shape, which alone is the class: disc, ring, square, triangle, cross, star, horizontal, vertical
-// or diagonal bars, checkerboard. Colour of shape and background, a colour gradient, position, size, phase of the bars
-// and pixel noise are random and independent of the class. So no pixel tells the class: a linear classifier stays near
-// chance, a small convolutional network does not. Image i is a function of (seed, split, i, side, classes); its label
-// is i modulo classes.
+// Each image shows one shape, which is the class: disc, ring, square, triangle, cross, star, horizontal, vertical or
+// diagonal bars, checkerboard. Colour of shape and background, a colour gradient, position, size, phase of the bars and
+// pixel noise are random and independent of the class. No single pixel indicates the class: a linear classifier stays
+// near chance, a small convolutional network does not. Image i depends on (seed, split, i, side, classes) only; its
+// label is i modulo classes.
 #pragma once
 
 #include <cstdint>
@@ -35,9 +35,10 @@ class SyntheticDataset : public MemoryDataset {
 
 constexpr int kSyntheticPhotoClasses = 10 * kSyntheticClasses;
 
-// The same shapes in scenes that differ as photographs do: 128 to 400 pixels a side, upright or not, the shape large or
-// small before dots of other colours. Class k shows shape k modulo 10; of more than ten classes, k / 10 is the shape's
-// colour, red to white. Photograph i is a function of (seed, split, i, classes); its class is i modulo classes.
+// The same shapes in scenes that vary as photographs do: 128 to 400 pixels a side, portrait or landscape, the shape
+// large or small in front of dots of other colours. Class k shows shape k modulo 10. With more than ten classes, k / 10
+// is the shape's colour, red to white. Photograph i depends on (seed, split, i, classes) only; its class is i modulo
+// classes.
 struct SyntheticPhotos {
   int classes = kSyntheticClasses;  // 1 to 100
   uint64_t seed = 1;
@@ -45,7 +46,7 @@ struct SyntheticPhotos {
 
   int label(int64_t index) const { return static_cast<int>(index % classes); }
   Photo draw(int64_t index) const;
-  std::vector<std::string> class_names() const;  // disc, ring ...; red_disc, red_ring ... where colours count
+  std::vector<std::string> class_names() const;  // disc, ring ...; red_disc, red_ring ... with more than ten classes
 };
 
 }  // namespace owt

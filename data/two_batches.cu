@@ -11,18 +11,18 @@
 namespace owt {
 namespace {
 
-// Rows as the steps of all ranks have them, some of which lie apart.
+// Rows in the order of the step, of which other ranks' rows are stored separately.
 template <class T>
 struct PairedRows {
   T *own, *beside;
-  int64_t before, count, elements;  // rows before the own ones (one at most), own ones; of an image
+  int64_t before, count, elements;  // rows before the own rows (one at most); own rows; elements of an image
   __device__ T* at(int64_t row) const {
     if (row < before) return beside;
     return row < before + count ? own + (row - before) * elements : beside + elements;
   }
 };
 
-// A pair per blockIdx.x. The operations of mix_images(), each rounded by itself.
+// Mixes one pair per blockIdx.x, with the operations of mix_images(), each rounded separately.
 template <class T>
 __global__ void mix_pairs(const PairMix* pairs, const PairedRows<T> rows, const ImageLayout layout) {
   const PairMix mix = pairs[blockIdx.x];
@@ -70,12 +70,13 @@ TwoBatches::TwoBatches(const Augmenter& augmenter, Precision precision, int64_t 
 
 TwoBatches::~TwoBatches() {
   try {
-    maker_.synchronize();   // it reads and writes memory that goes now
-  } catch (const Error&) {  // the GPU has failed: nothing is read any more, and whoever uses the batches will know
+    maker_.synchronize();  // it reads and writes memory that is freed here
+    // The GPU has failed: nothing is read, and users of the batches will get the error.
+  } catch (const Error&) {
   }
 }
 
-// What the second batch needs is made with the first one, when no step that reads such images runs.
+// Memory of the second batch is allocated with the first one's, when no step that reads such images runs.
 Tensor TwoBatches::images(Place& place, int64_t rows, const std::optional<ImageLayout>& layout) {
   const Shape shape = layout ? layout->batch_of(rows) : image_.batch_of(rows);
   for (Place& each : places_) {
@@ -105,9 +106,9 @@ Tensor TwoBatches::make(const Batch& facts, const Tensor& pixels, DeviceAugmente
   return next.batch.labels;
 }
 
-// What is mixed how, and the labels that come of it.
+// How each pair is mixed, and the resulting labels.
 void TwoBatches::describe_pairs(Place& place, const RowsOfPairs& rows, const View& view) const {
-  place.made.wait();  // long done; its copies read what is written here
+  place.made.wait();  // long done; its copies read the memory written here
   const int64_t all = std::ssize(rows.samples);
   for (int64_t row = 0; row < all; ++row) {
     const int64_t beside = std::min(row ^ 1, all - 1), first = row / 2 * 2;

@@ -1,5 +1,5 @@
-// Two batches on the GPU in turn: steps read one of them, and meanwhile the next one is made on a stream of its own.
-// Images are mixed in pairs (data/mix.h) where the augmenter's settings say so. For .cu files.
+// Two alternating batches on the GPU: steps read one of them while the next is made on a separate stream. Images are
+// mixed in pairs (data/mix.h) if the augmenter's settings say so. For .cu files.
 #pragma once
 
 #include <array>
@@ -12,45 +12,45 @@
 
 namespace owt {
 
-// The rows of a batch and those of other ranks that make up whole pairs with them, as the host knows them.
+// The rows of a batch, and rows of other ranks that complete pairs with them; on the host.
 struct RowsOfPairs {
-  int64_t before = 0, count = 0;  // rows of others before the batch's; the batch's
-  std::vector<int64_t> samples;   // of all rows
-  std::vector<int32_t> labels;    // the same, classes
+  int64_t before = 0, count = 0;  // rows of others before the batch's; rows of the batch
+  std::vector<int64_t> samples;   // indices of all rows
+  std::vector<int32_t> labels;    // classes of all rows
 };
 
 class TwoBatches {
  public:
-  // most_rows: that a batch may have.
+  // most_rows: the maximum of a batch.
   TwoBatches(const Augmenter& augmenter, Precision precision, int64_t most_rows);
-  ~TwoBatches();  // waits for what is being made
+  ~TwoBatches();  // waits for batches being made
 
-  // BatchSource::lay_out(): for batches that are made from now on.
+  // BatchSource::lay_out(): for batches made after the call.
   void lay_out(BatchSource::LayoutOf layout) { layout_ = std::move(layout); }
 
-  const Stream& maker() const { return maker_; }  // where batches are made
+  const Stream& maker() const { return maker_; }  // the stream on which batches are made
 
-  // Makes a batch of `facts`, whose tensors are not used, behind those made before: all but one must have been handed
-  // out. Its images are made from pixels and samples, as DeviceAugmenter takes them. Returns the place of labels, for
-  // the caller to write. Then made() says that all is queued.
+  // Starts to make the next batch from `facts`, whose tensors are not used; all earlier batches except one must have
+  // been handed out. Images are made from pixels and samples, as in DeviceAugmenter. Returns the memory for labels,
+  // which the caller writes. Then the caller calls made().
   Tensor make(const Batch& facts, const Tensor& pixels, DeviceAugmenter::Pixels which, const Tensor& samples,
               const View& view);
-  // The same where the augmenter mixes images, with labels: pixels (of a batch) and samples are of all rows.
+  // For an augmenter that mixes images, with labels: pixels (of a batch) and samples cover all rows.
   void make_mixed(const Batch& facts, const Tensor& pixels, DeviceAugmenter::Pixels which, const Tensor& samples,
                   const RowsOfPairs& rows, const View& view);
   void made();
 
   bool empty() const { return made_ == handed_; }
-  // The oldest batch that was not handed out yet: what is queued on the stream from now on sees it. The one handed out
-  // before may be overwritten behind what is queued there now.
+  // The oldest batch that was not handed out yet; work queued on the stream after the call sees it. The previous one
+  // may be overwritten after the work queued on the stream at the time of the call.
   const Batch& hand_out(const Stream& stream);
 
  private:
   struct Place {
-    // Memory by elements of an image. None is freed, because that may wait for the GPU in the middle of a step.
+    // Memory by elements of an image. It is never freed, because freeing may wait for the GPU in the middle of a step.
     std::map<int64_t, Tensor> images;
     Tensor labels;
-    Tensor host_labels, host_pairs, pairs;  // of mixed images: a PairMix for each pair
+    Tensor host_labels, host_pairs, pairs;  // for mixed images: a PairMix per pair
     Batch batch;
     Event made, used;
   };
@@ -66,7 +66,7 @@ class TwoBatches {
   int64_t most_rows_;
   BatchSource::LayoutOf layout_;
   std::array<Place, kBatchesMade> places_;
-  std::map<int64_t, Tensor> beside_;  // images of other ranks' rows, two, by elements of an image
+  std::map<int64_t, Tensor> beside_;  // images of two rows of other ranks, by elements of an image
   int64_t made_ = 0, handed_ = 0;
   Stream maker_{Device::kCuda};
 };

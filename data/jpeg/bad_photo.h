@@ -1,4 +1,4 @@
-// What files are refused as images.
+// Files that are refused as images.
 #pragma once
 
 #include <algorithm>
@@ -14,19 +14,19 @@ class BadPhoto : public Error {
   using Error::Error;
 };
 
-// Images of more pixels are not decoded: a few kilobytes can claim terabytes.
+// Larger images are not decoded, because a few kilobytes can claim terabytes.
 constexpr int64_t kMostPixels = int64_t{1} << 28;
 
-// Whether a JPEG of so many bytes can hold so many pixels: Huffman codes take a bit or more of each block of 8 x 8 in
-// one component at least, and here there is room for half a bit. Arithmetic coding has no such limit: a picture of one
-// colour takes a ten thousandth of a bit for a block. It may be 64 times as dense here, so that a picture of one colour
-// of ten million pixels passes, and a few bytes cannot ask for gigabytes.
+// Whether a JPEG of `bytes` bytes can hold height x width pixels. Huffman codes take at least one bit for each 8 x 8
+// block of one component; half a bit is required here. Arithmetic coding has no such limit: an image of one colour
+// takes a ten thousandth of a bit per block. Here it may be 64 times as dense. So an image of one colour with ten
+// million pixels passes, but a few bytes cannot request gigabytes.
 inline bool can_hold(uint64_t bytes, int64_t height, int64_t width, bool arithmetic = false) {
   return static_cast<uint64_t>(height * width) / (arithmetic ? 1 << 16 : 1 << 10) <= bytes;
 }
 
-// A JPEG may ask for as many passes over all of its pixels as it has bytes. Usual ones have 10; so many make 2^32
-// visits of a pixel together, some seconds.
+// A JPEG may request as many passes over all its pixels as it has bytes. Usual files have 10. This limit allows 2^32
+// visits of a pixel in total, some seconds.
 inline int most_scans(int64_t height, int64_t width) {
   constexpr int64_t kMost = 500, kVisits = int64_t{1} << 32;
   return static_cast<int>(std::min(kMost, kVisits / std::max<int64_t>(height * width, 1)));

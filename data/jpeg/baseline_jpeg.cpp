@@ -13,8 +13,8 @@ constexpr std::array<uint8_t, kBlockSize> kZigzag = {0,  1,  8,  16, 9,  2,  3, 
                                                      35, 42, 49, 56, 57, 50, 43, 36, 29, 22, 15, 23, 30, 37, 44, 51,
                                                      58, 59, 52, 45, 38, 31, 39, 46, 53, 60, 61, 54, 47, 55, 62, 63};
 
-// Where the coefficient at a place in zig-zag order stands in a BlockGroup's lane; for places behind the last, which an
-// end of block or damaged data lead to, the place that nobody reads.
+// The place in a BlockGroup's lane of a coefficient in zig-zag order. Places after the last one, which an end of block
+// or damaged data lead to, map to the unused place.
 constexpr auto kPlaces = [] {
   std::array<uint16_t, kBlockSize + HuffmanTable::kEndOfBlock> places{};
   for (size_t k = 0; k < places.size(); ++k)
@@ -22,7 +22,7 @@ constexpr auto kPlaces = [] {
   return places;
 }();
 
-// Markers.
+// JPEG markers.
 constexpr int kSof0 = 0xC0, kDht = 0xC4, kRst0 = 0xD0, kEoi = 0xD9, kSos = 0xDA, kDqt = 0xDB, kDri = 0xDD,
               kApp14 = 0xEE;
 
@@ -71,7 +71,7 @@ bool BaselineJpeg::read_marker(int marker, std::string_view body) {
       if (body.size() != 2) return false;
       restart_interval_ = word_at(body, 0);
       return true;
-    case kApp14:  // may say that these are not YCbCr
+    case kApp14:  // may say that the colours are not YCbCr
       return false;
     default:  // application data and comments
       return (marker >= 0xE0 && marker <= 0xEF) || marker == 0xFE;
@@ -95,8 +95,8 @@ bool BaselineJpeg::read_frame_header(std::string_view body) {
     if (component.h < 1 || component.h > most || component.v < 1 || component.v > most ||
         component.quantization_table > 3)
       return false;
-    if (component_count_ == 1) component.h = component.v = 1;          // as a scan of one component has it
-    if (component_count_ == 3 && component.id != c + 1) return false;  // libjpeg guesses what the colours are
+    if (component_count_ == 1) component.h = component.v = 1;          // T.81 defines a scan of one component so
+    if (component_count_ == 3 && component.id != c + 1) return false;  // libjpeg guesses the colour space
     h_max_ = std::max<int64_t>(h_max_, component.h);
     v_max_ = std::max<int64_t>(v_max_, component.v);
   }
@@ -129,7 +129,7 @@ bool BaselineJpeg::read_huffman_tables(std::string_view body) {
     body.remove_prefix(17);
     if (total > 256 || body.size() < total) return false;
     Table& table = huffman_[static_cast<size_t>(kind)][static_cast<size_t>(number)];
-    // Most files of a data set have the same tables: building them anew would take a tenth of the time.
+    // Most files of a data set have the same tables; building them again would take a tenth of the time.
     const bool same = table.counts == counts && table.symbols.size() == total &&
                       std::equal(table.symbols.begin(), table.symbols.end(), body.begin());
     if (!same) {
@@ -188,7 +188,7 @@ void BaselineJpeg::decode(const ImageWindow& window, uint8_t* rgb) {
   }
 }
 
-// Whether the window needs one of the MCUs [begin, end).
+// Whether the window touches one of the MCUs [begin, end).
 bool BaselineJpeg::touches(const Mcus& mcus, int64_t begin, int64_t end) const {
   const int64_t row = std::max(begin / mcus_across_, mcus.top), column = begin - row * mcus_across_;
   if (row > mcus.bottom) return false;
@@ -199,7 +199,7 @@ bool BaselineJpeg::touches(const Mcus& mcus, int64_t begin, int64_t end) const {
 
 void BaselineJpeg::find_segments(const Mcus& mcus) {
   const int64_t total = mcus_across_ * mcus_down_;
-  const int64_t behind = mcus.bottom * mcus_across_ + mcus.right + 1;  // the last MCU that is needed
+  const int64_t behind = mcus.bottom * mcus_across_ + mcus.right + 1;  // one past the last MCU that is needed
   data_.resize(file_.size() - scan_ + BitReader::kSlack);
   segments_.clear();
   const auto* next = reinterpret_cast<const uint8_t*>(file_.data()) + scan_;
@@ -239,10 +239,10 @@ void BaselineJpeg::allocate(const Mcus& mcus) {
     component.pixels.resize(static_cast<size_t>(component.row_bytes * component.v * kBlockSide + kLanes));
   }
   const auto pixels = static_cast<size_t>(columns * h_max_ * kBlockSide + 2 * kLanes);
-  for (auto* row : {&red_, &green_, &blue_}) row->assign(pixels, 0);  // as it stays without chroma
+  for (auto* row : {&red_, &green_, &blue_}) row->assign(pixels, 0);  // the values without chroma
 }
 
-// Passes over what lies before the MCU in its segment.
+// Skips the MCUs before this one in its segment.
 void BaselineJpeg::seek(int64_t mcu) {
   if (mcu / restart_interval_ != segment_) {
     segment_ = mcu / restart_interval_;
@@ -274,7 +274,7 @@ void BaselineJpeg::decode_mcu(int64_t column) {
   ++next_mcu_;
 }
 
-// Adds DIFF to the DC coefficient, which holds PRED, and writes the AC coefficients that are not 0.
+// Adds DIFF to the DC coefficient, which holds PRED, and writes the nonzero AC coefficients.
 void BaselineJpeg::decode_block(Component& component, int16_t* block) {
   const HuffmanTable& dc = huffman_[0][static_cast<size_t>(component.dc_table)].codes;
   const HuffmanTable& ac = huffman_[1][static_cast<size_t>(component.ac_table)].codes;

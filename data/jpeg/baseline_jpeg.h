@@ -1,10 +1,10 @@
-// Windows of baseline JPEG files, decoded without the rest of the image: of restart segments outside the window nothing
-// is read, of blocks outside it only their Huffman codes. The pixels are those of libjpeg (JDCT_ISLOW, upsampling by
-// repetition), bit for bit.
+// Decodes windows of baseline JPEG files without the rest of the image. Restart segments outside the window are not
+// read; of blocks outside it only the Huffman codes are decoded. The pixels are bit for bit
+// libjpeg's (JDCT_ISLOW, upsampling by repetition).
 //
-// Knows Huffman-coded 8-bit JPEG in one scan (ITU-T T.81, process 1) of one component, or of YCbCr whose chroma has
-// full or half height and width. Half of libjpeg's time per image is saved by tables that give run, size and length of
-// a code at once, by transforming sixteen blocks side by side, and by what is not decoded.
+// Supports Huffman-coded 8-bit JPEG in one scan (ITU-T T.81, process 1), with one component, or with YCbCr whose chroma
+// has full or half height and width. It takes half of libjpeg's time per image: tables give run, size and code length
+// at once, sixteen blocks are transformed side by side, and unneeded blocks are skipped.
 #pragma once
 
 #include <array>
@@ -26,8 +26,8 @@ struct ImageWindow {
 
 class BaselineJpeg {
  public:
-  // Reads the header; the file must outlive the calls of decode(). False where this is no JPEG of the kind above, or
-  // damaged.
+  // Reads the header; the file must outlive the calls of decode(). False if the file is damaged, or is no JPEG of the
+  // kind above.
   bool open(std::string_view file);
   int64_t height() const { return height_; }
   int64_t width() const { return width_; }
@@ -36,10 +36,10 @@ class BaselineJpeg {
   void decode(const ImageWindow& window, uint8_t* rgb);
 
  private:
-  // T.81's parameters of a component, and what it is decoded into: a row of MCUs.
+  // T.81's parameters of a component, and the memory for a decoded row of MCUs.
   struct Component {
     int id = 0;
-    int h = 1, v = 1;  // sampling factors: its blocks in an MCU, across and down
+    int h = 1, v = 1;  // sampling factors: its blocks per MCU, across and down
     int quantization_table = 0, dc_table = 0, ac_table = 0;
     std::vector<BlockGroup> groups{};  // `v` rows of `groups_per_row`
     int64_t groups_per_row = 0;
@@ -56,7 +56,7 @@ class BaselineJpeg {
   struct Segment {
     size_t begin = 0, end = 0;
   };
-  // The MCUs (minimum coded units) that a window touches, the last row and column included.
+  // The MCUs (minimum coded units) that a window touches; bottom and right are included.
   struct Mcus {
     int64_t top, bottom, left, right;
   };
@@ -71,14 +71,14 @@ class BaselineJpeg {
   void find_segments(const Mcus& mcus);
   void allocate(const Mcus& mcus);
   void seek(int64_t mcu);
-  // Decodes into this column of the window; < 0: the MCU is only passed over.
+  // Decodes into this column of the window; < 0: skips the MCU.
   void decode_mcu(int64_t column);
   void decode_block(Component& component, int16_t* block);
   void transform_row();
   void convert_rows(const ImageWindow& window, const Mcus& mcus, int64_t mcu_row, uint8_t* rgb);
 
   std::string_view file_;
-  size_t scan_ = 0;  // where the coded data begin
+  size_t scan_ = 0;  // offset of the coded data
   int64_t height_ = 0, width_ = 0, h_max_ = 1, v_max_ = 1, mcus_across_ = 0, mcus_down_ = 0;
   int64_t restart_interval_ = 0;  // MCUs from one restart marker to the next
   int component_count_ = 0;
@@ -87,7 +87,7 @@ class BaselineJpeg {
   std::array<bool, 4> have_quantization_{};
   std::array<std::array<Table, 4>, 2> huffman_;  // tables of DC coefficients, of AC coefficients
 
-  std::vector<uint8_t> data_;  // the segments that are needed, without stuffing
+  std::vector<uint8_t> data_;  // the required segments, without stuffing
   std::vector<Segment> segments_;
   BitReader bits_;
   int64_t segment_ = -1, next_mcu_ = 0;

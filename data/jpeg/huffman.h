@@ -1,5 +1,4 @@
-// Huffman codes of baseline JPEG (ITU-T T.81, annexes C and F): what precedes a coefficient, and the bits it is read
-// from.
+// Huffman codes of baseline JPEG (ITU-T T.81, annexes C and F), and the bit reader for them.
 #pragma once
 
 #include <array>
@@ -9,17 +8,17 @@
 
 namespace owt {
 
-// Bits of bytes without stuffing, first bit in the top of `window`. At least kSlack bytes must be readable behind the
-// last one.
+// Bits of bytes without stuffing; the first bit is at the top of `window`. At least kSlack bytes after the last one
+// must be readable.
 class BitReader {
  public:
-  static constexpr int kMostBits = 56;    // available after refill()
-  static constexpr int64_t kSlack = 512;  // more than any block takes
+  static constexpr int kMostBits = 56;    // bits available after refill()
+  static constexpr int64_t kSlack = 512;  // more bytes than any block takes
 
   BitReader() = default;
   BitReader(const uint8_t* begin, const uint8_t* end) : next_(begin), end_(end) {}
 
-  // Branchless: bits that are there already are read again (Giesen, "Reading bits in far too many ways", part 2).
+  // Without branches: bits that are already there are read again (Giesen, "Reading bits in far too many ways", part 2).
   void refill() {
     uint64_t bytes;
     std::memcpy(&bytes, next_, sizeof bytes);
@@ -41,20 +40,20 @@ class BitReader {
   int count_ = 0;  // valid bits in the window
 };
 
-// A code stands for a symbol RRRRSSSS: the run of zeros before the coefficient, and the bits that hold its value.
+// A code represents a symbol RRRRSSSS: the run of zeros before the coefficient, and the number of bits of its value.
 class HuffmanTable {
  public:
   struct Symbol {
-    uint8_t bits;       // those of the code and its value
+    uint8_t bits;       // bits of the code and its value together
     uint8_t code_bits;  // 0: no such code
-    uint8_t size;       // SSSS: bits of the value, behind the code
+    uint8_t size;       // SSSS: bits of the value, after the code
     uint8_t advance;    // RRRR + 1 places in zig-zag order; kEndOfBlock, or kNoCode
   };
   static constexpr uint8_t kEndOfBlock = 128;
   static constexpr uint8_t kNoCode = 64;
 
-  // counts: BITS, the numbers of codes of 1 to 16 bits; symbols: HUFFVAL, as many as they add up to. False where that
-  // is no table of this kind.
+  // counts: BITS, the numbers of codes of 1 to 16 bits; symbols: HUFFVAL, their sum. False if this is not a valid
+  // table.
   bool build(const std::array<uint8_t, 16>& counts, const std::vector<uint8_t>& symbols, bool ac);
 
   Symbol next(uint64_t window) const {
@@ -69,13 +68,13 @@ class HuffmanTable {
   Symbol far(uint64_t window) const;
 
   std::array<Symbol, 1 << kNearBits> near_{};
-  // For the codes of so many bits: MAXCODE + 1, in 16 bits from the left; VALPTR - MINCODE.
+  // Indexed by code length: MAXCODE + 1, left-aligned in 16 bits; VALPTR - MINCODE.
   std::array<uint32_t, kCodeBits + 1> end_{};
   std::array<int32_t, kCodeBits + 1> first_{};
   std::vector<Symbol> symbols_;
 };
 
-// T.81's EXTEND: the value of `bits` (0 to 15) bits at the top of the window; those that begin with 0 are negative.
+// T.81's EXTEND: the value of `bits` (0 to 15) bits at the top of the window; values that begin with 0 are negative.
 inline int32_t extended(uint64_t window, int bits) {
   const auto value = static_cast<int32_t>((window >> 1) >> (63 - bits));
   const auto negative = static_cast<int32_t>(~static_cast<int64_t>(window) >> 63);

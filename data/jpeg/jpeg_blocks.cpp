@@ -25,15 +25,15 @@ void store(void* to, const T& value) {
   std::memcpy(to, &value, sizeof value);
 }
 
-constexpr int kFractionBits = 13;  // what the factors have
-constexpr int kFirstPassBits = 2;  // kept after the columns
+constexpr int kFractionBits = 13;  // bits of the factors
+constexpr int kFirstPassBits = 2;  // bits kept after the pass over columns
 
 template <int bits>
 Words rounded_shift(const Words& x) {
   return reinterpret_cast<Words>(reinterpret_cast<Ints>(x + (1U << (bits - 1))) >> bits);
 }
 
-// Eight values of each lane, in[i * stride], transformed and shifted right.
+// Transforms eight values of each lane, in[i * stride], and shifts them right.
 template <int shift>
 inline void transform(const Words* in, int stride, Words* out) {
   const auto x = [&](int i) -> const Words& { return in[i * stride]; };
@@ -74,7 +74,7 @@ inline Words four_bytes(const Words* x) {
   return as_byte(x[0]) | as_byte(x[1]) << 8 | as_byte(x[2]) << 16 | as_byte(x[3]) << 24;
 }
 
-// Goes through shorts, because GCC 12 takes vectors apart that grow fourfold.
+// Converts through shorts, because GCC 12 splits vectors that grow fourfold.
 inline Ints to_ints(ByteLanes x) { return __builtin_convertvector(__builtin_convertvector(x, Shorts), Ints); }
 
 inline Shorts to_byte_range(Shorts value) {
@@ -128,7 +128,7 @@ void rgb_of(const uint8_t* luma, ChromaRow add, int64_t count, uint8_t* rgb) {
     const auto r = __builtin_convertvector(to_byte_range(y + load<Shorts>(add.red + i)), ByteLanes);
     const auto g = __builtin_convertvector(to_byte_range(y + load<Shorts>(add.green + i)), ByteLanes);
     const auto b = __builtin_convertvector(to_byte_range(y + load<Shorts>(add.blue + i)), ByteLanes);
-    // Two colours first, then the third one between them; _ marks the places it takes.
+    // Interleaves two colours first, then inserts the third; _ marks its places.
     constexpr int _ = 0;
     const ByteLanes rg0 = pick<0, 16, _, 1, 17, _, 2, 18, _, 3, 19, _, 4, 20, _, 5>(r, g);
     const ByteLanes rg1 = pick<21, _, 6, 22, _, 7, 23, _, 8, 24, _, 9, 25, _, 10, 26>(r, g);

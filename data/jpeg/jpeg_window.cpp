@@ -20,7 +20,7 @@ class WindowDecoder::Whole {
   int64_t width() const { return info_.image_width; }
   bool has_arithmetic_codes() const { return info_.arith_code; }
 
-  // After open(), once.
+  // Called once after open().
   void decode(const ImageWindow& window, uint8_t* rgb) {
     line_.resize(static_cast<size_t>(width() * 3));
     jpeg_.must([&] { read_rows(window, rgb); });
@@ -45,7 +45,7 @@ class WindowDecoder::Whole {
     }
   }
 
-  JpegDecompressor jpeg_{JpegErrors::give_up};  // a warning: the data are damaged
+  JpegDecompressor jpeg_{JpegErrors::give_up};  // a warning means damaged data
   jpeg_decompress_struct& info_ = jpeg_.info;
   std::vector<uint8_t> line_;
 };
@@ -63,7 +63,7 @@ void WindowDecoder::open(std::string_view file) {
   check_size();
 }
 
-// Before anybody takes memory for pixels that only the header speaks of.
+// Called before memory is allocated for the pixels that the header claims.
 void WindowDecoder::check_size() const {
   if (height() * width() > kMostPixels)
     throw BadPhoto(concat("JPEG of ", height(), " x ", width(), " pixels, more than 2^28"));

@@ -1,4 +1,4 @@
-// Parts of JPEG files as pixels.
+// Decodes parts of JPEG files.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@
 
 namespace owt {
 
-// Keeps its tables and memory from file to file; for one thread at a time. Files that BaselineJpeg does not know
-// (progressive, for instance) go through libjpeg, which decodes them whole; both give the same pixels.
+// Keeps its tables and memory between files; for one thread at a time. Files that BaselineJpeg does not support (e.g.
+// progressive ones) are decoded whole by libjpeg; both give the same pixels.
 class WindowDecoder {
  public:
   WindowDecoder();
@@ -18,8 +18,8 @@ class WindowDecoder {
   WindowDecoder(const WindowDecoder&) = delete;
   WindowDecoder& operator=(const WindowDecoder&) = delete;
 
-  // The file must outlive the calls of decode(). Throws BadPhoto for what is no JPEG of gray or colour pixels, for
-  // more than 2^28 of them, and for more than the file's bytes can hold.
+  // The file must outlive the calls of decode(). Throws BadPhoto if it is no JPEG of gray or colour pixels, if it has
+  // more than 2^28 pixels, or more than its bytes can hold.
   void open(std::string_view file);
   int64_t height() const;
   int64_t width() const;
@@ -28,7 +28,7 @@ class WindowDecoder {
   void decode(const ImageWindow& window, uint8_t* rgb);
 
  private:
-  class Whole;  // by libjpeg
+  class Whole;  // decodes with libjpeg
 
   void check_size() const;
 

@@ -1,5 +1,5 @@
-// Errors of libjpeg and libpng, which are C and may not be unwound by an exception: they report them through a function
-// that must not return, and jump from there back to guarded().
+// Errors of libjpeg and libpng. They are C libraries, so exceptions must not pass through them. They report an error
+// through a function that must not return; it jumps back to guarded().
 #pragma once
 
 #include <csetjmp>
@@ -11,15 +11,15 @@ struct JumpBack {
   std::jmp_buf place;
   char reason[256];
 
-  // To the latest guarded() of this thread, which must still run.
+  // Jumps to the latest guarded() of this thread, which must still be active.
   [[noreturn]] void jump(const char* why) {
     if (why != reason) std::snprintf(reason, sizeof reason, "%s", why);
     std::longjmp(place, 1);
   }
 };
 
-// False where the library gave up; back.reason says why. Nothing with a destructor may live between this and the
-// library's calls, so step() keeps what it makes outside itself.
+// Runs step(). False if the library gave up; back.reason says why. No object with a destructor may live between this
+// call and the library's calls, so step() stores its results outside itself.
 template <class Step>
 bool guarded(JumpBack& back, Step step) {
   if (setjmp(back.place) != 0) return false;

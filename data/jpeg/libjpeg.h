@@ -1,14 +1,14 @@
-// What libjpeg says of a file, in place of its messages on the terminal.
+// libjpeg's errors and warnings, without its messages on the terminal.
 #pragma once
 
-// They take FILE and size_t for granted.
+// libjpeg's headers require FILE and size_t.
 #include <cstddef>
 #include <cstdio>
 
 #include <jpeglib.h>
 
-// After jpeglib.h, which says which library this is: the numbers of messages depend on it, and those of Debian
-// (libjpeg 6.2) and Ubuntu (8.0) differ.
+// Must follow jpeglib.h, which defines the library's version: message numbers depend on it, and Debian's (libjpeg 6.2)
+// differ from Ubuntu's (8.0).
 #include <jerror.h>
 
 #include <new>
@@ -19,8 +19,8 @@
 
 namespace owt {
 
-// Errors jump back to guarded(errors.back, ...), with libjpeg's words as the reason; what warnings do is the caller's
-// choice.
+// Errors jump back to guarded(errors.back, ...) with libjpeg's message as the reason. The caller decides what warnings
+// do.
 struct JpegErrors {
   using Handler = void (*)(j_common_ptr);
 
@@ -43,17 +43,17 @@ struct JpegErrors {
     back.jump(back.reason);
   }
 
-  // To be asked after an error: a lack of memory is no damage. Throws std::bad_alloc.
+  // Must be called after an error: lack of memory is not damage. Throws std::bad_alloc.
   void check_memory() const {
     if (base.msg_code == JERR_OUT_OF_MEMORY) throw std::bad_alloc();
   }
 
-  jpeg_error_mgr base{};  // first: libjpeg knows this part
+  jpeg_error_mgr base{};  // first member, because libjpeg casts to it
   JumpBack back{};
   Handler warning;
-  // For the handler of warnings.
+  // State for the handler of warnings.
   bool input_ended = false, data_missing = false;
-  int rests = 0;  // bytes that belong to nothing, in a row in front of a marker
+  int rests = 0;  // extraneous bytes before a marker, in a row
 };
 
 // libjpeg's decompressor.
@@ -69,7 +69,7 @@ class JpegDecompressor {
   JpegDecompressor(const JpegDecompressor&) = delete;
   JpegDecompressor& operator=(const JpegDecompressor&) = delete;
 
-  // The file must outlive what is read of it.
+  // The file must outlive all reads from it.
   void read_header(std::string_view file) {
     must([this, file] {
       jpeg_mem_src(&info, reinterpret_cast<const unsigned char*>(file.data()), file.size());
@@ -77,8 +77,8 @@ class JpegDecompressor {
     });
   }
 
-  // Calls libjpeg as guarded() does. Throws BadPhoto where it gives up, std::bad_alloc where it has no memory; the next
-  // file can be read then.
+  // Calls libjpeg as guarded() does. Throws BadPhoto if it gives up, std::bad_alloc if it has no memory. Afterwards the
+  // next file can be read.
   template <class Step>
   void must(Step step) {
     if (guarded(errors.back, step)) return;

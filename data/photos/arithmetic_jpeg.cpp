@@ -33,7 +33,8 @@ PaddedScans padded_scans(std::string_view file, size_t zeros) {
     if (code == kEndOfImage) break;
     in_scan = code == kStartOfScan;
     if (in_scan) {
-      // A scan that refines DC coefficients has a bit for each block, which all may be zeros that are left out.
+      // A scan that refines DC coefficients has one bit per block. All of them may be zeros, which the encoder leaves
+      // out.
       const size_t spectrum = at + 5 + 2 * size_t{byte(at + 4)};
       in_scan = byte(spectrum) != 0 || byte(spectrum + 2) >> 4 == 0;
     }

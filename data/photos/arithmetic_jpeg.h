@@ -1,7 +1,8 @@
-// Truncated JPEG files with arithmetic codes, which libjpeg does not notice where a marker follows the data.
+// Detects truncated JPEG files with arithmetic codes. libjpeg does not notice the truncation if a marker follows the
+// data.
 //
-// Behind the data of a scan a decoder reads zeros, as an encoder leaves out zeros at their end (ITU-T T.81, D.1.8):
-// some bytes of them, whereas of data that are cut off it goes on to read zeros for the rest of the picture.
+// After the data of a scan a decoder reads zeros, because an encoder leaves out trailing zeros (ITU-T T.81, D.1.8). For
+// complete data it reads a few zero bytes; for truncated data it reads zeros for the rest of the image.
 #pragma once
 
 #include <cstdint>
@@ -10,15 +11,15 @@
 
 namespace owt {
 
-// A file whose scans have `zeros` zero bytes more at their ends, which decode to the same pixels. Where a decoder finds
-// some of them left over behind a scan, its data were complete.
+// A copy of the file with `zeros` more zero bytes after each scan, which decodes to the same pixels. If a decoder
+// leaves some of them unread after a scan, the scan's data were complete.
 struct PaddedScans {
   std::string file{};
-  int scans = 0;  // that were padded: those that a marker ends, but for refinements of DC coefficients
+  int scans = 0;  // number of padded scans: scans that a marker ends, except refinements of DC coefficients
 };
 PaddedScans padded_scans(std::string_view file, size_t zeros);
 
-// More than the codes of a picture of one colour leave out: of 4000 x 4000 pixels 10.
+// More zero bytes than the codes of an image of one colour leave out: 10 for 4000 x 4000 pixels.
 inline size_t zeros_of_whole_scans(int64_t height, int64_t width) {
   return 64 + static_cast<size_t>(height * width >> 20);
 }

@@ -1,4 +1,4 @@
-// Numbers in the bytes of an image file.
+// Reads numbers from the bytes of an image file.
 #pragma once
 
 #include <cstdint>

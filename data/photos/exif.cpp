@@ -35,7 +35,8 @@ int64_t exif_orientation(std::string_view exif) {
   }
 }
 
-// Markers are 0xff and a byte, most of them with a length and data; between them may lie more of 0xff, and rubbish.
+// Markers are 0xff and a byte, most of them with a length and data. Between them may be more bytes of 0xff, and
+// garbage.
 int64_t jpeg_orientation(std::string_view file) {
   constexpr uint8_t kFill = 0xff, kStuffed = 0x00, kTemporary = 0x01, kRestart0 = 0xd0, kImageStart = 0xd8;
   constexpr uint8_t kImageEnd = 0xd9, kScan = 0xda, kApp1 = 0xe1;

@@ -19,7 +19,7 @@ constexpr int64_t kLongestSide = int64_t{1} << 20;  // OpenCV's limit
 constexpr int64_t kLongestJpegSide = 65500;         // libjpeg's limit
 constexpr int64_t kHugePixels = int64_t{1} << 25;
 
-// Its log lines would repeat what BadPhoto says, and the threads are those that call it.
+// OpenCV's log lines would repeat BadPhoto's reason. The calling threads are the only threads.
 void set_up_opencv() {
   [[maybe_unused]] static const bool once = [] {
     cv::utils::logging::setLogLevel(cv::utils::logging::LOG_LEVEL_SILENT);
@@ -28,7 +28,7 @@ void set_up_opencv() {
   }();
 }
 
-// The pixels of a photo as OpenCV sees them; not a copy.
+// A view of a photo's pixels for OpenCV, not a copy.
 cv::Mat matrix_of(const Photo& photo) {
   return {static_cast<int>(photo.height), static_cast<int>(photo.width), CV_8UC3,
           const_cast<uint8_t*>(photo.pixels.data())};
@@ -36,7 +36,8 @@ cv::Mat matrix_of(const Photo& photo) {
 
 using Reader = Photo (*)(std::string_view file, const PhotoLimits& limits);
 
-// Goes by the first bytes. Throws BadPhoto for an empty file, for formats that cannot be read and for what is no image.
+// Chooses the reader by the first bytes. Throws BadPhoto for an empty file, for unsupported formats and for files that
+// are no image.
 Reader reader_of(std::string_view file) {
   using namespace std::string_view_literals;
   if (file.empty()) throw BadPhoto("empty file");
@@ -55,7 +56,7 @@ Reader reader_of(std::string_view file) {
 }  // namespace
 
 void check_memory(uint64_t bytes) {
-  void* volatile memory = std::malloc(bytes);  // volatile: or the compiler leaves it out
+  void* volatile memory = std::malloc(bytes);  // volatile: otherwise the compiler removes it
   std::free(memory);
   if (!memory) throw std::bad_alloc();
 }
@@ -87,7 +88,7 @@ std::unique_lock<std::mutex> admit(int64_t height, int64_t width, const PhotoLim
 Photo upright(Photo photo, int64_t orientation) {
   if (orientation == 1) return photo;
   set_up_opencv();
-  // 1 as it is, 2 mirrored, 3 half a turn, 4 upside down mirrored; 5 to 8 likewise, after transposing.
+  // 1 unchanged, 2 mirrored, 3 rotated by 180 degrees, 4 flipped vertically; 5 to 8 likewise, after transposing.
   const bool transposed = orientation >= 5;
   Photo turned = white(transposed ? photo.width : photo.height, transposed ? photo.height : photo.width);
   cv::Mat from = matrix_of(photo), to = matrix_of(turned);

@@ -1,6 +1,6 @@
-// Any image file as upright 8-bit RGB, resized, and written as JPEG. With what real collections hold: grayscale, CMYK
-// and YCCK, EXIF orientation, 16 bits, transparency (over white), palettes, several frames (the first is taken), PNG
-// named .JPEG.
+// Reads any image file as upright 8-bit RGB, resizes it, and writes it as JPEG. Supports what real collections contain:
+// grayscale, CMYK and YCCK, EXIF orientation, 16 bits, transparency (over white), palettes, several frames (the first
+// is used), PNG files named .JPEG.
 #pragma once
 
 #include <cstdint>
@@ -19,32 +19,32 @@ struct Photo {
 
 struct PhotoLimits {
   int64_t pixels = kMostPixels;
-  int64_t short_side = 0;  // the caller will shrink to this: a JPEG may be decoded at 1/2, 1/4 or 1/8 as long as its
-                           // short side stays at least twice this; 0: in full
+  int64_t short_side = 0;  // side to which the caller will shrink; a JPEG may be decoded at 1/2, 1/4 or 1/8 while its
+                           // short side remains at least twice this; 0: decoded in full
 };
 
-// Whether it ends, in upper or lower case, in jpg, jpeg, png, bmp, webp, tif, tiff.
+// Whether the name ends, in upper or lower case, in jpg, jpeg, png, bmp, webp, tif, tiff.
 bool named_like_photo(const std::string& name);
 
-// The format is told from the bytes, not from a name. Throws BadPhoto for what cannot be decoded whole: a truncated
-// file is refused, not filled with grey. Not all damage shows: BMP, and TIFF that is not deflated, have no checksums,
-// and of broken LZW strips libtiff leaves black what it cannot decode.
+// The format is detected from the bytes, not from a name. Throws BadPhoto if the image cannot be decoded whole: a
+// truncated file is refused, not filled with grey. Some damage is not detected: BMP, and TIFF that is not deflated,
+// have no checksums, and libtiff leaves the undecodable part of broken LZW strips black.
 Photo read_photo(std::string_view file, const PhotoLimits& limits = {});
 
-// Proportions are kept, the long side rounded to the nearest pixel; averages areas when shrinking, bilinear when
-// enlarging. As it is where the short side has this length already. Throws BadPhoto where the long side would be more
-// than 65,500, the most that a JPEG holds.
+// Keeps the proportions; the long side is rounded to the nearest pixel. Averages areas when shrinking, and is bilinear
+// when enlarging. Returns the photo unchanged if its short side has this length. Throws BadPhoto if the long side would
+// exceed 65,500, the maximum of JPEG.
 Photo resized(Photo photo, int64_t short_side);
 
 struct JpegSettings {
   int quality = 90;          // [1, 100]
   int restart_in_rows = 1;   // rows of 16 x 16 blocks between restart markers; 0: none
-  int restart_interval = 0;  // blocks between restart markers instead; 0: by rows
+  int restart_interval = 0;  // blocks between restart markers, instead of rows; 0: by rows
 };
 
 // Baseline JPEG, YCbCr 4:2:0, no metadata.
 std::string jpeg_of(const Photo& photo, const JpegSettings& settings);
-// Lossless, for pictures to look at.
+// Lossless, for viewing.
 std::string png_of(const Photo& photo);
 void write_png(const std::string& path, const Photo& photo);
 

@@ -12,7 +12,7 @@ namespace {
 using BmpColour = std::array<uint8_t, 3>;
 enum Compression : uint32_t { kNone = 0, kRunLengths8 = 1, kRunLengths4 = 2, kBitFields = 3 };
 
-// One colour of a pixel of 16, 24 or 32 bits.
+// The bits of one colour in a pixel of 16, 24 or 32 bits.
 struct Field {
   uint32_t mask = 0;
 
@@ -48,7 +48,7 @@ class BmpReader {
  private:
   [[noreturn]] void unsupported() const { throw BadPhoto("BMP of a kind that is not supported"); }
 
-  // OS/2's first header has 12 bytes and 16-bit sides; all later ones begin like Windows' of 40.
+  // OS/2's first header has 12 bytes and 16-bit sides; all later ones begin like the 40 bytes of Windows' header.
   void read_header() {
     constexpr uint32_t kOld = 12, kWindows = 40;
     data_at_ = bytes_.little(10, 4);
@@ -76,7 +76,7 @@ class BmpReader {
     if (!known || !fits) unsupported();
   }
 
-  // B, G, R and a byte to fill up, which OS/2's lacks. An index beyond it is black.
+  // Entries are B, G, R and a fill byte, which OS/2's lack. An index beyond the palette is black.
   void read_palette() {
     const uint64_t entry_bytes = old_ ? 3 : 4, begin = 14 + header_bytes_, end = std::min<uint64_t>(data_at_, whole_);
     const uint64_t room = end > begin ? (end - begin) / entry_bytes : 0;
@@ -96,7 +96,7 @@ class BmpReader {
     if (bits_ <= 8) return palette_[pixel];
     return {fields_[0].of(pixel), fields_[1].of(pixel), fields_[2].of(pixel)};
   }
-  // Rows are counted as they are stored, mostly from the bottom.
+  // Rows are numbered as they are stored, usually from the bottom.
   void put(Photo& photo, int64_t row, int64_t x, uint32_t pixel) const {
     const int64_t y = from_top_ ? row : height_ - 1 - row;
     const BmpColour rgb = colour(pixel);
@@ -115,11 +115,11 @@ class BmpReader {
     return rows.little(row_at + bit / 8, 1) >> (8 - bits_ - bit % 8) & ((1u << bits_) - 1);
   }
 
-  // Run lengths: (count, index) repeats, (0, 0) ends a row, (0, 1) the picture, (0, 2) skips, (0, n) copies n indices.
-  // What is skipped has index 0.
+  // Run lengths: (count, index) repeats, (0, 0) ends a row, (0, 1) ends the image, (0, 2) skips, (0, n) copies n
+  // indices. Skipped pixels have index 0.
   struct Place {
     int64_t row = 0, x = 0;
-    uint64_t at;  // in the file
+    uint64_t at;  // offset in the file
   };
   void unpack(Photo& photo) const {
     for (int64_t row = 0; row < height_; ++row)

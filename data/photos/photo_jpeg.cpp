@@ -11,7 +11,7 @@
 namespace owt {
 namespace {
 
-// Warnings are of two kinds: a part of the picture was made up, or the file is sloppy around it.
+// There are two kinds of warnings: libjpeg invented a part of the image, or there are faults outside the image data.
 void on_warning(j_common_ptr jpeg) {
   JpegErrors& errors = JpegErrors::of(jpeg);
   const int code = errors.base.msg_code;
@@ -38,8 +38,8 @@ class JpegReader {
     if (jpeg_.out_color_space == JCS_CMYK) row_.resize(static_cast<size_t>(photo.width) * 4);
     uint8_t* const pixels = photo.pixels.data();
     reader_.must([this, pixels] { read_rows(pixels); });
-    // What only lacks its end marker is whole. But of several scans the next might have followed, and an arithmetic
-    // decoder does not say that data are missing: it reads zeros.
+    // A file that lacks only its end marker is complete. But with several scans another scan could be missing, and an
+    // arithmetic decoder does not report missing data: it reads zeros.
     const JpegErrors& errors = reader_.errors;
     if (errors.data_missing || (errors.input_ended && (several_scans_ || jpeg_.arith_code)) ||
         errors.rests < padded_.scans)
@@ -82,7 +82,7 @@ class JpegReader {
     jpeg_finish_decompress(&jpeg_);
   }
 
-  // Adobe stores the inks inverted, and nobody else writes four of them.
+  // Adobe stores inverted inks, and no other program writes four inks.
   void to_rgb(uint8_t* rgb) const {
     const int flip = jpeg_.saw_Adobe_marker ? 0 : 255;
     for (size_t x = 0; x < jpeg_.output_width; ++x)
@@ -95,8 +95,8 @@ class JpegReader {
   JpegDecompressor reader_{on_warning};
   jpeg_decompress_struct& jpeg_ = reader_.info;
   bool several_scans_ = false;
-  PaddedScans padded_;        // of arithmetic codes
-  std::vector<uint8_t> row_;  // where the file is CMYK
+  PaddedScans padded_;        // for arithmetic codes
+  std::vector<uint8_t> row_;  // for CMYK files
 };
 
 class JpegWriter {
@@ -111,7 +111,7 @@ class JpegWriter {
 
   std::string write(const Photo& photo, const JpegSettings& settings) {
     if (!guarded(errors_.back, [&] { compress(photo, settings); })) {
-      file_ = nullptr;  // libjpeg may have freed it for a larger one, and says so at the end only
+      file_ = nullptr;  // libjpeg may have freed it for a larger one, and reports that only at the end
       errors_.check_memory();
       fail("cannot write a JPEG of ", photo.width, " x ", photo.height, ": ",
            static_cast<const char*>(errors_.back.reason));

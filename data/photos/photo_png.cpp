@@ -13,7 +13,7 @@
 namespace owt {
 namespace {
 
-constexpr png_uint_32 kMostChunkBytes = 8'000'000;  // libpng's own limit; ours is the file where that is larger
+constexpr png_uint_32 kMostChunkBytes = 8'000'000;  // libpng's own limit; the size of the file if that is larger
 
 class PngReader {
  public:
@@ -42,7 +42,7 @@ class PngReader {
   template <class Step>
   void must(Step step) {
     if (guarded(back_, step)) return;
-    // Out of memory, insufficient memory: libpng has only words for it.
+    // libpng reports a lack of memory only in words: "Out of memory", "insufficient memory".
     if (out_of_memory_ || ::strcasestr(back_.reason, "memory")) throw std::bad_alloc();
     if (truncated_) throw BadPhoto("truncated PNG");
     throw BadPhoto(concat("damaged PNG: ", static_cast<const char*>(back_.reason)));
@@ -50,7 +50,7 @@ class PngReader {
 
   static PngReader& self(png_structp png) { return *static_cast<PngReader*>(png_get_error_ptr(png)); }
   static void on_error(png_structp png, png_const_charp why) { self(png).back_.jump(why); }
-  // Warnings are about parts that are not the picture, but for one.
+  // All warnings except one are about data outside the image.
   static void on_warning(png_structp png, png_const_charp why) {
     if (std::strncmp(why, "tRNS", 4) == 0) on_error(png, why);
   }
@@ -68,9 +68,10 @@ class PngReader {
     out_of_memory_ = !info_;
     if (out_of_memory_) back_.jump("no memory");
     png_set_read_fn(png_, nullptr, take_bytes);
-    png_set_user_limits(png_, PNG_UINT_31_MAX, PNG_UINT_31_MAX);  // admit() has limits of its own
+    png_set_user_limits(png_, PNG_UINT_31_MAX, PNG_UINT_31_MAX);  // admit() checks the limits
     png_set_chunk_malloc_max(png_, std::max<size_t>(rest_.size(), kMostChunkBytes));
-    png_set_keep_unknown_chunks(png_, PNG_HANDLE_CHUNK_NEVER, nullptr, -1);  // all that are no part of the picture
+    // Skips all chunks that are no part of the image.
+    png_set_keep_unknown_chunks(png_, PNG_HANDLE_CHUNK_NEVER, nullptr, -1);
     png_set_keep_unknown_chunks(png_, PNG_HANDLE_CHUNK_AS_DEFAULT, reinterpret_cast<png_const_bytep>("eXIf"), 1);
     png_read_info(png_, info_);
   }
@@ -83,7 +84,7 @@ class PngReader {
     png_read_update_info(png_, info_);
   }
 
-  // To the end of the file, with its checksums.
+  // Reads to the end of the file, with its checksums.
   void read_rows(uint8_t* pixels) {
     const size_t row_bytes = png_get_rowbytes(png_, info_);
     const png_uint_32 rows = png_get_image_height(png_, info_);
@@ -101,7 +102,7 @@ class PngReader {
     return exif_orientation({reinterpret_cast<const char*>(exif), bytes});
   }
 
-  // libpng drops EXIF data with JPEG's prefix in front.
+  // libpng drops EXIF data that begin with JPEG's prefix.
   int64_t orientation_with_prefix() const {
     constexpr size_t kSignature = 8, kAround = 12;  // bytes around a chunk's data
     for (size_t at = kSignature; at + kAround <= file_.size();) {

@@ -13,11 +13,11 @@
 namespace owt {
 namespace {
 
-// A file in memory as libtiff reads it, and what libtiff says about it.
+// A file in memory for libtiff, and libtiff's messages about it.
 struct TiffSource {
   std::string_view file;
   uint64_t position = 0;
-  char error[256] = "";  // the first, which is the cause of the others
+  char error[256] = "";  // the first one, which causes the others
 
   static TiffSource& of(thandle_t handle) { return *static_cast<TiffSource*>(handle); }
 };
@@ -46,12 +46,12 @@ int map_all(thandle_t handle, void** base, toff_t* size) {
 }
 void unmap_nothing(thandle_t, void*, toff_t) {}
 
-// libtiff has one pair of handlers for the whole process. Errors without a handle are about no file.
+// libtiff has one pair of handlers per process. Errors without a handle belong to no file.
 void note_error(thandle_t handle, const char*, const char* format, va_list values) {
   if (handle && !TiffSource::of(handle).error[0])
     std::vsnprintf(TiffSource::of(handle).error, sizeof TiffSource::error, format, values);
 }
-// Most warnings are about tags that nobody needs; libjpeg's say that it made up a part of the picture.
+// Most warnings are about irrelevant tags. libjpeg's warnings say that it invented a part of the image.
 void note_warning(thandle_t handle, const char* module, const char* format, va_list values) {
   if (module && std::strcmp(module, "JPEGLib") == 0) note_error(handle, module, format, values);
 }
@@ -72,7 +72,7 @@ class TiffReader {
     tiff_.reset(TIFFClientOpen("TIFF", "r", &source_, read_bytes, write_nothing, seek_to, leave_open, size_of, map_all,
                                unmap_nothing));
     if (!tiff_) damaged();
-    source_.error[0] = '\0';  // about tags that it could do without
+    source_.error[0] = '\0';  // errors about optional tags
   }
 
   Photo read() {
@@ -93,8 +93,8 @@ class TiffReader {
     void operator()(TIFF* tiff) const { TIFFClose(tiff); }
   };
 
-  // libtiff has a hundred words for a lack of memory, some of which it uses for damage too. `bytes`: what it may have
-  // needed besides the file.
+  // libtiff has many messages for a lack of memory, and uses some of them for damage too. `bytes`: memory that it may
+  // have needed besides the file.
   [[noreturn]] void damaged(uint64_t bytes = 0) const {
     check_memory(source_.file.size() + bytes);
     throw BadPhoto(concat("damaged TIFF: ", source_.error[0] ? source_.error : "it cannot be decoded"));
@@ -116,8 +116,8 @@ class TiffReader {
   }
   static std::string unsupported(const char* why) { return concat("TIFF of a kind that is not supported: ", why); }
 
-  // A strip or tile, which libtiff takes memory for, is no larger than the image or a large tile, nor than the limit
-  // for pixels; of four 16-bit channels.
+  // libtiff allocates memory for a strip or tile. Its size is limited to the larger of the image and a large tile, and
+  // by the limit for pixels; for four 16-bit channels.
   void check_part_size(int64_t pixels) const {
     constexpr int64_t kLargeTile = 2048 * 2048;
     const uint64_t bytes = part_bytes();
@@ -137,7 +137,7 @@ class TiffReader {
       check_memory(bytes);
       throw BadPhoto(unsupported(why));
     }
-    image.req_orientation = image.orientation;  // as it is: upright() turns it
+    image.req_orientation = image.orientation;  // unchanged: upright() turns it
     const bool done = TIFFRGBAImageGet(&image, raster.data(), width, height) != 0;
     const bool gray = image.photometric == PHOTOMETRIC_MINISBLACK || image.photometric == PHOTOMETRIC_MINISWHITE;
     const bool plain = gray && image.alpha == EXTRASAMPLE_UNASSALPHA;  // libtiff multiplies other colours

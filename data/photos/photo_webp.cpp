@@ -31,7 +31,7 @@ int64_t orientation(const WebPDemuxer* demuxer) {
   return result;
 }
 
-// What a frame has, R, G, B, A.
+// The pixels of a frame, R, G, B, A.
 std::vector<uint8_t> decoded(const WebPIterator& frame) {
   const int row_bytes = frame.width * 4;
   std::vector<uint8_t> rgba(static_cast<size_t>(row_bytes) * static_cast<size_t>(frame.height));
@@ -42,7 +42,7 @@ std::vector<uint8_t> decoded(const WebPIterator& frame) {
   config.output.u.RGBA = {rgba.data(), row_bytes, rgba.size()};
   const VP8StatusCode status = WebPDecode(frame.fragment.bytes, frame.fragment.size, &config);
   if (status == VP8_STATUS_OK) return rgba;
-  // Where memory for transparency is short, libwebp speaks of damage.
+  // If memory for transparency is short, libwebp reports damage.
   if (status == VP8_STATUS_OUT_OF_MEMORY) throw std::bad_alloc();
   check_memory(rgba.size());
   throw BadPhoto("damaged WebP: its first frame cannot be decoded");

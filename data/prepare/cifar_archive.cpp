@@ -35,7 +35,7 @@ class ArchiveReader {
     const int result = archive_read_next_header(archive_.get(), &entry);
     if (result == ARCHIVE_EOF) return nullptr;
     check(result);
-    // Also what is passed over is unpacked, to find the next entry.
+    // Skipped entries count too, because they are unpacked to find the next entry.
     bytes_ += static_cast<uint64_t>(std::max<int64_t>(archive_entry_size(entry), 0));
     if (bytes_ > kMostBytes) reject("unpacks to more than ", kMostBytes, " bytes, and CIFAR does not");
     return entry;
@@ -69,11 +69,11 @@ class ArchiveReader {
   }
 
   std::string path_;
-  uint64_t bytes_ = 0;  // of the entries so far
+  uint64_t bytes_ = 0;  // total of the entries so far
   std::unique_ptr<struct archive, int (*)(struct archive*)> archive_;
 };
 
-// What the official archives hold.
+// The files of the official archives.
 constexpr const char* kFiles[] = {
     "cifar-10-batches-bin/data_batch_1.bin",
     "cifar-10-batches-bin/data_batch_2.bin",
@@ -107,7 +107,7 @@ void unpack(ArchiveReader& reader, const fs::path& into) {
     const fs::path path(name ? name : "");
     if (!is_safe(path)) reader.reject("entry '", path.string(), "' lies outside the folder to unpack into");
     const bool link = archive_entry_hardlink(entry) != nullptr;
-    if (archive_entry_filetype(entry) == AE_IFDIR && !link) continue;  // made for the files in it
+    if (archive_entry_filetype(entry) == AE_IFDIR && !link) continue;  // folders are created for the files in them
     if (archive_entry_filetype(entry) != AE_IFREG || link)
       reader.reject("entry '", path.string(), "' is neither a file nor a folder");
     if (!is_of_cifar(path)) continue;

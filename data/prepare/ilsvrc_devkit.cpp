@@ -26,7 +26,7 @@ struct Element {
   std::string_view data;
 };
 
-// Data elements, one after the other.
+// Reads data elements in order.
 class Elements {
  public:
   Elements(std::string_view bytes, const std::string& path) : bytes_(bytes), path_(path) {}
@@ -35,7 +35,7 @@ class Elements {
 
   Element next() {
     const uint32_t word = number(0);
-    // For at most four bytes size and type share a word, and the data lie in the next.
+    // Elements of at most four bytes have size and type in one word; the next word holds the data.
     if (word >> 16 != 0) return take(word & 0xffff, 4, word >> 16, 8);
     const uint64_t bytes = number(4);
     // Compressed elements are not padded.
@@ -88,7 +88,7 @@ std::string inflated(std::string_view data, const Elements& where) {
   return out;
 }
 
-// What all matrices begin with; `rest` are the elements behind it.
+// The beginning of all matrices; `rest` are the elements after it.
 struct Matrix {
   uint32_t kind = 0;
   uint64_t cells = 1;
@@ -169,7 +169,7 @@ std::vector<std::string> field_names(Matrix& matrix) {
   const std::string_view all = matrix.rest.next(kInt8).data;
   std::vector<std::string> names;
   for (size_t at = 0; at + static_cast<size_t>(bytes) <= all.size(); at += static_cast<size_t>(bytes))
-    names.emplace_back(std::string(all.substr(at, static_cast<size_t>(bytes))).c_str());  // up to its zero
+    names.emplace_back(std::string(all.substr(at, static_cast<size_t>(bytes))).c_str());  // up to the terminating zero
   return names;
 }
 

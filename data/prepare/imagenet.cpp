@@ -24,7 +24,7 @@ constexpr const char* kKaggleLabels = "LOC_val_solution.csv";
 
 std::string in(const std::string& dir, const char* name) { return (fs::path(dir) / name).string(); }
 
-// The members of a tar file that look like images, by their names; counts the others.
+// The members of a tar file whose names look like images; counts the others.
 std::vector<TarMember> photo_members(const std::string& path, PhotoSources& sources, uint64_t offset = 0,
                                      uint64_t bytes = ~uint64_t{0}) {
   std::vector<TarMember> photos = tar_members(path, offset, bytes);
@@ -36,7 +36,7 @@ std::vector<TarMember> photo_members(const std::string& path, PhotoSources& sour
 
 PhotoSources train_archive(const std::string& path) {
   PhotoSources sources{.archives = {path}};
-  std::map<std::string, TarMember> tars;  // by their synsets
+  std::map<std::string, TarMember> tars;  // by synset
   for (const TarMember& member : tar_members(path)) {
     const fs::path name = member.name;
     if (name.extension() != ".tar" || name.filename().string().starts_with('.')) continue;
@@ -63,14 +63,14 @@ PhotoSources train_archive(const std::string& path) {
 std::string stem(const std::string& name) { return fs::path(name).stem().string(); }
 
 struct FileLabel {
-  std::string key{};    // that of its class
-  int32_t number = -1;  // that of its class instead, if given so
+  std::string key{};    // key of its class
+  int32_t number = -1;  // number of its class, if the label is a number
 
   bool operator==(const FileLabel&) const = default;
 };
 using LabelOfFile = std::map<std::string, FileLabel>;  // by the stem of the file's name
 
-// "name label", "name,label" and of Kaggle's table, by its title, "name,label and more"; false where there is no label.
+// Parses "name label", "name,label" or a line "name,label and more" of Kaggle's table; false if there is no label.
 bool parse_label_line(const std::string& line, bool kaggle, std::string& name, std::string& label) {
   const char* kBlanks = ", \t";
   const size_t begin = line.find_first_not_of(kBlanks), end = line.find_first_of(kBlanks, begin);
@@ -82,7 +82,7 @@ bool parse_label_line(const std::string& line, bool kaggle, std::string& name, s
   return true;
 }
 
-// The number that the whole text is.
+// The number, if the whole text is one.
 std::optional<int64_t> number_in(const std::string& text) {
   int64_t number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
@@ -146,7 +146,7 @@ LabelOfFile labels_of_val(const std::string& dir, const std::string& labels, con
        " there, or give --val-labels FILE with lines `name label`");
 }
 
-// In the order of their keys.
+// The classes, sorted by key.
 std::vector<std::string> classes_of(const LabelOfFile& labels) {
   std::set<std::string> keys;
   for (const auto& [name, label] : labels) keys.insert(label.key);
@@ -166,7 +166,7 @@ void give_labels(PhotoSources& sources, const LabelOfFile& files, const std::vec
   }
 }
 
-// Empty where `folder` has a folder per class.
+// Empty if `folder` has a folder per class.
 PhotoSources flat_folder(const fs::path& folder, const std::string& out) {
   PhotoSources sources{.root = folder.string()};
   std::string subfolder;
@@ -178,7 +178,7 @@ PhotoSources flat_folder(const fs::path& folder, const std::string& out) {
     if (name[0] == '.' || (!out.empty() && fs::equivalent(at->path(), out, none))) continue;
     if (fs::is_directory(status))
       subfolder = name;
-    else if (named_like_photo(name))  // one that cannot be read is skipped and listed
+    else if (named_like_photo(name))  // an unreadable one is skipped and listed
       sources.photos.push_back({.name = name, .bytes = fs::is_regular_file(status) ? at->file_size(none) : 0});
     else
       ++sources.passed_over;

@@ -1,5 +1,4 @@
-// The files of ILSVRC2012 as lists of photos. Class order is that of the sorted synset ids ("n01440764", ...), as
-// everyone has it.
+// The files of ILSVRC2012 as lists of photos. Classes are in the usual order, sorted by synset id ("n01440764", ...).
 #pragma once
 
 #include <optional>
@@ -10,21 +9,22 @@
 
 namespace owt {
 
-// ILSVRC2012_img_train.tar, a tar file of one tar file of JPEGs per synset, or a folder train with a folder per synset.
-// nullopt where `dir` has neither. `out`: as for folder_sources(). Throws Error, also for a synset that is there twice.
+// ILSVRC2012_img_train.tar (a tar file of one tar file of JPEGs per synset), or a folder train with a folder per
+// synset. nullopt if `dir` has neither. `out`: as for folder_sources(). Throws Error, also if a synset occurs twice.
 std::optional<PhotoSources> imagenet_train_sources(const std::string& dir, const std::string& out = "");
 
-// ILSVRC2012_img_val.tar or a folder val, flat or with a folder per synset. Flat files get their labels from
-//   `labels`, if not empty: lines `name label`; label is a class's key, or an integer, which counts `classes`; also
-//   Kaggle's LOC_val_solution.csv, which is found by itself in `dir`;
-//   otherwise ILSVRC2012_devkit_t12.tar.gz in `dir`.
-// `classes`: the known ones (lines of a classes.txt), or empty: those of the labels. nullopt where `dir` has no
+// ILSVRC2012_img_val.tar or a folder val, flat or with a folder per synset. Flat files get their labels from the first
+// of
+//   - `labels`, if not empty: lines `name label`; label is a class's key, or an integer, the index in `classes`; also
+//     Kaggle's LOC_val_solution.csv, which is also used if it is in `dir`;
+//   - ILSVRC2012_devkit_t12.tar.gz in `dir`.
+// `classes`: the known classes (lines of a classes.txt), or empty: the classes of the labels. nullopt if `dir` has no
 // validation images. `out`: as for folder_sources(). Throws Error.
 std::optional<PhotoSources> imagenet_val_sources(const std::string& dir, const std::string& labels,
                                                  const std::vector<std::string>& classes, const std::string& out = "");
 
-// Lines "key<TAB>words" of a classes.txt: what the development kit in `dir` says of these synsets; without one, the
-// keys.
+// Lines "key<TAB>words" of a classes.txt, with the words of the development kit in `dir` for these synsets; without a
+// kit, the keys.
 std::vector<std::string> named_classes(std::vector<std::string> keys, const std::string& dir);
 
 }  // namespace owt

@@ -1,4 +1,4 @@
-// Work of many threads whose results come out in order, a bounded number of them in memory.
+// Runs work on many threads and returns the results in order; a bounded number of results is in memory.
 #pragma once
 
 #include <chrono>
@@ -18,9 +18,9 @@ namespace owt {
 template <class Result>
 class InOrder {
  public:
-  // work(0), work(1), ... work(items - 1), each called once, on `threads` threads of its own. At most `window` results
-  // wait to be taken; no more are begun while those waiting have `most_bytes` (Result::bytes()) together. Throws Error
-  // where the threads cannot be started.
+  // Calls work(0), work(1), ... work(items - 1) once each, on `threads` own threads. At most `window` results wait to
+  // be taken. No work is started while the waiting results have `most_bytes` (Result::bytes()) together. Throws Error
+  // if the threads cannot be started.
   InOrder(int64_t items, int threads, std::function<Result(int64_t)> work, int64_t window, int64_t most_bytes)
       : items_(items), window_(window), most_bytes_(most_bytes), work_(std::move(work)) {
     threads_.start(
@@ -33,8 +33,8 @@ class InOrder {
   InOrder(const InOrder&) = delete;
   InOrder& operator=(const InOrder&) = delete;
 
-  // The next result, or nullopt where it takes longer than `patience`. Throws what any work threw. To be called by one
-  // thread, `items` times at most.
+  // The next result, or nullopt if it takes longer than `patience`. Throws the exception of any work. For one thread,
+  // which calls it at most `items` times.
   std::optional<Result> next(std::chrono::milliseconds patience) {
     std::unique_lock lock(mutex_);
     ready_.wait_for(lock, patience, [&] { return error_ || (!results_.empty() && results_.front()); });
@@ -50,7 +50,7 @@ class InOrder {
   }
 
  private:
-  void stop() {  // what has not begun never will
+  void stop() {  // work that has not started never starts
     {
       const std::lock_guard lock(mutex_);
       stopped_ = true;
@@ -59,7 +59,7 @@ class InOrder {
   }
 
   bool may_begin() const {
-    // The one that is taken next has always begun, so nobody waits for ever.
+    // The next result to be taken has always been started, so no thread waits forever.
     return begun_ == taken_ || (begun_ < taken_ + window_ && bytes_ < most_bytes_);
   }
 

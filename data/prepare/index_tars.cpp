@@ -32,10 +32,10 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-// What is in a tar file: the images, their labels as they stand there, and later the records of those that are good.
+// The contents of a tar file: the images, their labels as stored, and later the records of the good ones.
 struct Tar {
   PhotoSources images{};
-  std::vector<std::string> labels{};  // of each image
+  std::vector<std::string> labels{};  // one per image
   ShardIndex index{};
 
   const std::string& path() const { return images.archives[0]; }
@@ -47,7 +47,7 @@ struct TarSplit {
   std::vector<std::string> skipped{};  // lines of skipped.txt
   int64_t turned = 0;
 
-  // The place of an image or a sample in a message or a list.
+  // The name of an image or a sample in a message or a list.
   static std::string place(const Tar& tar, const std::string& name) {
     return fs::path(tar.path()).filename().string() + ": " + printable(name);
   }
@@ -77,7 +77,7 @@ const char* split_of(const std::string& name) {
   return name.find("val") != std::string::npos || name.find("test") != std::string::npos ? "val" : "train";
 }
 
-// Those of the folder itself, and those beside it that belong there by their names.
+// Tar files in the split's folder, and tar files in the parent folder whose names assign them to the split.
 std::vector<std::string> tars_of_split(const fs::path& dir, const std::string& split,
                                        const std::vector<std::string>& beside) {
   std::error_code error;
@@ -108,7 +108,7 @@ std::vector<TarSplit> splits_in(const std::string& dir) {
   return splits;
 }
 
-// Tars that lie beside the folder of their split get a link in it, when all of them are known to be good.
+// Links tar files of the parent folder into the split's folder, after all were checked.
 void link_into(TarSplit& split) {
   for (Tar& tar : split.tars) {
     const fs::path from = tar.path(), link = fs::path(split.folder) / from.filename();
@@ -131,7 +131,7 @@ std::string scalar_in(const json& value) {
   return value.is_string() ? value.get<std::string>() : value.is_number_integer() ? value.dump() : "";
 }
 
-// Empty where it tells no class.
+// Empty if the text names no class.
 std::string label_in_json(const std::string& text) {
   if (json_depth(text) > kDeepestJson) return "";
   const json value = json::parse(text, nullptr, /*allow_exceptions=*/false);
@@ -147,14 +147,14 @@ std::string lower(std::string text) {
   return text;
 }
 
-// A name's part up to the first dot behind its last slash, and the ending behind that.
+// The part of a name up to the first dot after its last slash, and the ending after that dot.
 std::pair<std::string, std::string> key_and_ending(const std::string& name) {
   const size_t slash = name.find_last_of('/'), dot = name.find('.', slash == std::string::npos ? 0 : slash + 1);
   if (dot == std::string::npos) return {name, ""};
   return {name.substr(0, dot), lower(name.substr(dot + 1))};
 }
 
-// The samples of a tar file of a split.
+// Reads the samples of a tar file of a split.
 class SampleReader {
  public:
   SampleReader(TarSplit& split, Tar& tar) : split_(split), tar_(tar), files_(tar.images) {}
@@ -180,7 +180,7 @@ class SampleReader {
   }
 
  private:
-  using Members = std::map<std::string, TarMember>;  // by their endings
+  using Members = std::map<std::string, TarMember>;  // by ending
 
   void add(const std::string& key, const Members& sample) {
     auto image = sample.find("jpg");
@@ -222,7 +222,7 @@ std::optional<int64_t> number_of(const std::string& label) {
   return number;
 }
 
-// The lines of classes.txt that labels ask for: the names in their order, or the numbers up to the largest.
+// The lines of classes.txt that the labels require: the names in order, or the numbers up to the largest.
 std::vector<std::string> classes_in_labels(const std::vector<TarSplit>& splits, const std::string& dir) {
   constexpr int64_t kMostClasses = 1 << 20;
   std::set<std::string> names;
@@ -260,13 +260,13 @@ void label_images(Tar& tar, const std::vector<std::string>& classes, const Class
   }
 }
 
-// A record, or why it is none.
+// A record, or the reason why there is none.
 struct Checked {
   ShardRecord record{};
   std::string problem{};
   bool turned = false;
 
-  static int64_t bytes() { return 0; }  // waits without its image
+  static int64_t bytes() { return 0; }  // results wait without their images
 };
 
 Checked checked(const PhotoFiles& files, const PhotoSource& image) try {
@@ -274,7 +274,7 @@ Checked checked(const PhotoFiles& files, const PhotoSource& image) try {
   const std::string jpeg = files.read(image);
   decoder.open(jpeg);
   uint8_t last[3];
-  decoder.decode({decoder.height() - 1, decoder.width() - 1, 1, 1}, last);  // by way of all others
+  decoder.decode({decoder.height() - 1, decoder.width() - 1, 1, 1}, last);  // decodes all pixels before it
   return {.record = {.offset = image.offset,
                      .checksum = checksum_of(jpeg),
                      .bytes = static_cast<uint32_t>(jpeg.size()),
@@ -289,7 +289,7 @@ Checked checked(const PhotoFiles& files, const PhotoSource& image) try {
   fail("out of memory at ", image.name, "; use fewer --threads");
 }
 
-// Fills in the index of each tar file; false where go_on() has said so.
+// Fills in the index of each tar file; false if go_on() returned false.
 bool check_images(TarSplit& split, int threads, const std::function<bool(const PrepareState&)>& go_on) {
   PrepareState state{.photos = split.images()};
   for (Tar& tar : split.tars) {
@@ -372,7 +372,7 @@ std::vector<IndexedSplit> index_tars(const std::string& dir, const TarIndexing& 
     if (!check_images(split, settings.threads, go_on)) return {};
     check_limit(split, settings.most_skipped);
   }
-  // Indexes that are there already may be of other classes, and the colours of other images.
+  // Existing indexes may belong to other classes, and the colours to other images.
   for (const TarSplit& split : splits)
     for (const char* old : {kDataset, kStatistics}) fs::remove(fs::path(split.folder) / old);
   for (TarSplit& split : splits) link_into(split);

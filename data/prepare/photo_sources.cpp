@@ -31,7 +31,7 @@ bool has_control_characters(const std::string& text) {
   return std::any_of(text.begin(), text.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; });
 }
 
-// A line of classes.txt.
+// Checks a line of classes.txt.
 void check_class_line(const std::string& line) {
   const size_t tab = line.find('\t');
   if (line.empty() || tab == 0) fail("a class has no name");
@@ -40,18 +40,17 @@ void check_class_line(const std::string& line) {
     fail("the class '", line, "' has control characters in its name");
 }
 
-// A link to nothing, or an entry that cannot be looked at.
+// Whether it is a broken link, or an entry that cannot be examined.
 bool is_out_of_reach(const fs::file_status& status) { return !fs::status_known(status) || !fs::exists(status); }
 
 bool is_hidden(const fs::path& path) { return path.filename().string().starts_with('.'); }
 
-// A link that leads nowhere may have led to a folder if its name has no ending; one that leads round in circles never
-// did.
+// A broken link may have led to a folder if its name has no ending. A circular link never did.
 bool may_be_folder(const fs::path& path, const std::error_code& error) {
   return error == std::errc::no_such_file_or_directory && !path.has_extension();
 }
 
-// The entries of a folder that are not hidden, by name. `error`: why there are none or not all.
+// The entries of a folder that are not hidden, by name. `error`: why some or all are missing.
 std::vector<fs::directory_entry> entries_of(const fs::path& folder, std::error_code& error) {
   std::vector<fs::directory_entry> entries;
   for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error))
@@ -62,8 +61,8 @@ std::vector<fs::directory_entry> entries_of(const fs::path& folder, std::error_c
 
 struct ClassFolders {
   std::vector<std::string> names{};    // sorted
-  std::vector<std::string> images{};   // that lie beside them
-  std::vector<std::string> strange{};  // that cannot be looked at
+  std::vector<std::string> images{};   // images next to the folders
+  std::vector<std::string> strange{};  // entries that cannot be examined
 };
 
 ClassFolders class_folders(const fs::path& dir) {
@@ -88,10 +87,10 @@ ClassFolders class_folders(const fs::path& dir) {
   return found;
 }
 
-// Adds the photos in and under a folder; links are followed.
+// Adds the photos in a folder and below it; links are followed.
 class FolderPhotos {
  public:
-  // out: a folder that is passed over, as fs::canonical() gives it.
+  // out: a folder to skip, in the form of fs::canonical().
   FolderPhotos(PhotoSources& sources, fs::path out) : sources_(sources), out_(std::move(out)) {}
 
   void add_class(const std::string& name, int32_t label) {
@@ -106,12 +105,12 @@ class FolderPhotos {
   void add_folder(const fs::path& folder) {
     std::error_code error;
     const fs::path real = fs::canonical(folder, error);
-    // A link to a folder that it lies in has no end.
+    // A link to a folder that contains it would never end.
     if (!error && (real == out_ || std::find(within_.begin(), within_.end(), real) != within_.end())) return;
     within_.push_back(real);
     for (const fs::directory_entry& entry : entries_of(folder, error)) add(entry);
     within_.pop_back();
-    if (error) add_photo(folder, 0);  // so that skipped.txt says why
+    if (error) add_photo(folder, 0);  // so that skipped.txt shows the reason
   }
 
   void add(const fs::directory_entry& entry) {
@@ -138,7 +137,7 @@ class FolderPhotos {
   std::vector<fs::path> within_;
 };
 
-// Folders that are splits of a data set give every image a wrong label.
+// Folders that are splits of a data set would give every image a wrong label.
 void check_no_splits(const std::string& dir, const std::vector<std::string>& classes) {
   std::string train, other;
   size_t splits = 0;
@@ -174,7 +173,7 @@ void note_classes_without_images(PhotoSources& sources, const std::string& list)
                                  first_names(empty), !used[0] && empty.size() == 1 ? "; labels count from 0" : ""));
 }
 
-// Takes a line `path label` apart; false where it is none.
+// Parses a line `path label`; false if it is none.
 bool parse_list_line(const std::string& line, std::string& path, int32_t& label) {
   const size_t last = line.find_last_not_of(" \t\r");
   const size_t blank = last == std::string::npos ? last : line.find_last_of(" \t", last);

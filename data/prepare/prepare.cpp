@@ -23,8 +23,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int64_t kPreparation = -1;  // no epoch of training visits the photos in this order
-constexpr int kRestartInRows = 1;     // a crop then need not be decoded from the top
+constexpr int64_t kPreparation = -1;  // no training epoch visits the photos in this order
+constexpr int kRestartInRows = 1;     // so that a crop need not be decoded from the top
 
 std::string without_control_characters(std::string text) {
   std::replace_if(
@@ -32,7 +32,7 @@ std::string without_control_characters(std::string text) {
   return text;
 }
 
-// A photo as its record, or why it is none.
+// A photo as its record, or the reason why there is none.
 struct Converted {
   std::string jpeg{}, problem{};
   int64_t height = 0, width = 0;
@@ -52,7 +52,7 @@ Converted converted(const PhotoFiles& files, const PhotoSource& source, const Pr
   fail("out of memory at ", source.name, "; use fewer --threads");
 }
 
-// All that the result depends on, as text: equal texts, equal results.
+// Everything that the output depends on, as text: equal texts mean equal outputs.
 std::string settings_text(const PhotoSources& sources, const PrepareSettings& settings) {
   std::string all;
   for (const PhotoSource& photo : sources.photos)
@@ -129,7 +129,7 @@ class SplitWriter {
     return std::nullopt;
   }
 
-  // Whether a complete split still has all its images, as far as sizes tell.
+  // Whether a complete split still has all its images, judged by file sizes.
   bool intact() const {
     Prepared found{.skipped = static_cast<int64_t>(lines_of(path(kSkipped)).size()), .shards = prepared_.shards};
     for (int64_t shard = 0; shard < prepared_.shards; ++shard) {
@@ -141,7 +141,7 @@ class SplitWriter {
     return found.images + found.skipped == photos() && read_file(path(kDataset)) == summary_text(found);
   }
 
-  // Makes a complete split a half prepared one, each shard again with its part of skipped.txt.
+  // Turns a complete split into a partial one, in which each shard has its own part of skipped.txt.
   void reopen() {
     log_warn("{}: some files are damaged or missing; they are made anew", dir_);
     std::map<std::string, std::string> lines;
@@ -171,7 +171,7 @@ class SplitWriter {
   void find_missing_shards() {
     for (int64_t shard = 0; shard < prepared_.shards; ++shard) {
       if (count_complete(shard)) continue;
-      // The index first: as long as it is there, it must describe the tar file.
+      // The index first: while it exists, it must describe the tar file.
       for (const char* ending : {".index", ".tar", ".skipped"}) fs::remove(path(shard, ending));
       missing_.push_back(shard);
     }
@@ -199,7 +199,7 @@ class SplitWriter {
   }
 
   bool write_missing_shards(const std::function<bool(const PrepareState&)>& go_on) {
-    std::vector<int64_t> places;  // in the order, of the photos of the missing shards
+    std::vector<int64_t> places;  // indices in the order of the photos of the missing shards
     for (const int64_t shard : missing_)
       for (int64_t place = begin_of(shard); place < begin_of(shard + 1); ++place) places.push_back(place);
     const PhotoFiles files(sources_);
@@ -264,7 +264,7 @@ class SplitWriter {
     ++prepared_.images;
   }
 
-  // Puts together the parts of the complete shards; returns the path.
+  // Concatenates the parts of the complete shards; returns the path.
   std::string write_skipped() const {
     std::string all;
     for (int64_t shard = 0; shard < prepared_.shards; ++shard)
@@ -290,7 +290,7 @@ class SplitWriter {
   const PrepareSettings& settings_;
   const std::string dir_;
   const HeldFolder held_;
-  std::vector<int64_t> order_;    // source of each place
+  std::vector<int64_t> order_;    // source at each place
   std::vector<int64_t> missing_;  // shards
   Prepared prepared_;
 };

@@ -13,7 +13,7 @@ namespace fs = std::filesystem;
 
 constexpr const char* kLock = "prepare.lock";
 
-// "000012.tar", and while it is written "000012.tar.tmp".
+// "000012.tar", or "000012.tar.tmp" while it is written.
 bool is_ours(std::string name) {
   if (name.ends_with(".tmp")) name.resize(name.size() - 4);
   for (const char* known : {kSettings, kDataset, kSkipped, kLock, kStatistics})
@@ -32,7 +32,7 @@ std::string lock_in(const std::string& dir) {
   return path_in(dir, kLock);
 }
 
-// The folder and those around it that are not there yet, the innermost first.
+// The folder and its parents that do not exist yet, the innermost first.
 std::vector<std::string> missing_folders(const std::string& dir) {
   std::vector<std::string> missing;
   std::error_code error;
@@ -63,17 +63,17 @@ HeldFolder::HeldFolder(const std::string& dir)
   if (lock_.held_by_another()) fail("another process prepares ", dir, " at this moment; wait for it");
 }
 
-// The lock is still held, so that no other process takes the file that goes.
+// The lock is still held, so that no other process takes the file that is removed.
 HeldFolder::~HeldFolder() {
   if (!made_lock_ || entries_beside_lock(dir_) != entries_) return;
   std::error_code ignored;
   fs::remove(path_in(dir_, kLock), ignored);
-  for (const std::string& folder : made_) fs::remove(folder, ignored);  // goes only where it is empty
+  for (const std::string& folder : made_) fs::remove(folder, ignored);  // removed only if it is empty
 }
 
 bool is_prepared_split(const std::string& dir) { return fs::exists(path_in(dir, kSettings)); }
 
-// The settings are written first and go last: without them nothing but they and the lock can be ours.
+// The settings are written first and removed last. Without them only the settings and the lock can be owt's.
 void check_split_folder(const std::string& dir) try {
   const bool settings = is_prepared_split(dir);
   if (!fs::exists(dir)) return;

@@ -1,4 +1,4 @@
-// The folders of a prepared data set (data/shard_index.h): which files in them are owt prepare's, and who works there.
+// The folders of a prepared data set (data/shard_index.h): which of their files belong to owt prepare, and locks.
 #pragma once
 
 #include <cstdint>
@@ -9,14 +9,14 @@
 
 namespace owt {
 
-// The files of a split besides its shards.
+// The files of a split other than its shards.
 constexpr const char *kSettings = "prepare.json", *kDataset = "dataset.json", *kSkipped = "skipped.txt",
                      *kStatistics = "stats.json";
-// The lines of a file; none where it is missing.
+// The lines of a file; none if it is missing.
 std::vector<std::string> lines_of(const std::string& path);
 
-// A folder, made where it is missing, that no other process can hold while this object lives. Throws Error where one
-// does. Where nothing has been written there in the end, nothing is left of it either.
+// A folder that no other process can hold while this object lives. It is created if it is missing. Throws Error if
+// another process holds it. If nothing was written in it, the folder is removed at the end.
 class HeldFolder {
  public:
   explicit HeldFolder(const std::string& dir);
@@ -24,18 +24,18 @@ class HeldFolder {
 
  private:
   std::string dir_;
-  std::vector<std::string> made_;  // folders, the innermost first
+  std::vector<std::string> made_;  // created folders, the innermost first
   bool made_lock_;
-  int64_t entries_;  // beside the lock, when it was taken
+  int64_t entries_;  // number of entries besides the lock, when it was taken
   FileLock lock_;
 };
 
-// Whether the folder holds (a part of) a split that prepare_split() wrote.
+// Whether the folder holds a split, or a part of one, that prepare_split() wrote.
 bool is_prepared_split(const std::string& dir);
-// Throws Error where `dir` holds a file that prepare_split() did not write; it need not exist.
+// Throws Error if `dir` holds a file that prepare_split() did not write; `dir` need not exist.
 void check_split_folder(const std::string& dir);
-// Removes a split that prepare_split() wrote, and nothing else. Throws Error as check_split_folder() and HeldFolder,
-// before anything is removed.
+// Removes a split that prepare_split() wrote, and nothing else. Throws the errors of check_split_folder() and
+// HeldFolder before anything is removed.
 void remove_split(const std::string& dir);
 
 // The folder of the splits and of classes.txt, held while this object lives.
@@ -44,7 +44,7 @@ class DataSetFolder {
   explicit DataSetFolder(const std::string& dir);
 
   std::string classes_path() const;
-  std::vector<std::string> classes() const;  // the lines of classes.txt; none where it is missing
+  std::vector<std::string> classes() const;  // the lines of classes.txt; none if it is missing
   void write_classes(const std::vector<std::string>& lines) const;
 
  private:

@@ -32,7 +32,7 @@ void write_split(const fs::path& folder, const SyntheticDataset& images, Split s
                        owt::split(images.size(), kTrainFiles, file));
 }
 
-// Throws Error where the folder holds anything but files of this format.
+// Throws Error if the folder holds anything except files of this format.
 void check_old(const fs::path& folder) {
   std::set<std::string> ours{"test_batch.bin", "batches.meta.txt"};
   for (int file = 1; file <= kTrainFiles; ++file) ours.insert(concat("data_batch_", file, ".bin"));
@@ -88,7 +88,7 @@ std::string prepare_synthetic(const std::string& dir, int64_t train_images, int6
   }
   if (force && fs::exists(target)) {
     check_old(target);
-    fs::rename(target, fs::path(beside.path()) / "old");  // goes with the temporary folder
+    fs::rename(target, fs::path(beside.path()) / "old");  // removed with the temporary folder
   }
   fs::rename(fresh, target);
   sync_folder(dir);

@@ -15,7 +15,7 @@
 namespace owt {
 namespace {
 
-// A part of a file, for libarchive to read and to skip in.
+// A part of a file, which libarchive can read and skip.
 class FilePart {
  public:
   FilePart(const std::string& path, uint64_t offset, uint64_t bytes)
@@ -58,7 +58,7 @@ class FilePart {
  private:
   int file_;
   uint64_t at_ = 0, end_ = 0;
-  char buffer_[4096];  // little more than a header: what follows is skipped
+  char buffer_[4096];  // little more than a header: contents are skipped
 };
 
 std::string reason_of(archive* reader) {
@@ -109,7 +109,7 @@ std::vector<TarMember> tar_members(const std::string& path, uint64_t offset, uin
   while (next_entry(reader.get(), &entry, path, kCure)) {
     if (archive_entry_filetype(entry) != AE_IFREG || archive_entry_hardlink(entry)) continue;
     if (archive_entry_sparse_count(entry) > 0) fail(path, ": ", name_of(entry), " is sparse; pack it again without");
-    // What has been consumed so far are headers: the content comes next.
+    // Only headers have been consumed so far: the content comes next.
     const TarMember member{name_of(entry), offset + static_cast<uint64_t>(archive_filter_bytes(reader.get(), 0)),
                            static_cast<uint64_t>(archive_entry_size(entry))};
     if (!part.holds(member.offset, member.bytes))
@@ -128,7 +128,7 @@ std::vector<std::pair<std::string, std::string>> unpacked_members(const std::str
   if (archive_read_open_filename(reader.get(), path.c_str(), kBlock) < ARCHIVE_WARN)
     fail("cannot read ", path, ": ", reason_of(reader.get()), kCure);
   std::vector<std::pair<std::string, std::string>> members;
-  uint64_t bytes = 0;  // of all of them
+  uint64_t bytes = 0;  // total of all members
   archive_entry* entry = nullptr;
   while (next_entry(reader.get(), &entry, path, kCure)) {
     if (!ends_with_one(name_of(entry), endings)) continue;
@@ -148,7 +148,8 @@ std::vector<std::pair<std::string, std::string>> unpacked_members(const std::str
 TarWriter::TarWriter(const std::string& path)
     : file_(path), path_(path), archive_(archive_write_new(), archive_write_free) {
   check(archive_write_set_format_ustar(archive_.get()));
-  check(archive_write_set_bytes_per_block(archive_.get(), 0));  // on_write() sees every byte at once: offsets are known
+  // On_write() gets every byte at once, so that offsets are known.
+  check(archive_write_set_bytes_per_block(archive_.get(), 0));
   check(archive_write_open(
       archive_.get(), this, nullptr,
       [](archive* a, void* self, const void* data, size_t n) -> la_ssize_t { return on_write(a, self, data, n); },
@@ -164,7 +165,7 @@ long long TarWriter::on_write(archive*, void* writer, const void* bytes, size_t 
     self.bytes_ += count;
     if (self.buffer_.size() >= size_t{1} << 20) self.flush();
     return static_cast<long long>(count);
-  } catch (...) {  // which must not pass through libarchive
+  } catch (...) {  // exceptions must not pass through libarchive
     self.error_ = std::current_exception();
     return -1;
   }

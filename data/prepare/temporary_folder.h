@@ -1,4 +1,4 @@
-// A folder to prepare files in before they are moved to their place; what is left in it goes when this object goes.
+// A folder for files before they are moved to their place. It is removed with its remaining contents by the destructor.
 #pragma once
 
 #include <stdlib.h>
@@ -15,8 +15,8 @@ namespace owt {
 
 class TemporaryFolder {
  public:
-  // Makes a new folder inside `parent` (made too where it is missing), so that a rename out of it stays on one disk.
-  // Throws Error where it cannot be made.
+  // Makes a new folder inside `parent`, which is created if it is missing, so that a rename out of it stays on one
+  // disk. Throws Error if it cannot be made.
   explicit TemporaryFolder(const std::string& parent) {
     std::error_code error;
     std::filesystem::create_directories(parent, error);

@@ -65,7 +65,7 @@ class Config {
   // The tables of an array ([[layer]]); empty if the key is missing.
   std::vector<Config> tables(const std::string& key);
 
-  // What messages call this table, e.g. "[[layer]] conv2"; [data] and the like are named on their own.
+  // The name of this table in messages, e.g. "[[layer]] conv2". Tables such as [data] have their own names.
   void call(const std::string& what) { what_ = what; }
   const std::string& what() const { return what_; }
 

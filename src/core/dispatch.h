@@ -1,4 +1,4 @@
-// From a device value to its tag. This header is the one place that knows which back-ends were built.
+// Maps a device value to its tag. Only this header depends on which back-ends were built.
 #pragma once
 
 #include <utility>

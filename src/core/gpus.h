@@ -19,8 +19,8 @@ struct Gpu {
 
 struct Gpus {
   std::vector<Gpu> list;
-  std::string why_none;         // where the list is empty
-  std::string driver, runtime;  // versions, like "13.0"; empty where unknown
+  std::string why_none;         // reason for an empty list
+  std::string driver, runtime;  // versions, like "13.0"; empty if unknown
 };
 
 Gpus find_gpus();           // never throws

@@ -35,7 +35,7 @@ bool has_word(const std::string& list, const std::string& word) {
   return std::find(words.begin(), words.end(), word) != words.end();
 }
 
-// A line of /proc/self/mountinfo: the part of a hierarchy of control groups that is mounted, and where.
+// A line of /proc/self/mountinfo: the mounted part of a hierarchy of control groups, and its mount point.
 struct Mount {
   std::string root, point, type, options;
 };

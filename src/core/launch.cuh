@@ -9,7 +9,7 @@
 namespace owt {
 
 // Queues kernel(arguments...) on the stream; arguments are converted to the kernel's parameter types. Throws Error
-// where the launch is not accepted. An empty grid queues nothing.
+// if the launch is not accepted. An empty grid queues nothing.
 template <class... Parameters, class... Arguments>
 void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, const Stream& stream, Arguments&&... arguments) {
   static_assert(sizeof...(Parameters) == sizeof...(Arguments), "one argument for each parameter");

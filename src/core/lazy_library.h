@@ -21,7 +21,7 @@ class LazyLibrary {
  private:
   const char *file_, *name_, *package_;
   std::mutex mutex_;
-  void* handle_ = nullptr;  // stays open
+  void* handle_ = nullptr;  // never closed
 };
 
 // Can be called like the library function that it represents.

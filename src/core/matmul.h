@@ -20,7 +20,7 @@ struct MatmulForm {
   Transpose a = Transpose::kNo, b = Transpose::kNo;
   int64_t lda = 0, ldb = 0, ldc = 0;       // elements from one stored row to the next
   Precision precision = Precision::kFp32;  // A and B hold activation_type(precision)
-  DType product = DType::kF32;             // type of C and of the bias; f32, or bf16 where A and B hold it
+  DType product = DType::kF32;             // type of C and of the bias; f32, or bf16 if A and B hold it
   bool bias = false;
 };
 

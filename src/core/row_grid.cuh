@@ -19,7 +19,7 @@ struct RowGrid {
   dim3 grid, block;  // blocks have at most kBlockThreads threads
 };
 
-// Empty where there are no rows or no items.
+// Empty if there are no rows or no items.
 inline RowGrid row_grid(int64_t rows, int64_t items) {
   if (rows == 0 || items == 0) return {dim3(0), dim3(1)};
   OWT_CHECK(rows > 0 && rows < std::numeric_limits<int>::max(), rows, " rows of items");

@@ -19,7 +19,7 @@ class Shape {
   int64_t operator[](int dim) const { return extents_[static_cast<size_t>(dim)]; }
   int64_t rows() const { return rank_ == 0 ? 1 : extents_[0]; }
   int64_t elements() const { return rows() * row_elements(); }
-  int64_t row_elements() const;  // product of all extents but the first
+  int64_t row_elements() const;  // product of all extents except the first
 
   Shape with_rows(int64_t rows) const;  // dimension 0 is replaced
   Shape batch_of(int64_t rows) const;   // one more dimension: rows x this

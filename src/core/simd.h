@@ -124,7 +124,7 @@ inline VectorU32 bf16_pairs(Vector low, Vector high) {
 #endif
 }
 
-// How many lanes lie in memory: all of them, or a number that is known when the program runs.
+// The number of lanes in memory: all of them, or a number that is known at run time only.
 using AllLanes = std::integral_constant<int64_t, kLanes>;
 
 // The first `count` numbers at `from`, and zeros; and the first `count` lanes to memory. Integers is VectorU8,

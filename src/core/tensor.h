@@ -17,7 +17,7 @@ namespace owt {
 enum class DType { kF32, kBF16, kI32, kU8, kI64, kF64 };
 int64_t size_of(DType dtype);                // bytes of one element
 const char* name_of(DType dtype);            // "f32", ...
-DType activation_type(Precision precision);  // kBF16 for bf16, else kF32
+DType activation_type(Precision precision);  // kBF16 for bf16, otherwise kF32
 
 template <class T>
 struct DTypeOf;
@@ -71,7 +71,7 @@ class Tensor {
   const void* raw() const { return memory_.get() + offset_; }
 
   Tensor rows(int64_t begin, int64_t end) const;  // view of dimension 0
-  Tensor reshaped(const Shape& shape) const;      // view with as many elements
+  Tensor reshaped(const Shape& shape) const;      // view with the same number of elements
   Tensor part(int64_t first,
               const Shape& shape) const;  // view of shape.elements() elements, starting at element `first`
   Tensor viewed_as(DType dtype) const;    // view of the same bytes as elements of another type, in one dimension

@@ -1,5 +1,5 @@
-# The target tomlplusplus::tomlplusplus: the system's package, or where there is none, as on Ubuntu 22.04, version 3.4.0
-# from its repository. FETCHCONTENT_SOURCE_DIR_TOMLPLUSPLUS names a copy of it where there is no network.
+# The target tomlplusplus::tomlplusplus: the system's package, or, if there is none (Ubuntu 22.04), version 3.4.0 from
+# its repository. Without a network, set FETCHCONTENT_SOURCE_DIR_TOMLPLUSPLUS to a local copy.
 find_package(tomlplusplus QUIET)
 if(NOT tomlplusplus_FOUND)
   message(STATUS "owt: found no toml++ (package tomlplusplus), fetching version 3.4.0")
