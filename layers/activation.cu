@@ -1,7 +1,7 @@
 #include "layers/activation.h"
 
 #include "layers/activation_formulas.h"
-#include "layers/element_packs.cuh"
+#include "layers/gpu/element_packs.cuh"
 
 namespace owt {
 namespace {

@@ -17,7 +17,7 @@
 // "tanh"); for prelu: see layers/prelu.h.
 #pragma once
 
-#include "layers/layer.h"
+#include "layers/base/layer.h"
 
 namespace owt {
 

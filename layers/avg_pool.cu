@@ -1,9 +1,9 @@
 #include <algorithm>
 #include <bit>
 
-#include "layers/channels.cuh"
+#include "layers/gpu/channels.cuh"
+#include "layers/gpu/pool_planes.cuh"
 #include "layers/pool.h"
-#include "layers/pool_planes.cuh"
 
 namespace owt {
 namespace {

@@ -5,10 +5,10 @@
 #include <optional>
 #include <type_traits>
 
-#include "layers/batch_norm_kernels.cuh"
 #include "layers/batch_norm_method.h"
-#include "layers/cudnn.h"
-#include "layers/plan_choice.h"
+#include "layers/gpu/batch_norm_kernels.cuh"
+#include "layers/gpu/cudnn.h"
+#include "layers/gpu/plan_choice.h"
 #include "src/core/check.h"
 #include "src/core/cuda.h"
 #include "src/core/grid.h"

@@ -18,7 +18,7 @@
 // init).
 #pragma once
 
-#include "layers/layer.h"
+#include "layers/base/layer.h"
 
 namespace owt {
 

@@ -3,9 +3,9 @@
 #include <utility>
 #include <vector>
 
-#include "layers/bias_gradient.h"
-#include "layers/conv_kernels.cuh"
-#include "layers/conv_plans.h"
+#include "layers/gpu/bias_gradient.h"
+#include "layers/gpu/conv_kernels.cuh"
+#include "layers/gpu/conv_plans.h"
 #include "src/core/check.h"
 #include "src/core/cuda.h"
 

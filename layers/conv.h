@@ -15,8 +15,8 @@
 // Source: Krizhevsky et al. 2012, section 3; groups: section 3.2.
 #pragma once
 
-#include "layers/geometry.h"
-#include "layers/layer.h"
+#include "layers/base/geometry.h"
+#include "layers/base/layer.h"
 
 namespace owt {
 

@@ -2,11 +2,11 @@
 #include <array>
 #include <optional>
 
+#include "layers/base/prepared_op.h"
+#include "layers/base/widened.h"
 #include "layers/conv.h"
-#include "layers/conv_algorithm.h"
-#include "layers/conv_trial.h"
-#include "layers/prepared_op.h"
-#include "layers/widened.h"
+#include "layers/conv_cpu/conv_algorithm.h"
+#include "layers/conv_cpu/conv_trial.h"
 #include "src/core/check.h"
 #include "src/core/log.h"
 #include "src/core/threads.h"

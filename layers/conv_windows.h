@@ -2,8 +2,8 @@
 // and round ("down" | "up"). layers/conv.h defines them.
 #pragma once
 
-#include "layers/geometry.h"
-#include "layers/layer.h"
+#include "layers/base/geometry.h"
+#include "layers/base/layer.h"
 
 namespace owt {
 

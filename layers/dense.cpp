@@ -1,6 +1,6 @@
 #include "layers/dense.h"
 
-#include "layers/linear_params.h"
+#include "layers/base/linear_params.h"
 #include "src/core/check.h"
 #include "src/core/cpu_bf16.h"
 #include "src/core/dispatch.h"

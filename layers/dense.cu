@@ -2,7 +2,7 @@
 
 #include <optional>
 
-#include "layers/bias_gradient.h"
+#include "layers/gpu/bias_gradient.h"
 #include "layers/relu.h"
 #include "src/core/check.h"
 #include "src/core/cuda.h"

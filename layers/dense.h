@@ -9,8 +9,8 @@
 // Source: Krizhevsky 2014 (arXiv:1404.5997), dense layers split over their outputs.
 #pragma once
 
+#include "layers/base/layer.h"
 #include "layers/dropout.h"
-#include "layers/layer.h"
 
 namespace owt {
 

@@ -2,9 +2,9 @@
 #include <optional>
 #include <unordered_map>
 
+#include "layers/base/widened.h"
+#include "layers/conv_cpu/dense_products.h"
 #include "layers/dense.h"
-#include "layers/dense_products.h"
-#include "layers/widened.h"
 #include "src/core/bf16.h"
 #include "src/core/blas.h"
 #include "src/core/onednn.h"

@@ -9,7 +9,7 @@
 
 #include <functional>
 
-#include "layers/layer.h"
+#include "layers/base/layer.h"
 
 namespace owt {
 

@@ -1,7 +1,7 @@
 #include "layers/local.h"
 
+#include "layers/base/linear_params.h"
 #include "layers/conv_windows.h"
-#include "layers/linear_params.h"
 #include "src/core/check.h"
 #include "src/core/dispatch.h"
 

@@ -12,7 +12,7 @@
 // within (false). A beta of 0.5, 0.75 or 1 needs no pow and is several times faster.
 #pragma once
 
-#include "layers/layer.h"
+#include "layers/base/layer.h"
 
 namespace owt {
 

@@ -2,8 +2,8 @@
 
 #include <cstring>
 
-#include "layers/channels.cuh"
-#include "layers/pool_planes.cuh"
+#include "layers/gpu/channels.cuh"
+#include "layers/gpu/pool_planes.cuh"
 
 namespace owt {
 namespace {
@@ -147,7 +147,7 @@ __global__ void __launch_bounds__(kBlockThreads)
 
 constexpr int kMostResident = 4;  // the largest kResident below
 
-// The gradient of the pixels, as works of layers/channels.cuh. With kSum it is summed per channel.
+// The gradient of the pixels, as works of layers/gpu/channels.cuh. With kSum it is summed per channel.
 
 // Each pixel gathers from the windows over it.
 template <class T, int N, class Index, bool kSum>

@@ -15,8 +15,8 @@
 // global_avg_pool: N x H x W x C -> N x C, the mean over all positions. Keys: none.
 #pragma once
 
-#include "layers/geometry.h"
-#include "layers/layer.h"
+#include "layers/base/geometry.h"
+#include "layers/base/layer.h"
 
 namespace owt {
 

@@ -2,7 +2,7 @@
 
 #include <optional>
 
-#include "layers/channels.cuh"
+#include "layers/gpu/channels.cuh"
 
 namespace owt {
 namespace {

@@ -7,7 +7,7 @@
 // Source: He et al. 2015 (arXiv:1502.01852), section 2.1; their `a` is the weight of PyTorch's PReLU.
 #pragma once
 
-#include "layers/layer.h"
+#include "layers/base/layer.h"
 
 namespace owt {
 

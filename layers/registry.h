@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "layers/layer.h"
+#include "layers/base/layer.h"
 
 namespace owt {
 

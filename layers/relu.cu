@@ -1,6 +1,6 @@
 #include "layers/relu.h"
 
-#include "layers/element_packs.cuh"
+#include "layers/gpu/element_packs.cuh"
 
 namespace owt {
 namespace {

@@ -3,7 +3,7 @@
 // Keys: none.
 #pragma once
 
-#include "layers/layer.h"
+#include "layers/base/layer.h"
 
 namespace owt {
 

@@ -24,8 +24,8 @@
 #include <memory>
 #include <vector>
 
-#include "layers/bad_values.h"
-#include "layers/layer.h"
+#include "layers/base/bad_values.h"
+#include "layers/base/layer.h"
 #include "src/core/row_label.h"
 
 namespace owt {

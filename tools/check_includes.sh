@@ -13,26 +13,34 @@ fi
 root=${1:-$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)}
 cd "$root"
 
-# FOLDER | other folders that it may include | prefixes of third-party headers
+# FOLDER | other folders that it may include besides src/core | prefixes of third-party headers
 # tests/X may include everything that X may include, tests/support and GoogleTest. Files *_gpu_test.cpp may include the
 # simulated GPU. tests/support, tests/tools, tests/fuzz and tests/device_code may include all folders.
 table='
-src/core           |                                                                                                                          | dnnl cpuid.h immintrin.h toml++/ spdlog/ fmt/ xxhash.h Random123/ omp.h cublasLt.h nvtx3/
-src/comm           | src/core                                                                                                                 | nccl.h mpi.h
-data/jpeg          | src/core                                                                                                                 | jpeglib.h jerror.h
-data/photos        | data/jpeg src/core                                                                                                       | opencv2/ png.h tiffio.h webp/
-data               | data/photos data/jpeg src/core                                                                                           | nlohmann/ opencv2/
-data/prepare       | data data/photos data/jpeg src/core                                                                                      | archive nlohmann/ zlib.h
-layers             | src/core                                                                                                                 | cudnn immintrin.h
-src/net            | layers src/core                                                                                                          |
-src/parallel       | src/net src/comm layers src/core                                                                                         |
-src/train/files    | src/core                                                                                                                 | nlohmann/
-src/train          | src/train/files src/parallel src/net src/comm data layers src/core                                                       | nlohmann/
-src/train/pages    | src/train src/train/files src/parallel src/net src/comm data data/photos layers src/core                                 | nlohmann/
-src/train/commands | src/train src/train/files src/parallel src/net src/comm data data/photos layers src/core                                 | boost/ nlohmann/ onnx/
-tools/bench        | data data/photos layers src/core src/net                                                                                 | mpi.h opencv2/
-tools/package      | src/core                                                                                                                 |
-tools              | src/train/commands src/train/pages src/train src/train/files src/parallel src/net src/comm data data/prepare data/photos layers src/core |
+src/core         |                                                                                                                                                                               | dnnl cpuid.h immintrin.h toml++/ spdlog/ fmt/ xxhash.h Random123/ omp.h cublasLt.h nvtx3/
+src/comm         |                                                                                                                                                                               | nccl.h mpi.h
+data/jpeg        |                                                                                                                                                                               | jpeglib.h jerror.h
+data/photos      | data/jpeg                                                                                                                                                                     | opencv2/ png.h tiffio.h webp/
+data             | data/photos data/jpeg                                                                                                                                                         | nlohmann/ opencv2/
+data/prepare     | data data/photos data/jpeg                                                                                                                                                    | archive nlohmann/ zlib.h
+layers/base      |                                                                                                                                                                               |
+layers/conv_cpu  | layers/base                                                                                                                                                                   | immintrin.h
+layers/gpu       | layers/base                                                                                                                                                                   | cudnn
+layers           | layers/base layers/conv_cpu layers/gpu                                                                                                                                        | cudnn immintrin.h
+src/net          | layers/base layers                                                                                                                                                            |
+src/plan         | src/net src/comm layers/base layers                                                                                                                                           |
+src/parallel     | src/plan src/net src/comm data layers/base layers/conv_cpu layers                                                                                                             |
+src/server       | src/parallel src/plan src/comm layers/base                                                                                                                                    |
+src/predict      | src/server src/parallel src/plan src/net src/comm layers/base layers                                                                                                          |
+src/files        |                                                                                                                                                                               | nlohmann/
+src/train        | src/files src/predict src/server src/parallel src/plan src/net src/comm data layers/base layers/conv_cpu layers                                                               | nlohmann/
+src/simulate     | src/train src/files src/predict src/server src/parallel src/plan src/net src/comm data layers/base layers                                                                     |
+src/report       | src/train src/files src/predict src/parallel src/plan src/net src/comm data layers/base layers                                                                                |
+src/report/pages | src/report src/train src/files src/predict src/plan src/net src/comm data data/photos layers/base                                                                             | nlohmann/
+src/commands     | src/report src/simulate src/train src/files src/predict src/parallel src/plan src/net src/comm data data/photos layers/base layers                                            | boost/ nlohmann/ onnx/
+tools/bench      | data data/photos layers/base layers/conv_cpu layers src/net                                                                                                                   | mpi.h opencv2/
+tools/package    |                                                                                                                                                                               |
+tools            | src/commands src/report/pages src/report src/simulate src/train src/files src/predict src/parallel src/plan src/net src/comm data data/prepare data/photos layers/base layers |
 '
 # Headers of C and of the system, which are not third-party; and the headers for kernels.
 system='arpa/ dlfcn.h fcntl.h fnmatch.h ifaddrs.h net/ netdb.h netinet/ poll.h sched.h signal.h stdlib.h string.h sys/ unistd.h'
@@ -49,7 +57,7 @@ find "${folders[@]}" \( -name '*.h' -o -name '*.cpp' -o -name '*.cu' -o -name '*
         if (split(lines[i], column, "|") != 3) continue
         name = column[1]; gsub(/ /, "", name)
         known[name] = 1
-        sees[name] = " " name " " column[2] " "
+        sees[name] = " " name " src/core " column[2] " "
         uses[name] = column[3] " " system_headers
         everything = everything " " name
       }
@@ -57,9 +65,12 @@ find "${folders[@]}" \( -name '*.h' -o -name '*.cpp' -o -name '*.cu' -o -name '*
         test = name; sub(/^src\//, "", test); test = "tests/" test
         known[test] = 1
         sees[test] = sees[name] "tests/support " test " "
-        uses[test] = uses[name] " gtest/ gmock/"
+        uses[test] = uses[name] " gtest/ gmock/ nlohmann/"
       }
-      uses["tests/train/commands"] = uses["tests/train/commands"] " opencv2/"  # reads exported files
+      # Some read the plans that cuDNN chose.
+      sees["tests/net"] = sees["tests/net"] "layers/gpu "
+      sees["tests/parallel"] = sees["tests/parallel"] "layers/gpu "
+      uses["tests/commands"] = uses["tests/commands"] " opencv2/"  # reads exported files
       # The simulated GPU replaces the CUDA libraries.
       known["tests/simulated_gpu"] = 1
       sees["tests/simulated_gpu"] = everything " tests/support tests/simulated_gpu "

@@ -1,8 +1,8 @@
 #include <filesystem>
 #include <iostream>
 
+#include "src/commands/average.h"
 #include "src/core/log.h"
-#include "src/train/commands/average.h"
 #include "tools/commands.h"
 
 namespace owt {

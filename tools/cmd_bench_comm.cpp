@@ -4,12 +4,12 @@
 #include "src/comm/bench.h"
 #include "src/comm/launch.h"
 #include "src/comm/threads.h"
+#include "src/commands/planner_files.h"
+#include "src/commands/run.h"
 #include "src/core/files.h"
 #include "src/core/log.h"
 #include "src/core/units.h"
 #include "src/train/alike.h"
-#include "src/train/commands/planner_files.h"
-#include "src/train/commands/run.h"
 #include "tools/commands.h"
 
 namespace owt {

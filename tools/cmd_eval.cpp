@@ -2,11 +2,11 @@
 #include <iostream>
 
 #include "src/comm/launch.h"
+#include "src/commands/evaluation_json.h"
+#include "src/commands/run.h"
 #include "src/core/files.h"
 #include "src/core/log.h"
 #include "src/core/printable.h"
-#include "src/train/commands/evaluation_json.h"
-#include "src/train/commands/run.h"
 #include "tools/commands.h"
 
 namespace owt {

@@ -1,8 +1,8 @@
 #include <filesystem>
 #include <iostream>
 
+#include "src/commands/onnx.h"
 #include "src/core/log.h"
-#include "src/train/commands/onnx.h"
 #include "tools/commands.h"
 
 namespace owt {

@@ -1,7 +1,7 @@
 #include <iostream>
 
+#include "src/commands/extract.h"
 #include "src/core/log.h"
-#include "src/train/commands/extract.h"
 #include "tools/commands.h"
 
 namespace owt {

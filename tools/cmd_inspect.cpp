@@ -2,14 +2,14 @@
 #include <filesystem>
 #include <iostream>
 
+#include "src/commands/run.h"
 #include "src/core/files.h"
 #include "src/core/log.h"
 #include "src/core/printable.h"
-#include "src/parallel/draw_net.h"
-#include "src/parallel/memory_need.h"
-#include "src/train/commands/run.h"
-#include "src/train/files/checkpoint_files.h"
-#include "src/train/files/safetensors.h"
+#include "src/files/checkpoint_files.h"
+#include "src/files/safetensors.h"
+#include "src/predict/memory_need.h"
+#include "src/report/draw_net.h"
 #include "tools/commands.h"
 #include "tools/inspect_data.h"
 #include "tools/recipes.h"

@@ -3,15 +3,15 @@
 #include <optional>
 
 #include "data/prepare/temporary_folder.h"
+#include "src/commands/run.h"
 #include "src/core/files.h"
 #include "src/core/log.h"
-#include "src/train/commands/run.h"
+#include "src/files/checkpoint_files.h"
+#include "src/report/pages/page.h"
+#include "src/report/pages/sections.h"
 #include "src/train/data_facts.h"
-#include "src/train/files/checkpoint_files.h"
 #include "src/train/inference.h"
 #include "src/train/job.h"
-#include "src/train/pages/page.h"
-#include "src/train/pages/sections.h"
 #include "tools/commands.h"
 
 namespace owt {

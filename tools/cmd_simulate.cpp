@@ -2,11 +2,11 @@
 #include <cmath>
 #include <iostream>
 
+#include "src/commands/measure_compute.h"
+#include "src/commands/run.h"
 #include "src/core/log.h"
 #include "src/core/units.h"
-#include "src/parallel/machine.h"
-#include "src/train/commands/measure_compute.h"
-#include "src/train/commands/run.h"
+#include "src/predict/machine.h"
 #include "src/train/session.h"
 #include "tools/commands.h"
 

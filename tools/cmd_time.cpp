@@ -1,9 +1,9 @@
 #include <iostream>
 
 #include "src/comm/launch.h"
+#include "src/commands/run.h"
 #include "src/core/files.h"
 #include "src/core/log.h"
-#include "src/train/commands/run.h"
 #include "tools/commands.h"
 
 namespace owt {

@@ -2,9 +2,9 @@
 #include <iostream>
 
 #include "src/comm/launch.h"
+#include "src/commands/run.h"
 #include "src/core/log.h"
-#include "src/parallel/strategy.h"
-#include "src/train/commands/run.h"
+#include "src/plan/strategy.h"
 #include "src/train/job.h"
 #include "tools/commands.h"
 #include "tools/train_recipe.h"

@@ -1,8 +1,8 @@
 #include <iostream>
 
 #include "src/core/log.h"
-#include "src/train/pages/sections.h"
-#include "src/train/pages/serve.h"
+#include "src/report/pages/sections.h"
+#include "src/report/pages/serve.h"
 #include "src/train/signals.h"
 #include "tools/commands.h"
 

@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
+#include "src/commands/options.h"
 #include "src/core/check.h"
-#include "src/parallel/compute_model.h"
-#include "src/train/commands/options.h"
+#include "src/predict/compute_model.h"
 #include "src/train/settings.h"
 
 namespace owt {

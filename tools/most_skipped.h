@@ -7,7 +7,7 @@
 #include <string>
 #include <system_error>
 
-#include "src/train/commands/options.h"
+#include "src/commands/options.h"
 
 namespace owt {
 

@@ -5,8 +5,8 @@
 
 #include "src/comm/launch.h"
 #include "src/core/log.h"
+#include "src/files/checkpoint_files.h"
 #include "src/train/data_facts.h"
-#include "src/train/files/checkpoint_files.h"
 #include "src/train/job.h"
 #include "tools/commands.h"
 #include "tools/recipes.h"

@@ -5,11 +5,11 @@
 #include <map>
 
 #include "src/comm/processes.h"
+#include "src/commands/run_place.h"
 #include "src/core/config_values.h"
 #include "src/core/files.h"
 #include "src/core/texts.h"
-#include "src/train/commands/run_place.h"
-#include "src/train/files/checkpoint_files.h"
+#include "src/files/checkpoint_files.h"
 
 namespace owt {
 namespace {

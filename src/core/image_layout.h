@@ -1,5 +1,5 @@
 // The layout of a batch of images in which the pixels of a block are the channels of one pixel (space to depth). On a
-// GPU a first convolution with few input channels runs fastest in this layout; see layers/space_to_depth.h.
+// GPU a first convolution with few input channels runs fastest in this layout; see layers/gpu/space_to_depth.h.
 //
 // The packed images are [N, height, width, channels], the plain images [N, in_h, in_w, in_c]. Packed pixel (h, w) holds
 // block_h x block_w plain pixels, row by row, starting at row h * block_h - top and column w * block_w - left. Pixels

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "layers/prepared_op.h"
+#include "layers/base/prepared_op.h"
 #include "src/core/check.h"
 #include "src/core/columns.h"
 #include "src/core/dispatch.h"

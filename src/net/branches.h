@@ -7,7 +7,7 @@
 // Source: Szegedy et al. 2015 (arXiv:1409.4842), figure 2.
 #pragma once
 
-#include "layers/layer.h"
+#include "layers/base/layer.h"
 
 namespace owt {
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "layers/layer.h"
+#include "layers/base/layer.h"
 #include "src/net/net.h"
 
 namespace owt {

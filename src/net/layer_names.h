@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "layers/param.h"
+#include "layers/base/param.h"
 
 namespace owt {
 

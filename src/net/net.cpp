@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <map>
 
-#include "layers/in_place.h"
-#include "layers/prepared_op.h"
+#include "layers/base/in_place.h"
+#include "layers/base/prepared_op.h"
 #include "src/core/check.h"
 #include "src/core/poison.h"
 

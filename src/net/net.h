@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "layers/bad_values.h"
-#include "layers/layer.h"
+#include "layers/base/bad_values.h"
+#include "layers/base/layer.h"
 #include "src/core/profiler.h"
 #include "src/core/tensor.h"
 
@@ -26,7 +26,7 @@ class Net {
   }
   const Shape& in() const { return in_; }                                       // one row
   Shape out() const;                                                            // one row
-  bool in_place(int64_t i) const { return in_place_[static_cast<size_t>(i)]; }  // layers/in_place.h
+  bool in_place(int64_t i) const { return in_place_[static_cast<size_t>(i)]; }  // layers/base/in_place.h
   std::vector<Param*> params() const;                                           // in layer order
 
  private:
@@ -60,7 +60,7 @@ class Tape {
 
   int64_t scratch_bytes(Phase phase) const;  // Scratch::kOfPass: bytes of it that forward or backward uses
 
-  // Prepares the ops for backward; otherwise the first backward does so (layers/prepared_op.h).
+  // Prepares the ops for backward; otherwise the first backward does so (layers/base/prepared_op.h).
   void prepare_backward(bool wants_dx);
 
   // A layout that forward and backward accept for x without rearranging it, besides the plain one.

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <optional>
 
-#include "layers/prepared_op.h"
+#include "layers/base/prepared_op.h"
 #include "src/core/bf16.h"
 #include "src/core/check.h"
 #include "src/core/dispatch.h"

@@ -6,7 +6,7 @@
 // Source: He et al. 2016 (arXiv:1512.03385), figures 2 and 5.
 #pragma once
 
-#include "layers/layer.h"
+#include "layers/base/layer.h"
 
 namespace owt {
 

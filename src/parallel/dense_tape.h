@@ -11,8 +11,8 @@
 
 #include "src/net/net.h"
 #include "src/parallel/feature_gather.h"
-#include "src/parallel/plan.h"
-#include "src/parallel/rank_model.h"
+#include "src/plan/plan.h"
+#include "src/plan/rank_model.h"
 
 namespace owt {
 

@@ -17,8 +17,8 @@
 #include <unordered_map>
 #include <vector>
 
-#include "src/parallel/rank_model.h"
 #include "src/parallel/weight_sync.h"
+#include "src/plan/rank_model.h"
 
 namespace owt {
 

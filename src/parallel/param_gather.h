@@ -7,9 +7,9 @@
 #include <span>
 #include <vector>
 
-#include "layers/param.h"
+#include "layers/base/param.h"
 #include "src/comm/communicator.h"
-#include "src/parallel/plan.h"
+#include "src/plan/plan.h"
 
 namespace owt {
 
@@ -24,7 +24,7 @@ struct Spread {
 Spread spread_of(const LayerPlan& layer, const Param& param);
 
 // Collective over `comm`. mine: what this rank holds, on the device. On rank 0 `write` gets the whole tensor in file
-// order, in pieces of some whole rows (layers/param.h); the other ranks only send. The host waits for it.
+// order, in pieces of some whole rows (layers/base/param.h); the other ranks only send. The host waits for it.
 void gather_parameter(const Spread& spread, const Param& param, const Tensor& mine, Communicator& comm,
                       const std::function<void(std::span<const float>)>& write);
 

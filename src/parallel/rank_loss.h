@@ -7,8 +7,8 @@
 #include "layers/softmax_loss.h"
 #include "src/comm/communicator.h"
 #include "src/core/profiler.h"
-#include "src/parallel/plan.h"
 #include "src/parallel/sharded_softmax_loss.h"
+#include "src/plan/plan.h"
 
 namespace owt {
 

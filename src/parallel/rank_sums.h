@@ -2,10 +2,10 @@
 // rows of the step in a layer, and later ops wait for it.
 #pragma once
 
-#include "layers/layer.h"
+#include "layers/base/layer.h"
 #include "src/comm/communicator.h"
 #include "src/core/profiler.h"
-#include "src/parallel/plan.h"
+#include "src/plan/plan.h"
 
 namespace owt {
 

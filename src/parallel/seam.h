@@ -17,7 +17,7 @@
 #include <memory>
 
 #include "src/comm/communicator.h"
-#include "src/parallel/plan.h"
+#include "src/plan/plan.h"
 
 namespace owt {
 

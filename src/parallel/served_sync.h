@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "src/parallel/sharded_update.h"
-#include "src/parallel/step_result.h"
+#include "src/plan/step_result.h"
 
 namespace owt {
 
@@ -30,7 +30,8 @@ class ServedSync : public UpdateInShares {
   using Update =
       std::function<void(std::span<const ParamPart> parts, const PushedFor& pushed, double scale, int64_t updates)>;
   // Collective. The communicator must outlive the result.
-  using Make = std::function<std::unique_ptr<ServedSync>(const Plan& plan, const LayerOf& layer_of, Communicator& comm)>;
+  using Make =
+      std::function<std::unique_ptr<ServedSync>(const Plan& plan, const LayerOf& layer_of, Communicator& comm)>;
 
   using UpdateInShares::UpdateInShares;
 

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "layers/softmax_loss.h"
-#include "src/parallel/loss_stats.h"
+#include "src/plan/loss_stats.h"
 
 namespace owt {
 

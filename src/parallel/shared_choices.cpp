@@ -2,7 +2,7 @@
 
 #include <set>
 
-#include "layers/conv_algorithm.h"
+#include "layers/conv_cpu/conv_algorithm.h"
 #include "src/comm/launch.h"
 #include "src/comm/processes.h"
 #include "src/core/plan_cache.h"

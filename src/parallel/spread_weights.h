@@ -1,8 +1,8 @@
 // Gives ranks that hold the same weights the same initial bits.
 #pragma once
 
-#include "src/parallel/groups.h"
-#include "src/parallel/rank_model.h"
+#include "src/plan/groups.h"
+#include "src/plan/rank_model.h"
 
 namespace owt {
 

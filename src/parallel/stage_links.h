@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "src/comm/communicator.h"
-#include "src/parallel/plan.h"
+#include "src/plan/plan.h"
 
 namespace owt {
 

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "src/comm/communicator.h"
-#include "src/parallel/plan.h"
+#include "src/plan/plan.h"
 
 namespace owt {
 

@@ -6,10 +6,10 @@
 #include <memory>
 #include <span>
 
-#include "layers/layer.h"
+#include "layers/base/layer.h"
 #include "src/core/check.h"
-#include "src/parallel/groups.h"
-#include "src/parallel/plan.h"
+#include "src/plan/groups.h"
+#include "src/plan/plan.h"
 
 namespace owt {
 

@@ -6,8 +6,8 @@
 
 #include "src/core/check.h"
 #include "src/core/log.h"
-#include "src/parallel/choose.h"
-#include "src/parallel/step_price.h"
+#include "src/predict/choose.h"
+#include "src/predict/step_price.h"
 
 namespace owt {
 namespace {

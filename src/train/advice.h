@@ -6,8 +6,8 @@
 #include <string>
 
 #include "src/net/model.h"
-#include "src/parallel/network.h"
-#include "src/parallel/plan.h"
+#include "src/plan/plan.h"
+#include "src/predict/network.h"
 #include "src/train/bottleneck.h"
 #include "src/train/rank_times.h"
 

@@ -14,7 +14,7 @@
 #include "src/core/kept_files.h"
 #include "src/core/log.h"
 #include "src/core/texts.h"
-#include "src/train/files/checkpoint_files.h"
+#include "src/files/checkpoint_files.h"
 #include "src/train/job.h"
 
 namespace owt {

@@ -13,9 +13,9 @@
 #include "src/core/log.h"
 #include "src/core/printable.h"
 #include "src/core/texts.h"
+#include "src/files/checkpoint_files.h"
+#include "src/files/safetensors.h"
 #include "src/net/layer_names.h"
-#include "src/train/files/checkpoint_files.h"
-#include "src/train/files/safetensors.h"
 #include "src/train/job.h"
 
 namespace owt {

@@ -17,8 +17,8 @@
 #include <vector>
 
 #include "data/dataset.h"
+#include "src/files/run_state.h"
 #include "src/train/data_facts.h"
-#include "src/train/files/run_state.h"
 #include "src/train/settings.h"
 #include "src/train/start_weights.h"
 

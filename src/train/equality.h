@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <string>
 
-#include "src/parallel/groups.h"
-#include "src/parallel/rank_model.h"
+#include "src/plan/groups.h"
+#include "src/plan/rank_model.h"
 
 namespace owt {
 

@@ -1,10 +1,10 @@
 // Evaluates a split exactly: every image counts once, for every number of ranks.
 #pragma once
 
+#include "src/parallel/step.h"
 #include "src/train/evaluation.h"
 #include "src/train/job.h"
 #include "src/train/session.h"
-#include "src/train/step.h"
 
 namespace owt {
 

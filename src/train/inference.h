@@ -8,7 +8,7 @@
 
 #include "src/comm/communicator.h"
 #include "src/net/net.h"
-#include "src/parallel/rank_model.h"
+#include "src/plan/rank_model.h"
 #include "src/train/settings.h"
 
 namespace owt {

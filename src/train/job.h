@@ -7,10 +7,10 @@
 
 #include "data/loader.h"
 #include "src/comm/communicator.h"
-#include "src/parallel/network.h"
-#include "src/parallel/plan.h"
+#include "src/files/checkpoint_files.h"
+#include "src/plan/plan.h"
+#include "src/predict/network.h"
 #include "src/train/data_facts.h"
-#include "src/train/files/checkpoint_files.h"
 #include "src/train/settings.h"
 #include "src/train/start_weights.h"
 

@@ -11,7 +11,7 @@
 #include "src/core/check.h"
 #include "src/core/log.h"
 #include "src/core/texts.h"
-#include "src/parallel/memory_need.h"
+#include "src/predict/memory_need.h"
 
 namespace owt {
 namespace {

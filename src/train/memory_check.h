@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "src/core/host_limits.h"
-#include "src/parallel/plan.h"
+#include "src/plan/plan.h"
 #include "src/train/settings.h"
 
 namespace owt {

@@ -35,8 +35,8 @@
 #include <vector>
 
 #include "data/dataset.h"
-#include "src/train/event_file.h"
-#include "src/train/growing_file.h"
+#include "src/files/event_file.h"
+#include "src/files/growing_file.h"
 #include "src/train/weight_sizes.h"
 
 namespace owt {

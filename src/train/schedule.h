@@ -26,7 +26,7 @@
 #include <vector>
 
 #include "src/core/config.h"
-#include "src/train/files/run_state.h"
+#include "src/files/run_state.h"
 
 namespace owt {
 

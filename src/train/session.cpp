@@ -2,14 +2,14 @@
 
 #include <filesystem>
 
-#include "layers/conv_algorithm.h"
+#include "layers/conv_cpu/conv_algorithm.h"
 #include "src/comm/launch.h"
 #include "src/comm/threads.h"
 #include "src/core/cpu_bf16.h"
 #include "src/core/gpus.h"
 #include "src/core/log.h"
 #include "src/core/threads.h"
-#include "src/train/files/checkpoint_files.h"
+#include "src/files/checkpoint_files.h"
 
 namespace owt {
 

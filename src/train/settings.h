@@ -7,13 +7,13 @@
 
 #include "data/augment.h"
 #include "data/shards.h"
-#include "layers/conv_algorithm.h"
+#include "layers/conv_cpu/conv_algorithm.h"
 #include "layers/softmax_loss.h"
 #include "src/net/model.h"
-#include "src/parallel/plan.h"
-#include "src/train/optimizer.h"
+#include "src/parallel/optimizer.h"
+#include "src/parallel/weight_ema.h"
+#include "src/plan/plan.h"
 #include "src/train/schedule.h"
-#include "src/train/weight_ema.h"
 
 namespace owt {
 

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "src/parallel/groups.h"
-#include "src/parallel/rank_model.h"
+#include "src/plan/groups.h"
+#include "src/plan/rank_model.h"
 
 namespace owt {
 

@@ -6,8 +6,8 @@
 #include <optional>
 #include <string>
 
+#include "src/files/checkpoint_files.h"
 #include "src/train/evaluate.h"
-#include "src/train/files/checkpoint_files.h"
 #include "src/train/job.h"
 #include "src/train/metrics.h"
 #include "src/train/progress.h"

@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "layers/param.h"
+#include "layers/base/param.h"
 #include "src/comm/communicator.h"
 #include "src/core/stream.h"
 

@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "src/comm/communicator.h"
-#include "src/parallel/groups.h"
-#include "src/parallel/rank_model.h"
-#include "src/train/files/safetensors.h"
+#include "src/files/safetensors.h"
+#include "src/plan/groups.h"
+#include "src/plan/rank_model.h"
 
 namespace owt {
 

@@ -1,7 +1,7 @@
 // Initial weights that depend on the images: init type "whitening".
 #pragma once
 
-#include "src/parallel/rank_model.h"
+#include "src/plan/rank_model.h"
 #include "src/train/job.h"
 
 namespace owt {

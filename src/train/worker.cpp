@@ -1,7 +1,7 @@
 #include "src/train/worker.h"
 
-#include "src/parallel/memory_need.h"
-#include "src/parallel/parameter_server.h"
+#include "src/predict/memory_need.h"
+#include "src/server/parameter_server.h"
 
 namespace owt {
 
@@ -10,10 +10,8 @@ Step::Options step_options(const Settings& settings) {
           .norms = settings.optimizer.norms(),
           .graphs = settings.run.cuda_graph,
           .record_collectives = settings.run.cuda_graph_collectives,
-          .make_served =
-              [](const Plan& plan, const WeightSync::LayerOf& layer_of, Communicator& comm) {
-                return std::make_unique<ParameterServer>(plan, layer_of, comm);
-              },
+          .make_served = [](const Plan& plan, const WeightSync::LayerOf& layer_of,
+                            Communicator& comm) { return std::make_unique<ParameterServer>(plan, layer_of, comm); },
           .what_fits = what_fits};
 }
 

@@ -2,8 +2,8 @@
 #pragma once
 
 #include "src/comm/profiled.h"
+#include "src/parallel/step.h"
 #include "src/train/settings.h"
-#include "src/train/step.h"
 
 namespace owt {
 

@@ -5,8 +5,8 @@
 
 #include "src/core/log.h"
 #include "src/core/no_room.h"
+#include "src/files/checkpoint_files.h"
 #include "src/net/layer_names.h"
-#include "src/train/files/checkpoint_files.h"
 #include "src/train/weights.h"
 
 namespace owt {

@@ -160,7 +160,7 @@ const std::vector<HotFile>& hot_files() {
         {"dropout_forward<__nv_bfloat16, true, false>", 1, 1, 1, 1, 32},
         {"dropout_backward<__nv_bfloat16, true>", 1, 1, 1, 0, 32}}},
       // Of works with sums the last block loads 8 times before it adds, and stores words.
-      {"layers/bias_gradient.cu",
+      {"layers/gpu/bias_gradient.cu",
        {{"<SumGradient<__nv_bfloat16, 8, (Follows)0>", 9, 0, 1, 2, 48},
         {"<SumGradient<__nv_bfloat16, 8, (Follows)1>", 10, 1, 1, 2, 48},
         {"<SumGradient<__nv_bfloat16, 8, (Follows)2>", 10, 1, 1, 2, 48}}},
@@ -180,15 +180,15 @@ const std::vector<HotFile>& hot_files() {
         {"<Normalize<__nv_bfloat16, 8>", 9, 1, 0, 0, 48},
         {"<NormGradientSums<__nv_bfloat16, 8>", 12, 0, 7, 9, 64},
         {"<NormInputGradient<__nv_bfloat16, 8>", 12, 1, 0, 0, 64}}},
-      {"layers/conv_plans.cu", {{"<AddBias<__nv_bfloat16, 8, true>", 3, 1, 0, 0, 40}}},
+      {"layers/gpu/conv_plans.cu", {{"<AddBias<__nv_bfloat16, 8, true>", 3, 1, 0, 0, 40}}},
       // AlexNet's images with borders of two pixels and of four; ResNet's; images with eight channels.
-      {"layers/space_to_depth.cu",
+      {"layers/gpu/space_to_depth.cu",
        {{"pack_images<unsigned int, FixedBlocks<unsigned int, 4, 6, 1, 24>", 0, 0, 6, 0, 32},
         {"pack_images<unsigned long, FixedBlocks<unsigned long, 4, 3, 1, 12>", 0, 0, 0, 0, 32},
         {"pack_images<unsigned short, FixedBlocks<unsigned short, 2, 6, 1, 16>", 0, 0, 6, 5, 32},
         {"pack_images<unsigned short, FixedBlocks<unsigned short, 1, 3, 1, 8>", 0, 1, 3, 0, 32}}},
       // The other accesses are those of elements that do not come by four.
-      {"src/train/optimizer.cu",
+      {"src/parallel/optimizer.cu",
        {{"update_items<SgdRule<false>", 5, 4, 22, 17, 32}, {"update_items<AdamWRule>", 7, 6, 24, 19, 40}}},
   };
   return files;

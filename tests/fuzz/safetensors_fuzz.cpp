@@ -1,5 +1,5 @@
 // Reads any bytes as a safetensors file.
-#include "src/train/files/safetensors.h"
+#include "src/files/safetensors.h"
 #include "tests/fuzz/input.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t count) {

@@ -3,7 +3,7 @@
 
 #include "src/core/files.h"
 #include "src/core/json_text.h"
-#include "src/train/files/checkpoint_files.h"
+#include "src/files/checkpoint_files.h"
 #include "tests/fuzz/input.h"
 
 namespace {

@@ -1,4 +1,4 @@
-#include "layers/bad_values.h"
+#include "layers/base/bad_values.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

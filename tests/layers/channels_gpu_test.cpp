@@ -1,11 +1,11 @@
 // Basics of the kernels over channels: memory for their sums, the width of their accesses, the order of sums.
-#include "layers/channels.cuh"
+#include "layers/gpu/channels.cuh"
 
 #include <gtest/gtest.h>
 
 #include <vector>
 
-#include "layers/bias_gradient.h"
+#include "layers/gpu/bias_gradient.h"
 #include "src/core/check.h"
 #include "tests/support/harness.h"
 

@@ -1,4 +1,4 @@
-#include "layers/conv_algorithm.h"
+#include "layers/conv_cpu/conv_algorithm.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // Every way to compute a convolution on a GPU, independent of its speed, against the definition.
-#include "layers/conv_plans.h"
+#include "layers/gpu/conv_plans.h"
 
 #include <gtest/gtest.h>
 

@@ -7,7 +7,7 @@
 #include <limits>
 #include <thread>
 
-#include "layers/conv_algorithm.h"
+#include "layers/conv_cpu/conv_algorithm.h"
 #include "src/core/check.h"
 #include "src/core/threads.h"
 #include "tests/support/check_layer.h"

@@ -1,4 +1,4 @@
-#include "layers/conv_trial.h"
+#include "layers/conv_cpu/conv_trial.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

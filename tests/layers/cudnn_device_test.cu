@@ -6,9 +6,9 @@
 #include <cstdlib>
 #include <string>
 
-#include "layers/conv_plans.h"
-#include "layers/cudnn.h"
-#include "layers/cudnn_plan.h"
+#include "layers/gpu/conv_plans.h"
+#include "layers/gpu/cudnn.h"
+#include "layers/gpu/cudnn_plan.h"
 #include "src/core/files.h"
 #include "src/core/gpus.h"
 

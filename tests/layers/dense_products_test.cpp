@@ -1,4 +1,4 @@
-#include "layers/dense_products.h"
+#include "layers/conv_cpu/dense_products.h"
 
 #include <gtest/gtest.h>
 

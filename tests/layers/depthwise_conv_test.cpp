@@ -1,4 +1,4 @@
-#include "layers/depthwise_conv.h"
+#include "layers/conv_cpu/depthwise_conv.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

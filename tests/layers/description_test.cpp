@@ -1,4 +1,4 @@
-#include "layers/description.h"
+#include "layers/base/description.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "layers/few_channel_conv.h"
+#include "layers/conv_cpu/few_channel_conv.h"
 
 #include <gtest/gtest.h>
 

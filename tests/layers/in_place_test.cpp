@@ -1,4 +1,4 @@
-#include "layers/in_place.h"
+#include "layers/base/in_place.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "layers/layer.h"
+#include "layers/base/layer.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "layers/space_to_depth.h"
+#include "layers/gpu/space_to_depth.h"
 #include "src/core/check.h"
 #include "src/core/elements.cuh"
 #include "tests/support/harness.h"

@@ -1,4 +1,4 @@
-#include "layers/param.h"
+#include "layers/base/param.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "layers/plan_choice.h"
+#include "layers/gpu/plan_choice.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,7 +7,7 @@
 #include <set>
 #include <vector>
 
-#include "layers/conv_plans.h"
+#include "layers/gpu/conv_plans.h"
 #include "src/core/cuda.h"
 #include "src/core/gpus.h"
 #include "src/core/memory.h"

@@ -10,8 +10,8 @@
 #include <thread>
 #include <vector>
 
-#include "layers/conv_plans.h"
-#include "layers/cudnn.h"
+#include "layers/gpu/conv_plans.h"
+#include "layers/gpu/cudnn.h"
 #include "src/core/bf16.h"
 #include "src/core/cuda.h"
 #include "src/core/gpus.h"

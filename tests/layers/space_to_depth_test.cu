@@ -1,4 +1,4 @@
-#include "layers/space_to_depth.h"
+#include "layers/gpu/space_to_depth.h"
 
 #include <gtest/gtest.h>
 

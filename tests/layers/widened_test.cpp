@@ -1,4 +1,4 @@
-#include "layers/widened.h"
+#include "layers/base/widened.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "layers/winograd.h"
+#include "layers/conv_cpu/winograd.h"
 
 #include <gtest/gtest.h>
 

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "layers/conv.h"
-#include "layers/conv_plans.h"
-#include "layers/cudnn_plan.h"
+#include "layers/gpu/conv_plans.h"
+#include "layers/gpu/cudnn_plan.h"
 #include "src/core/check.h"
 #include "src/core/files.h"
 #include "src/net/model.h"

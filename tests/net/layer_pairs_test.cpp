@@ -1,4 +1,4 @@
-// Layers that share memory (layers/in_place.h) give the same results as ops with separate memory, whichever layers
+// Layers that share memory (layers/base/in_place.h) give the same results as ops with separate memory, whichever layers
 // follow each other: all pairs of types, and a sample of triples; in nets, in residual bodies and in branches.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -14,10 +14,10 @@
 #include "src/comm/threads.h"
 #include "src/core/check.h"
 #include "src/core/philox.h"
-#include "src/parallel/order.h"
-#include "tests/parallel/uneven_model.h"
+#include "src/plan/order.h"
 #include "tests/support/bad_layers.h"
 #include "tests/support/harness.h"
+#include "tests/support/uneven_model.h"
 
 namespace owt::dense_tape_test {
 namespace {

@@ -11,7 +11,7 @@
 #include "src/comm/threads.h"
 #include "src/core/check.h"
 #include "src/net/net.h"
-#include "tests/parallel/front_model.h"
+#include "tests/support/front_model.h"
 #include "tests/support/harness.h"
 #include "tests/support/late_communicator.h"
 

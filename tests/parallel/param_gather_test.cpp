@@ -8,7 +8,7 @@
 
 #include "src/comm/threads.h"
 #include "src/core/check.h"
-#include "src/parallel/rank_model.h"
+#include "src/plan/rank_model.h"
 #include "tests/support/harness.h"
 #include "tests/support/models.h"
 

@@ -14,7 +14,7 @@
 #include "src/net/net.h"
 #include "src/parallel/grad_sync.h"
 #include "src/parallel/star_update.h"
-#include "tests/parallel/front_model.h"
+#include "tests/support/front_model.h"
 #include "tests/support/harness.h"
 
 namespace owt::sharded_update_test {

@@ -4,8 +4,8 @@
 
 #include <gtest/gtest.h>
 
-#include "layers/conv_plans.h"
-#include "layers/plan_choice.h"
+#include "layers/gpu/conv_plans.h"
+#include "layers/gpu/plan_choice.h"
 #include "src/comm/launch.h"
 #include "src/comm/processes.h"
 #include "src/core/memory.h"

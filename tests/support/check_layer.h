@@ -1,4 +1,4 @@
-// Checks the contract of a layer (layers/layer.h) with GoogleTest expectations:
+// Checks the contract of a layer (layers/base/layer.h) with GoogleTest expectations:
 //   - out_shape is the shape that forward fills, in training and in evaluation; every element of y and dx is written.
 //   - On the CPU, dx and the gradients of all trained parameters agree with central differences of a random linear
 //     functional of y. On any other device, y and all gradients agree with the CPU in every precision; inputs and
@@ -18,7 +18,7 @@
 #include <optional>
 #include <string>
 
-#include "layers/layer.h"
+#include "layers/base/layer.h"
 
 namespace owt {
 

@@ -1,11 +1,11 @@
-// One convolution with lists of numbers as factors, and the results of its passes (layers/conv_pass.h).
+// One convolution with lists of numbers as factors, and the results of its passes (layers/conv_cpu/conv_pass.h).
 #pragma once
 
 #include <limits>
 #include <string>
 #include <vector>
 
-#include "layers/conv_pass.h"
+#include "layers/conv_cpu/conv_pass.h"
 #include "tests/support/check_layer.h"
 #include "tests/support/conv_reference.h"
 #include "tests/support/harness.h"

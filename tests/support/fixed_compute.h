@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "src/parallel/compute_model.h"
+#include "src/predict/compute_model.h"
 
 namespace owt {
 

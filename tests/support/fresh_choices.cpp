@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "layers/conv_algorithm.h"
+#include "layers/conv_cpu/conv_algorithm.h"
 
 namespace owt {
 namespace {

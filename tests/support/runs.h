@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "src/parallel/step.h"
 #include "src/train/settings.h"
-#include "src/train/step.h"
 
 namespace owt {
 

@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "src/core/philox.h"
-#include "src/train/files/safetensors.h"
+#include "src/files/safetensors.h"
 #include "tests/support/harness.h"
 
 namespace owt {

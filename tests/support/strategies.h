@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "src/core/device.h"
-#include "src/parallel/strategy.h"
+#include "src/plan/strategy.h"
 
 namespace owt {
 

@@ -1,7 +1,7 @@
 // Makes convolutions use a given algorithm, independent of measurements on this machine.
 #pragma once
 
-#include "layers/conv_algorithm.h"
+#include "layers/conv_cpu/conv_algorithm.h"
 
 namespace owt {
 

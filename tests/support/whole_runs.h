@@ -10,9 +10,9 @@
 #include <string>
 #include <vector>
 
+#include "src/commands/run.h"
 #include "src/core/files.h"
-#include "src/train/commands/run.h"
-#include "src/train/files/checkpoint_files.h"
+#include "src/files/checkpoint_files.h"
 #include "tests/support/runs.h"
 #include "tests/support/temp_folder.h"
 

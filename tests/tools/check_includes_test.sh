@@ -38,8 +38,8 @@ expect_rejected 'layers/pool.cpp:2: layers may not include "data/batch.h"'
 passed
 
 begin "the direction is not reversed"
-file src/core/tensor.h '"layers/layer.h"'
-expect_rejected 'src/core/tensor.h:1: src/core may not include "layers/layer.h"'
+file src/core/tensor.h '"layers/base/layer.h"'
+expect_rejected 'src/core/tensor.h:1: src/core may not include "layers/base/layer.h"'
 passed
 
 begin "a third-party header stays in its folder"

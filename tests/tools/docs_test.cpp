@@ -10,7 +10,7 @@
 #include <sstream>
 
 #include "src/net/layer_types.h"
-#include "src/parallel/strategy.h"
+#include "src/plan/strategy.h"
 #include "tests/support/message_of.h"
 #include "tests/support/models.h"
 #include "tests/support/program.h"

@@ -8,8 +8,8 @@
 
 #include "data/photos/photo.h"
 #include "src/core/log.h"
-#include "src/parallel/choose.h"
-#include "src/train/files/checkpoint_files.h"
+#include "src/files/checkpoint_files.h"
+#include "src/predict/choose.h"
 #include "tests/support/program.h"
 #include "tests/support/shards.h"
 

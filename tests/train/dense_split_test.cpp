@@ -4,9 +4,9 @@
 
 #include "src/comm/profiled.h"
 #include "src/comm/threads.h"
-#include "src/parallel/step_result.h"
+#include "src/parallel/step.h"
+#include "src/plan/step_result.h"
 #include "src/train/made_up_batch.h"
-#include "src/train/step.h"
 #include "tests/support/models.h"
 
 namespace owt::dense_split_test {

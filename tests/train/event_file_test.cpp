@@ -1,4 +1,4 @@
-#include "src/train/event_file.h"
+#include "src/files/event_file.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

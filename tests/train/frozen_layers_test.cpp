@@ -5,8 +5,8 @@
 #include <map>
 #include <tuple>
 
-#include "src/parallel/order.h"
-#include "src/train/files/safetensors.h"
+#include "src/files/safetensors.h"
+#include "src/plan/order.h"
 #include "tests/support/harness.h"
 #include "tests/support/whole_runs.h"
 

@@ -11,7 +11,7 @@
 #include "src/comm/threads.h"
 #include "src/core/log.h"
 #include "src/core/threads.h"
-#include "src/parallel/groups.h"
+#include "src/plan/groups.h"
 #include "src/train/worker.h"
 #include "tests/support/harness.h"
 #include "tests/support/message_of.h"

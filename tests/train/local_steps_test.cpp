@@ -6,8 +6,8 @@
 
 #include "src/comm/threads.h"
 #include "src/core/cpu_bf16.h"
-#include "src/parallel/memory_need.h"
-#include "src/train/files/safetensors.h"
+#include "src/files/safetensors.h"
+#include "src/predict/memory_need.h"
 #include "src/train/made_up_batch.h"
 #include "src/train/signals.h"
 #include "src/train/worker.h"

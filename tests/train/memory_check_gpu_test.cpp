@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "src/core/gpus.h"
-#include "src/parallel/memory_need.h"
+#include "src/predict/memory_need.h"
 #include "src/train/memory_check.h"
 #include "tests/simulated_gpu/runtime.h"
 #include "tests/support/message_of.h"

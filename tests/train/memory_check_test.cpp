@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "src/parallel/memory_need.h"
+#include "src/predict/memory_need.h"
 #include "tests/support/message_of.h"
 #include "tests/support/models.h"
 

@@ -2,8 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "src/parallel/step_order.h"
-#include "src/parallel/step_price.h"
+#include "src/plan/step_order.h"
+#include "src/predict/step_price.h"
 #include "tests/support/fixed_compute.h"
 #include "tests/support/models.h"
 #include "tests/support/runs.h"

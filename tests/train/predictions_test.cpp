@@ -11,7 +11,7 @@
 #include "data/memory_dataset.h"
 #include "data/synthetic.h"
 #include "src/comm/solo.h"
-#include "src/train/files/safetensors.h"
+#include "src/files/safetensors.h"
 #include "src/train/inference.h"
 #include "tests/support/csv.h"
 #include "tests/support/harness.h"

@@ -8,7 +8,7 @@
 #include "src/core/check.h"
 #include "src/core/files.h"
 #include "src/core/threads.h"
-#include "src/train/files/checkpoint_files.h"
+#include "src/files/checkpoint_files.h"
 #include "tests/support/runs.h"
 #include "tests/support/temp_folder.h"
 

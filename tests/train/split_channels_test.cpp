@@ -1,7 +1,7 @@
 // Convolutions that are split by their channels (mp), in real steps.
 #include <gtest/gtest.h>
 
-#include "src/train/files/safetensors.h"
+#include "src/files/safetensors.h"
 #include "tests/support/harness.h"
 #include "tests/support/whole_runs.h"
 

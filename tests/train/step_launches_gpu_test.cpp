@@ -8,9 +8,9 @@
 
 #include "src/comm/threads.h"
 #include "src/core/plan_cache.h"
-#include "src/parallel/step_launches.h"
+#include "src/parallel/step.h"
+#include "src/predict/step_launches.h"
 #include "src/train/made_up_batch.h"
-#include "src/train/step.h"
 #include "tests/simulated_gpu/runtime.h"
 #include "tests/support/models.h"
 

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "src/comm/threads.h"
+#include "src/parallel/step.h"
 #include "src/train/made_up_batch.h"
-#include "src/train/step.h"
 #include "tests/simulated_gpu/runtime.h"
 #include "tests/support/models.h"
 

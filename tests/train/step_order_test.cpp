@@ -8,9 +8,9 @@
 
 #include "src/comm/profiled.h"
 #include "src/comm/threads.h"
-#include "src/parallel/order.h"
+#include "src/parallel/step.h"
+#include "src/plan/order.h"
 #include "src/train/made_up_batch.h"
-#include "src/train/step.h"
 #include "tests/support/harness.h"
 #include "tests/support/models.h"
 #include "tests/support/strategies.h"

@@ -1,4 +1,4 @@
-#include "src/train/step.h"
+#include "src/parallel/step.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -6,11 +6,11 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "layers/conv_algorithm.h"
+#include "layers/conv_cpu/conv_algorithm.h"
 #include "src/core/files.h"
 #include "src/core/log.h"
-#include "src/train/files/checkpoint_files.h"
-#include "src/train/files/safetensors.h"
+#include "src/files/checkpoint_files.h"
+#include "src/files/safetensors.h"
 #include "src/train/signals.h"
 #include "tests/support/message_of.h"
 #include "tests/support/whole_runs.h"

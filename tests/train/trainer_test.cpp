@@ -6,8 +6,8 @@
 
 #include "src/comm/threads.h"
 #include "src/core/files.h"
-#include "src/train/files/checkpoint_files.h"
-#include "src/train/files/safetensors.h"
+#include "src/files/checkpoint_files.h"
+#include "src/files/safetensors.h"
 #include "src/train/signals.h"
 #include "src/train/trainer.h"
 #include "tests/support/whole_runs.h"

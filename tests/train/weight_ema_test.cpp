@@ -1,4 +1,4 @@
-#include "src/train/weight_ema.h"
+#include "src/parallel/weight_ema.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,8 +9,8 @@
 
 #include "src/core/bf16.h"
 #include "src/core/log.h"
+#include "src/files/safetensors.h"
 #include "src/train/evaluate.h"
-#include "src/train/files/safetensors.h"
 #include "tests/support/harness.h"
 #include "tests/support/message_of.h"
 #include "tests/support/whole_runs.h"

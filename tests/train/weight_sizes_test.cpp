@@ -9,7 +9,7 @@
 #include <numeric>
 
 #include "src/core/files.h"
-#include "src/train/files/safetensors.h"
+#include "src/files/safetensors.h"
 #include "src/train/start_facts.h"
 #include "tests/support/whole_runs.h"
 

@@ -7,7 +7,7 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "layers/conv_trial.h"
+#include "layers/conv_cpu/conv_trial.h"
 #include "src/core/cpu_level.h"
 #include "src/core/threads.h"
 

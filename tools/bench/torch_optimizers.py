@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Prints the reference figures in tests/train/optimizer_test.cpp and tests/train/gradient_norms_test.cpp: weights after
+"""Prints the reference figures in tests/parallel/optimizer_test.cpp and tests/train/gradient_norms_test.cpp: weights after
 four updates at changing rates, in double precision.
 
     usage: torch_optimizers.py

@@ -1,0 +1,277 @@
+#include "layers/gpu/conv_plans.h"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "layers/gpu/conv_kernels.cuh"
+#include "src/core/check.h"
+#include "src/core/cuda.h"
+#include "src/core/memory.h"
+
+namespace owt {
+namespace {
+
+struct Shapes {
+  Shape x, w, y;
+
+  Shapes(const ConvGeometry& g, int64_t rows)
+      : x{rows, g.in_h, g.in_w, g.in_c},
+        w{g.out_c, g.kernel_h, g.kernel_w, g.in_c / g.groups},
+        y{rows, g.out_h, g.out_w, g.out_c} {}
+};
+
+// A graph with x, w and y as numbered by ConvTensor.
+CudnnGraph graph_of(const Shapes& shapes, DType dtype) {
+  CudnnGraph graph;
+  OWT_CHECK_EQ(graph.image(dtype, shapes.x), kConvX);
+  OWT_CHECK_EQ(graph.image(dtype, shapes.w), kConvW);
+  OWT_CHECK_EQ(graph.image(dtype, shapes.y), kConvY);
+  return graph;
+}
+
+const char* name_of(ConvPresentation presentation) {
+  const char* const names[] = {"plain", "4 channels", "8 channels", "blocks"};
+  return names[static_cast<size_t>(presentation)];
+}
+
+std::vector<ConvPresentation> presentations(const ConvGeometry& g) {
+  std::vector<ConvPresentation> all{ConvPresentation::kPlain};
+  if (g.in_c > 4 || g.groups > 1) return all;
+  if (g.in_c < 4) all.push_back(ConvPresentation::kFourChannels);
+  all.push_back(ConvPresentation::kEightChannels);
+  if (g.stride_h * g.stride_w > 1) all.push_back(ConvPresentation::kBlocks);
+  return all;
+}
+
+std::optional<ChannelPacking> packing_of(ConvPresentation presentation, const ConvGeometry& g) {
+  switch (presentation) {
+    case ConvPresentation::kPlain:
+      return {};
+    case ConvPresentation::kFourChannels:
+      return ChannelPacking(g, 1, 1, 4);
+    case ConvPresentation::kEightChannels:
+      return ChannelPacking(g, 1, 1, 8);
+    case ConvPresentation::kBlocks:
+      return ChannelPacking(g, g.stride_h, g.stride_w, 8);
+  }
+  return {};
+}
+
+// Which ways of adding bias and relu are considered.
+enum class Fusion { kEither, kFused, kApart };
+
+class Chooser {
+ public:
+  Chooser(Cuda cuda, const ConvGeometry& geometry, int64_t rows, ConvEpilogue epilogue, bool learns = true)
+      : dtype_(activation_type(cuda.precision)),
+        rules_(rules_for(cuda)),
+        geometry_(geometry),
+        rows_(rows),
+        epilogue_(epilogue),
+        learns_(learns),
+        stream_(setup_stream(Device::kCuda)) {}
+
+  ConvPlans choose() const {
+    const std::vector<ConvPresentation> all = presentations(geometry_);
+    std::string best;
+    if (all.size() > 1)
+      best = remembered(concat("presentation, ", learns_ ? "" : "frozen, ", rules_.text(), "\n",
+                               conv_fused_graph(geometry_, rows_, dtype_, epilogue_).text()),
+                        [&] { return fastest(all); });
+    const auto chosen = std::find_if(all.begin(), all.end(), [&](auto each) { return name_of(each) == best; });
+    std::optional<ConvPlans> plans = plans_as(chosen == all.end() ? ConvPresentation::kPlain : *chosen);
+    if (!plans)
+      fail("cuDNN ", cudnnGetVersion(), " has no ", rules_.deterministic ? "deterministic " : "",
+           "plan on this GPU for a convolution of ", Shapes(geometry_, rows_).x, " with weights ",
+           Shapes(geometry_, rows_).w, " in ", name_of(dtype_), "; use another precision or --device cpu");
+    return std::move(*plans);
+  }
+
+  // The fastest plans for one presentation, without a plan for the data gradient, which is the same for all
+  // presentations. `ms` receives the time of forward and, if wanted, of the weight gradient, without packing; 0: not
+  // measured.
+  std::optional<ConvPlans> plans_as(ConvPresentation presentation, Fusion fusion = Fusion::kEither,
+                                    double* ms = nullptr) const {
+    std::optional<ChannelPacking> packing = packing_of(presentation, geometry_);
+    const ConvGeometry& g = packing ? packing->packed() : geometry_;
+    std::optional<Forward> forward = choose_forward(g, fusion);
+    std::optional<ChosenPlan> weights;
+    if (learns_) weights = choose_plan(conv_weight_gradient_graph(g, rows_, dtype_), rules_, stream_);
+    if (!forward || (learns_ && !weights)) return {};
+    ConvPlans plans{.packing = packing,
+                    .forward = std::move(forward->plan),
+                    .fused = forward->fused,
+                    .weight_gradient = {},
+                    .data_gradient = {}};
+    if (weights) plans.weight_gradient = std::move(weights->plan);
+    if (ms)
+      *ms = forward->ms == 0 || (weights && weights->ms == 0) ? 0 : forward->ms + (weights ? weights->ms : 0);
+    else if (auto data = choose_plan(conv_data_gradient_graph(geometry_, rows_, dtype_), rules_, stream_))
+      plans.data_gradient = std::move(data->plan);
+    return plans;
+  }
+
+ private:
+  struct Forward {
+    CudnnPlan plan;
+    bool fused;
+    double ms;  // 0: not measured
+  };
+
+  // "" if it could not be measured.
+  std::string fastest(const std::vector<ConvPresentation>& all) const {
+    std::string best;
+    double best_ms = 0;
+    for (const ConvPresentation presentation : all) {
+      try {
+        double ms = 0;
+        if (!plans_as(presentation, Fusion::kEither, &ms)) continue;
+        if (ms == 0) return "";
+        ms += packing_ms(presentation);
+        if (best.empty() || ms < best_ms) best = name_of(presentation), best_ms = ms;
+      } catch (const OutOfMemory&) {
+        return "";
+      }
+    }
+    return best;
+  }
+
+  std::optional<Forward> choose_forward(const ConvGeometry& g, Fusion fusion) const {
+    const bool epilogue = epilogue_.bias || epilogue_.relu;
+    std::optional<ChosenPlan> plain, fused;
+    if (fusion != Fusion::kFused) plain = choose_plan(conv_forward_graph(g, rows_, dtype_), rules_, stream_);
+    const CudnnGraph graph = conv_fused_graph(g, rows_, dtype_, epilogue_);
+    if (fusion != Fusion::kApart && epilogue)
+      fused = choose_plan(graph, rules_, stream_, epilogue_.relu ? keeps_nan(g) : PlanCheck());
+    if (!plain && !fused) return {};
+    if (!epilogue) return Forward{std::move(plain->plan), false, plain->ms};
+
+    std::string choice = plain ? "apart 0" : "fused";
+    if (plain && fused)
+      choice = remembered(concat("epilogue, ", rules_.text(), "\n", graph.text()), [&] {
+        const double own_ms = epilogue_ms();
+        if (plain->ms == 0 || fused->ms == 0 || own_ms == 0) return std::string();
+        return fused->ms < plain->ms + own_ms ? "fused" : concat("apart ", own_ms);
+      });
+    if (choice == "fused") return Forward{std::move(fused->plan), true, fused->ms};
+    const double own_ms = choice.empty() ? 0 : std::stod(choice.substr(choice.find(' ')));
+    return Forward{std::move(plain->plan), false, plain->ms == 0 || choice.empty() ? 0 : plain->ms + own_ms};
+  }
+
+  // cuDNN may compute a relu as max(x, 0), which drops NaN on GPUs. A NaN must not disappear, so that a network that
+  // diverges shows it.
+  PlanCheck keeps_nan(const ConvGeometry& g) const {
+    return [this, g](const std::function<void*(CudnnGraph::Id)>& memory, const std::function<void()>& run) {
+      const auto weight_bytes = static_cast<size_t>(Shapes(g, rows_).w.elements() * size_of(dtype_));
+      OWT_CUDA(cudaMemsetAsync(memory(kConvW), 0xff, weight_bytes, cuda_stream(stream_)));  // NaN in f32 and bf16
+      run();
+      OWT_CUDA(cudaMemsetAsync(memory(kConvW), 0x3c, weight_bytes, cuda_stream(stream_)));
+      return starts_with_nan(memory(kConvY), dtype_, stream_);
+    };
+  }
+
+  double epilogue_ms() const {
+    try {
+      Tensor y(Shapes(geometry_, rows_).y, dtype_, Device::kCuda);
+      const Tensor bias({geometry_.out_c}, DType::kF32, Device::kCuda);
+      return time_work(stream_, [&] { queue_epilogue(epilogue_, bias.data(), y, stream_); });
+    } catch (const OutOfMemory&) {
+      return 0;
+    }
+  }
+
+  double packing_ms(ConvPresentation presentation) const {
+    const std::optional<ChannelPacking> packing = packing_of(presentation, geometry_);
+    if (!packing) return 0;
+    const Shapes plain(geometry_, rows_), packed(packing->packed(), rows_);
+    const Tensor x(plain.x, dtype_, Device::kCuda), w(plain.w, dtype_, Device::kCuda);
+    Tensor packed_x(packed.x, dtype_, Device::kCuda), packed_w(packed.w, dtype_, Device::kCuda);
+    return time_work(stream_, [&] {
+      queue_pack_images(packing->layout(), x, packed_x.raw(), stream_);
+      queue_pack_weights(*packing, dtype_, w.raw(), packed_w.raw(), stream_);
+    });
+  }
+
+  DType dtype_;
+  PlanRules rules_;
+  ConvGeometry geometry_;
+  int64_t rows_;
+  ConvEpilogue epilogue_;
+  bool learns_;  // whether the weight gradient is wanted
+  const Stream& stream_;
+};
+
+}  // namespace
+
+CudnnGraph conv_forward_graph(const ConvGeometry& geometry, int64_t rows, DType dtype) {
+  CudnnGraph graph = graph_of(Shapes(geometry, rows), dtype);
+  graph.conv_forward(geometry, kConvX, kConvW, kConvY);
+  return graph;
+}
+
+CudnnGraph conv_fused_graph(const ConvGeometry& geometry, int64_t rows, DType dtype, ConvEpilogue epilogue) {
+  const Shapes shapes(geometry, rows);
+  CudnnGraph graph = graph_of(shapes, dtype);
+  if (epilogue.bias) OWT_CHECK_EQ(graph.channels(dtype, geometry.out_c), kConvBias);
+  if (!epilogue.bias && !epilogue.relu) {
+    graph.conv_forward(geometry, kConvX, kConvW, kConvY);
+    return graph;
+  }
+  const auto products = graph.between(shapes.y);
+  graph.conv_forward(geometry, kConvX, kConvW, products);
+  if (!epilogue.relu) {
+    graph.add(products, kConvBias, kConvY);
+  } else if (!epilogue.bias) {
+    graph.relu(products, kConvY);
+  } else {
+    const auto sums = graph.between(shapes.y);
+    graph.add(products, kConvBias, sums);
+    graph.relu(sums, kConvY);
+  }
+  return graph;
+}
+
+CudnnGraph conv_weight_gradient_graph(const ConvGeometry& geometry, int64_t rows, DType dtype) {
+  CudnnGraph graph = graph_of(Shapes(geometry, rows), dtype);
+  graph.conv_weight_gradient(geometry, kConvX, kConvY, kConvW);
+  return graph;
+}
+
+CudnnGraph conv_data_gradient_graph(const ConvGeometry& geometry, int64_t rows, DType dtype) {
+  CudnnGraph graph = graph_of(Shapes(geometry, rows), dtype);
+  graph.conv_data_gradient(geometry, kConvY, kConvW, kConvX);
+  return graph;
+}
+
+int64_t ConvPlans::workspace_bytes() const {
+  const auto of = [](const std::optional<CudnnPlan>& plan) { return plan ? plan->workspace_bytes() : 0; };
+  return std::max({forward.workspace_bytes(), of(weight_gradient), of(data_gradient)});
+}
+
+ConvPlans choose_conv_plans(Cuda cuda, const ConvGeometry& geometry, int64_t rows, ConvEpilogue epilogue, bool learns) {
+  const MeasuringTurn turn;
+  return Chooser(cuda, geometry, rows, epilogue, learns).choose();
+}
+
+std::optional<ConvPlans> conv_plans_as(Cuda cuda, const ConvGeometry& geometry, int64_t rows, ConvEpilogue epilogue,
+                                       ConvPresentation presentation, bool fused) {
+  const MeasuringTurn turn;
+  return Chooser(cuda, geometry, rows, epilogue).plans_as(presentation, fused ? Fusion::kFused : Fusion::kApart);
+}
+
+void queue_epilogue(ConvEpilogue epilogue, const float* bias, Tensor& y, const Stream& stream) {
+  const int64_t channels = y.shape()[3], positions = y.elements() / channels;
+  with_element(y.dtype(), [&](auto element) {
+    const float* added = epilogue.bias ? bias : nullptr;
+    with_width<decltype(element)>(channels, {y.raw(), added}, [&](auto t, auto width) {
+      using T = decltype(t);
+      if (epilogue.relu)
+        queue_over_channels(AddBias<T, width, true>{y.data<T>(), added}, positions, channels, stream);
+      else
+        queue_over_channels(AddBias<T, width, false>{y.data<T>(), added}, positions, channels, stream);
+    });
+  });
+}
+
+}  // namespace owt

@@ -1,0 +1,40 @@
+#include "src/commands/evaluation_json.h"
+
+#include <nlohmann/json.hpp>
+
+namespace owt {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr const char* kEvaluationFormat = "owt evaluation 1";
+constexpr int64_t kTop5From = 5;  // number of classes
+
+Json class_json(const ClassAccuracy& of, bool top5) {
+  const auto share = [&](int64_t part) { return static_cast<double>(part) / static_cast<double>(of.images); };
+  Json json{{"class", of.number}, {"name", of.name}, {"images", of.images}, {"top1", share(of.top1)}};
+  if (top5) json["top5"] = share(of.top5);
+  if (of.times > 0) json["taken_for"] = {{"name", of.taken_for}, {"images", of.times}};
+  return json;
+}
+
+}  // namespace
+
+std::string evaluation_json(const Evaluation& evaluation, const EvalOptions& options, int64_t classes) {
+  const EvaluationRequest& request = options.request;
+  const bool top5 = classes >= kTop5From;
+  const bool counted = !request.views.average_logits();  // other views have a name
+  Json json{
+      {"format", kEvaluationFormat},     {"weights", options.weights},
+      {"split", name_of(request.split)}, {"views", counted ? Json(request.views.count) : Json(request.views.name())},
+      {"images", evaluation.images},     {"loss", evaluation.loss},
+      {"top1", evaluation.top1}};
+  if (top5) json["top5"] = evaluation.top5;
+  json["seconds"] = evaluation.seconds;
+  json["images_per_second"] = static_cast<double>(evaluation.images) / evaluation.seconds;
+  for (const ClassAccuracy& of : evaluation.classes) json["classes"].push_back(class_json(of, top5));
+  // Names of files and classes may contain any bytes.
+  return json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace owt

@@ -1,0 +1,14 @@
+// The output of `owt eval --json`.
+#pragma once
+
+#include <string>
+
+#include "src/commands/run.h"
+
+namespace owt {
+
+// A JSON object with the accuracy of a model with `classes` classes, and weights, split and views from the options.
+// top1 and top5 are fractions; with fewer than five classes there is no top5.
+std::string evaluation_json(const Evaluation& evaluation, const EvalOptions& options, int64_t classes);
+
+}  // namespace owt

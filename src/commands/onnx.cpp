@@ -1,0 +1,151 @@
+#include "src/commands/onnx.h"
+
+#include <onnx/checker.h>
+
+#include <limits>
+
+#include "src/commands/onnx_layers.h"
+#include "src/core/check.h"
+#include "src/core/files.h"
+#include "src/core/log.h"
+#include "src/train/data_facts.h"
+
+namespace owt {
+namespace {
+
+constexpr const char* kInput = "images";
+constexpr const char* kLogits = "logits";
+constexpr const char* kProbabilities = "probabilities";
+
+// Converts values of H x W x C to 1 x C x H x W, or to 1 x C x 1 x 1 if all positions of a channel are equal.
+std::string add_per_pixel(OnnxGraph& graph, const std::string& name, const Shape& image,
+                          const std::vector<float>& values) {
+  const int64_t positions = image[0] * image[1], channels = image[2];
+  const auto at = [&](int64_t i) { return values[static_cast<size_t>(i)]; };
+  std::vector<float> planes;
+  bool constant = true;
+  for (int64_t c = 0; c < channels; ++c)
+    for (int64_t p = 0; p < positions; ++p) {
+      planes.push_back(at(p * channels + c));
+      constant &= at(p * channels + c) == at(c);
+    }
+  if (!constant) return graph.constant(name, {1, channels, image[0], image[1]}, planes.data());
+  return graph.constant(name, {1, channels, 1, 1}, values.data());
+}
+
+OnnxValue add_normalisation(OnnxGraph& graph, const Augmenter& augmenter, const OnnxValue& pixels) {
+  const auto [mean, factor] = augmenter.at_centre();
+  const Shape image = pixels.shape.row();
+  const std::string means = add_per_pixel(graph, "pixel.mean", image, mean);
+  const std::string centred = graph.add("Sub", "centred", {pixels.name, means}).output(0);
+  const std::string factors = add_per_pixel(graph, "pixel.factor", image, factor);
+  return {graph.add("Mul", "normalised", {centred, factors}).output(0), pixels.shape};
+}
+
+// N x C x H x W or N x F.
+std::vector<int64_t> dims_in_file(const Shape& shape) {
+  if (shape.rank() == 4) return {shape[0], shape[3], shape[1], shape[2]};
+  return {shape[0], shape[1]};
+}
+
+void declare(onnx::ValueInfoProto& value, const std::string& name, const Shape& shape, int64_t batch) {
+  value.set_name(name);
+  onnx::TypeProto::Tensor& type = *value.mutable_type()->mutable_tensor_type();
+  type.set_elem_type(onnx::TensorProto::FLOAT);
+  const std::vector<int64_t> dims = dims_in_file(shape);
+  onnx::TensorShapeProto::Dimension& rows = *type.mutable_shape()->add_dim();
+  if (batch > 0)
+    rows.set_dim_value(batch);
+  else
+    rows.set_dim_param("N");
+  for (size_t i = 1; i < dims.size(); ++i) type.mutable_shape()->add_dim()->set_dim_value(dims[i]);
+}
+
+void add_graph(onnx::GraphProto& out, const Model& model, const Augmenter& augmenter, const std::string& weights,
+               LossType loss, const OnnxOptions& options) {
+  OnnxGraph graph(out, weights, {kInput, kLogits, kProbabilities});
+  out.set_name(model.name);
+  OnnxValue x{kInput, model.input.batch_of(1)};
+  declare(*out.add_input(), x.name, x.shape, options.batch);
+  if (options.raw_pixels) x = add_normalisation(graph, augmenter, x);
+  x = add_layers(graph, Net(whole_layers(model), model.input), x);
+  x.name = graph.flat("flatten", x);
+  if (x.name == kInput) graph.add("Identity", kLogits, {x.name});
+  graph.set_output(kLogits);
+  if (options.probabilities) {
+    if (loss == LossType::kLogistic)
+      graph.add("Sigmoid", kProbabilities, {kLogits});
+    else
+      set_attribute(graph.add("Softmax", kProbabilities, {kLogits}), "axis", int64_t{1});
+    graph.set_output(kProbabilities);
+  }
+  const Shape scores{1, model.classes};
+  declare(*out.add_output(), options.probabilities ? kProbabilities : kLogits, scores, options.batch);
+  graph.warn_of_unused();
+}
+
+std::string listed(const std::vector<double>& values) {
+  std::string text;
+  for (const double value : values) text += format("{}{}", text.empty() ? "" : " ", value);
+  return text;
+}
+
+// Means or standard deviations as text, if they can be listed.
+std::string described(AugmentSettings::From from, const std::vector<double>& values,
+                      const std::vector<double>& of_channels, const char* none) {
+  if (from == AugmentSettings::From::kNone) return none;
+  if (from == AugmentSettings::From::kPixel) return "of each pixel and channel of the training images";
+  return listed(from == AugmentSettings::From::kChannel ? of_channels : values);
+}
+
+std::string lines(const std::vector<std::string>& names) {
+  std::string text;
+  for (const std::string& name : names) text += (text.empty() ? "" : "\n") + shown_class(name);
+  return text;
+}
+
+void add_metadata(onnx::ModelProto& model, const Settings& settings, const DataFacts& facts, bool raw_pixels) {
+  const auto add = [&](const std::string& key, const std::string& value) {
+    onnx::StringStringEntryProto& entry = *model.add_metadata_props();
+    entry.set_key(key);
+    entry.set_value(value);
+  };
+  add("owt.recipe", settings.name);
+  add("owt.channels", "RGB");
+  if (!facts.class_names.empty()) add("owt.classes", lines(facts.class_names));
+  if (raw_pixels) return add("owt.input", "pixels 0 to 255");
+  const AugmentSettings& augment = settings.data.augment;
+  add("owt.input", "(pixel - mean) * scale / std, pixels 0 to 255");
+  add("owt.mean", described(augment.mean, augment.mean_values, facts.statistics.channel_mean, "0"));
+  add("owt.std", described(augment.std, augment.std_values, facts.statistics.channel_std, "1"));
+  add("owt.scale", format("{}", augment.scale));
+}
+
+// The IR version of the first ONNX release with that opset (its docs/Versioning.md), so that old readers accept the
+// file.
+int64_t ir_version(int opset) { return opset <= 11 ? 6 : opset <= 14 ? 7 : 8; }
+
+void write(const onnx::ModelProto& model, const std::string& file) {
+  if (model.ByteSizeLong() > static_cast<size_t>(std::numeric_limits<int>::max()))
+    fail("the model takes ", model.ByteSizeLong(), " bytes; an ONNX file holds 2 GB at most");
+  write_file_atomically(file, model.SerializeAsString());
+}
+
+}  // namespace
+
+void export_onnx(const Settings& settings, const std::string& weights, const OnnxOptions& options,
+                 const std::string& file) {
+  OWT_CHECK(kFirstOpset <= options.opset && options.opset <= kLastOpset, "opset ", options.opset);
+  onnx::ModelProto model;
+  model.set_ir_version(ir_version(options.opset));
+  model.set_producer_name("owt");
+  model.add_opset_import()->set_version(options.opset);
+  const DataFacts facts = find_data_facts(settings, options.run_folder, options.data);
+  add_metadata(model, settings, facts, options.raw_pixels);
+  const Augmenter augmenter(settings.data.augment, settings.data.image, facts.statistics);
+  add_graph(*model.mutable_graph(), settings.model, augmenter, weights, settings.loss.type, options);
+  onnx::checker::check_model(model);
+  write(model, file);
+}
+
+}  // namespace owt

@@ -1,0 +1,266 @@
+#include "src/commands/onnx_layers.h"
+
+#include <algorithm>
+
+#include "src/commands/onnx.h"
+#include "src/core/check.h"
+#include "src/net/composite.h"
+
+namespace owt {
+namespace {
+
+using Names = OnnxGraph::Names;
+using Integers = OnnxGraph::Integers;
+
+// The ONNX name of an operator in a description.
+struct Operator {
+  const char *ours, *theirs;
+  bool takes_rows = false, gives_images = false;  // it accepts images too; it returns rows
+  const char* constant = nullptr;                 // an attribute with a fixed value
+  int64_t value = 0;
+};
+constexpr Operator kOperators[] = {
+    {"abs", "Abs"},
+    {"avg_pool", "AveragePool", false, false, "count_include_pad", 0},
+    {"batch_norm", "BatchNormalization"},
+    {"conv", "Conv"},
+    {"dense", "Gemm", true, false, "transB", 1},
+    {"global_avg_pool", "GlobalAveragePool", false, true},
+    {"leaky", "LeakyRelu"},
+    {"lrn", "LRN"},
+    {"max_pool", "MaxPool"},
+    {"relu", "Relu"},
+    {"sigmoid", "Sigmoid"},
+    {"softplus", "Softplus"},
+    {"tanh", "Tanh"},
+};
+
+// The ONNX name of an attribute in a description; "": training only, or expressed by other nodes.
+constexpr std::pair<const char*, const char*> kAttributes[] = {
+    {"kernel", "kernel_shape"}, {"stride", "strides"}, {"pad", "pads"},
+    {"groups", "group"},        {"eps", "epsilon"},    {"size", "size"},
+    {"alpha", "alpha"},         {"beta", "beta"},      {"k", "bias"},
+    {"momentum", ""},           {"zeros", ""},         {"slope", "alpha"},
+};
+
+void set_attributes(onnx::NodeProto& node, const Described& described) {
+  for (const auto& [name, value] : described.attributes) {
+    const auto same = [&, &ours = name](const auto& known) { return known.first == ours; };
+    const auto* known = std::find_if(std::begin(kAttributes), std::end(kAttributes), same);
+    OWT_CHECK(known != std::end(kAttributes), "'", name, "' of ", described.op, " has no name in ONNX");
+    if (*known->second) std::visit([&](const auto& given) { set_attribute(node, known->second, given); }, value);
+  }
+}
+
+// Adds the zeros around the image that count.
+std::string with_zeros(OnnxGraph& graph, const std::string& layer, const Described& described, const std::string& x) {
+  for (const auto& [name, value] : described.attributes) {
+    if (name != "zeros") continue;
+    const Integers& z = std::get<Integers>(value);
+    if (std::all_of(z.begin(), z.end(), [](int64_t zeros) { return zeros == 0; })) return x;
+    const std::string pads = graph.constant(layer + ".pads", {0, 0, z[0], z[1], 0, 0, z[2], z[3]});
+    return graph.add("Pad", layer + ".padded", {x, pads}).output(0);
+  }
+  return x;
+}
+
+void check_lrn(const Layer& layer, const Described& described) {
+  if (described.op != "lrn" || described.integer("size") % 2 == 1) return;
+  fail("layer '", layer.name(), "' normalises over ", described.integer("size"),
+       " channels; ONNX's LRN knows odd sizes only, so this model cannot be exported");
+}
+
+std::string add_operator(OnnxGraph& graph, const Operator& op, const Layer& layer, const Described& described,
+                         const OnnxValue& x) {
+  check_lrn(layer, described);
+  Names inputs{op.takes_rows ? graph.flat(layer.name() + ".flatten", x)
+                             : with_zeros(graph, layer.name(), described, x.name)};
+  for (const std::string& param : graph.params(described.params)) inputs.push_back(param);
+  onnx::NodeProto& node = graph.add(op.theirs, op.gives_images ? layer.name() + ".means" : layer.name(), inputs);
+  set_attributes(node, described);
+  if (op.constant) set_attribute(node, op.constant, op.value);
+  return op.gives_images ? graph.flat(layer.name(), {node.output(0), x.shape}) : node.output(0);
+}
+
+OnnxValue add_layer(OnnxGraph& graph, Layer& layer, const OnnxValue& x);
+
+// The outputs of the branches of a composite layer; a branch without layers gives x.
+Names add_composite_branches(OnnxGraph& graph, const Layer& layer, const OnnxValue& x) {
+  Names outputs;
+  for (const Net& branch : dynamic_cast<const Composite&>(layer).branches())
+    outputs.push_back(add_layers(graph, branch, x).name);
+  return outputs;
+}
+
+std::string add_residual(OnnxGraph& graph, Layer& layer, const Described& described, const OnnxValue& x) {
+  const bool relu = described.integer("relu") == 1;
+  const Names outputs = add_composite_branches(graph, layer, x);
+  const std::string sum = graph.add("Add", relu ? layer.name() + ".sum" : layer.name(), outputs).output(0);
+  return relu ? graph.add("Relu", layer.name(), {sum}).output(0) : sum;
+}
+
+// The channels of ONNX images are dimension 1, as are features.
+std::string add_branches_side_by_side(OnnxGraph& graph, Layer& layer, const Described&, const OnnxValue& x) {
+  onnx::NodeProto& node = graph.add("Concat", layer.name(), add_composite_branches(graph, layer, x));
+  set_attribute(node, "axis", int64_t{1});
+  return node.output(0);
+}
+
+std::string add_nothing(OnnxGraph&, Layer&, const Described&, const OnnxValue& x) { return x.name; }
+
+std::string add_square(OnnxGraph& graph, Layer& layer, const Described&, const OnnxValue& x) {
+  return graph.add("Mul", layer.name(), {x.name, x.name}).output(0);
+}
+
+std::string add_silu(OnnxGraph& graph, Layer& layer, const Described&, const OnnxValue& x) {
+  const std::string gate = graph.add("Sigmoid", layer.name() + ".gate", {x.name}).output(0);
+  return graph.add("Mul", layer.name(), {x.name, gate}).output(0);
+}
+
+// An operator with a number as its second operand.
+std::string with_number(OnnxGraph& graph, const char* type, const std::string& name, const std::string& x,
+                        float number) {
+  return graph.add(type, name, {x, graph.constant(name + ".by", number)}).output(0);
+}
+
+// Subtracts the part above 6: not every reader accepts a Clip with its bounds as inputs, as in operator set 11 and
+// later.
+std::string add_relu6(OnnxGraph& graph, Layer& layer, const Described&, const OnnxValue& x) {
+  const std::string of = layer.name() + ".";
+  const std::string over = with_number(graph, "Sub", of + "less", x.name, 6);
+  const std::string above = graph.add("Relu", of + "above", {over}).output(0);
+  return graph.add("Sub", layer.name(), {graph.add("Relu", of + "positive", {x.name}).output(0), above}).output(0);
+}
+
+// ONNX has Gelu only in operator set 20 and later.
+std::string add_gelu(OnnxGraph& graph, Layer& layer, const Described& described, const OnnxValue& x) {
+  const std::string of = layer.name() + ".";
+  if (described.integer("by_tanh") == 1) {
+    const std::string square = graph.add("Mul", of + "square", {x.name, x.name}).output(0);
+    const std::string factor =
+        with_number(graph, "Add", of + "factor", with_number(graph, "Mul", of + "cubic", square, 0.044715f), 1);
+    const std::string inner = graph.add("Mul", of + "inner", {x.name, factor}).output(0);
+    const std::string scaled = with_number(graph, "Mul", of + "scaled", inner, 1.59576912f);
+    const std::string gate = graph.add("Sigmoid", of + "gate", {scaled}).output(0);
+    return graph.add("Mul", layer.name(), {x.name, gate}).output(0);
+  }
+  const std::string scaled = with_number(graph, "Mul", of + "scaled", x.name, 0.70710678f);
+  const std::string gate = with_number(graph, "Add", of + "gate", graph.add("Erf", of + "erf", {scaled}).output(0), 1);
+  const std::string twice = graph.add("Mul", of + "twice", {x.name, gate}).output(0);
+  return with_number(graph, "Mul", layer.name(), twice, 0.5f);
+}
+
+// The mean of squares in a window; at borders it is divided by the whole window area, as in lrn.h.
+std::string add_lrn_within(OnnxGraph& graph, Layer& layer, const Described& described, const OnnxValue& x) {
+  const std::string of = layer.name() + ".";
+  const int64_t size = described.integer("size"), before = size / 2, after = (size - 1) / 2;
+  const std::string squares = graph.add("Mul", of + "squares", {x.name, x.name}).output(0);
+  const std::string pads = graph.constant(of + "pads", {0, 0, before, before, 0, 0, after, after});
+  onnx::NodeProto& pool =
+      graph.add("AveragePool", of + "mean", {graph.add("Pad", of + "padded", {squares, pads}).output(0)});
+  set_attribute(pool, "kernel_shape", Integers{size, size});
+  const auto number = [&](const char* name) { return static_cast<float>(described.number(name)); };
+  const std::string scaled = with_number(graph, "Mul", of + "scaled", pool.output(0), number("alpha"));
+  const std::string sum = with_number(graph, "Add", of + "sum", scaled, number("k"));
+  return graph.add("Mul", layer.name(), {x.name, with_number(graph, "Pow", of + "power", sum, -number("beta"))})
+      .output(0);
+}
+
+// N x (channel, place in the window) x OH x OW: a convolution whose filters each select a pixel.
+std::string add_windows(OnnxGraph& graph, const std::string& of, const Described& described, const OnnxValue& x) {
+  const Integers& kernel = described.integers("kernel");
+  const int64_t area = kernel[0] * kernel[1], filters = x.shape[3] * area;
+  std::vector<float> filter(static_cast<size_t>(filters * area));
+  for (int64_t i = 0; i < filters; ++i) filter[static_cast<size_t>(i * area + i % area)] = 1;
+  const std::string weight = graph.constant(of + "pixels", {filters, 1, kernel[0], kernel[1]}, filter.data());
+  onnx::NodeProto& node = graph.add("Conv", of + "windows", {x.name, weight});
+  set_attributes(node, described);
+  set_attribute(node, "group", x.shape[3]);
+  return node.output(0);
+}
+
+std::string transposed(OnnxGraph& graph, const std::string& name, const std::string& x, const Integers& axes) {
+  onnx::NodeProto& node = graph.add("Transpose", name, {x});
+  set_attribute(node, "perm", axes);
+  return node.output(0);
+}
+
+std::string reshaped(OnnxGraph& graph, const std::string& name, const std::string& x, const Integers& shape) {
+  return graph.add("Reshape", name, {x, graph.constant(name + ".shape", shape)}).output(0);
+}
+
+// The windows of all positions become the channels of one pixel, with one group per position. Every reader has these
+// operators.
+std::string add_local(OnnxGraph& graph, Layer& layer, const Described& described, const OnnxValue& x) {
+  const std::string of = layer.name() + ".";
+  const Shape out = layer.out_shape(x.shape);
+  const int64_t positions = out[1] * out[2], filters = out[3], channels = x.shape[3];
+  const int64_t window = described.params[0]->full_shape[2], area = window / channels;
+  const std::string windows = transposed(graph, of + "positions", add_windows(graph, of, described, x), {0, 2, 3, 1});
+  Names inputs{reshaped(graph, of + "groups", windows, {0, -1, 1, 1})};
+  inputs.push_back(graph.param(*described.params[0], {positions * filters, window, 1, 1}, [=](int64_t i) {
+    const int64_t at = i % window, filter = i / window % filters, position = i / window / filters;
+    return (filter * positions + position) * window + at % area * channels + at / area;
+  }));
+  if (described.params.size() > 1)
+    inputs.push_back(graph.param(*described.params[1], {positions * filters},
+                                 [=](int64_t i) { return i % filters * positions + i / filters; }));
+  onnx::NodeProto& node = graph.add("Conv", of + "sums", inputs);
+  set_attribute(node, "kernel_shape", Integers{1, 1});
+  set_attribute(node, "group", positions);
+  const std::string image = reshaped(graph, of + "image", node.output(0), {0, out[1], out[2], filters});
+  return transposed(graph, layer.name(), image, {0, 3, 1, 2});
+}
+
+// Aligns the slopes with the channels of N x C x H x W.
+std::string add_prelu(OnnxGraph& graph, Layer& layer, const Described& described, const OnnxValue& x) {
+  const Param& weight = *described.params.at(0);
+  const int64_t slopes = weight.full_shape.elements();
+  const Shape shape = x.shape.rank() == 4 ? Shape{slopes, 1, 1} : Shape{slopes};
+  return graph.add("PRelu", layer.name(), {x.name, graph.param(weight, shape)}).output(0);
+}
+
+// Operators that are not written as a single ONNX operator.
+struct Special {
+  const char* op;
+  std::string (*add)(OnnxGraph& graph, Layer& layer, const Described& described, const OnnxValue& x);
+};
+constexpr Special kSpecials[] = {{"branches", add_branches_side_by_side},
+                                 {"dropout", add_nothing},
+                                 {"gelu", add_gelu},
+                                 {"local", add_local},
+                                 {"lrn_within", add_lrn_within},
+                                 {"prelu", add_prelu},
+                                 {"relu6", add_relu6},
+                                 {"residual", add_residual},
+                                 {"silu", add_silu},
+                                 {"square", add_square}};
+
+// Returns the name of the layer's output.
+std::string add_described(OnnxGraph& graph, Layer& layer, const Described& described, const OnnxValue& x) {
+  for (const Special& special : kSpecials)
+    if (described.op == special.op) return special.add(graph, layer, described, x);
+  for (const Operator& op : kOperators)
+    if (described.op == op.ours) return add_operator(graph, op, layer, described, x);
+  fail("layer '", layer.name(), "' is of type ", layer.type(), ", which owt cannot write as ONNX");
+}
+
+OnnxValue add_layer(OnnxGraph& graph, Layer& layer, const OnnxValue& x) {
+  return {add_described(graph, layer, layer.describe(x.shape), x), layer.out_shape(x.shape)};
+}
+
+}  // namespace
+
+OnnxValue add_layers(OnnxGraph& graph, const Net& net, OnnxValue x) {
+  for (int64_t i = 0; i < net.size(); ++i) x = add_layer(graph, net.layer(i), x);
+  return x;
+}
+
+std::vector<std::string> onnx_layer_types() {
+  std::vector<std::string> types;
+  for (const Special& special : kSpecials) types.emplace_back(special.op);
+  for (const Operator& op : kOperators) types.emplace_back(op.ours);
+  return types;
+}
+
+}  // namespace owt

@@ -1,0 +1,65 @@
+#include "src/commands/photo_input.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <new>
+
+#include "src/core/files.h"
+#include "src/core/own_words.h"
+#include "src/core/threads.h"
+
+namespace owt {
+
+PhotoInput::PhotoInput(const DataSettings& data, const DatasetStatistics& statistics)
+    : image_(data.image),
+      crop_(data.crop),
+      places_(data.format == "shards"),
+      augmenter_(data.augment, data.image, statistics) {
+  OWT_CHECK(image_[0] == image_[1] && image_[2] == 3, "photos are RGB, and cut to squares");
+  if (!places_) crop_.crop = crop_.short_side = image_[0];
+}
+
+Photo PhotoInput::load(const std::string& file) const {
+  if (access(file.c_str(), R_OK) != 0) fail(std::strerror(errno));
+  std::error_code error;
+  const auto status = std::filesystem::status(file, error);
+  if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status))
+    fail(std::filesystem::is_directory(status) ? "it is a folder" : "it is no regular file");
+  return resized(read_photo(read_file(file), {.short_side = crop_.short_side}), crop_.short_side);
+}
+
+ImageWindow PhotoInput::seen(const Photo& photo, const View& view) const {
+  return window_of(crop_, places_ ? view : View{}, 0, photo.height, photo.width);
+}
+
+void PhotoInput::make(const Photo& photo, int view_number, float* out) const {
+  const View view{.number = view_number};
+  const ImageWindow window = seen(photo, view);
+  OWT_CHECK(window.height == image_[0] && window.width == image_[1], "a photo of this short side is not scaled");
+  const auto row = static_cast<size_t>(image_[1] * image_[2]);
+  std::vector<uint8_t> pixels(static_cast<size_t>(image_.elements()));
+  for (int64_t y = 0; y < image_[0]; ++y)
+    std::memcpy(pixels.data() + static_cast<size_t>(y) * row,
+                photo.pixels.data() + ((window.top + y) * photo.width + window.left) * image_[2], row);
+  augmenter_.make(view, 0, pixels.data(), out);
+}
+
+LoadedPhotos load_photos(const PhotoInput& input, std::span<const std::string> files) {
+  LoadedPhotos all{std::vector<Photo>(files.size()), std::vector<std::string>(files.size())};
+  parallel_for(std::ssize(files), 1, [&](int64_t begin, int64_t end) {
+    for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) try {
+        all.photos[i] = input.load(files[i]);
+      } catch (const std::bad_alloc&) {
+        all.errors[i] = "out of memory; use fewer --threads, or fewer photos at once";
+      } catch (const std::exception& e) {
+        all.errors[i] = own_words(e);
+      }
+  });
+  return all;
+}
+
+}  // namespace owt

@@ -1,0 +1,70 @@
+#include "src/commands/predict_photos.h"
+
+#include <nlohmann/json.hpp>
+
+#include "src/commands/run.h"
+#include "src/core/threads.h"
+#include "src/train/data_facts.h"
+
+namespace owt {
+
+Classifier::Classifier(const Settings& settings, const ClassifyOptions& options)
+    : settings_(for_one_rank(settings)),
+      session_(settings_, options.threads, options.weights),
+      options_(options),
+      facts_(find_data_facts(settings_, options.run_folder, options.data)),
+      input_(settings_.data, facts_.statistics),
+      network_(settings_, options.weights) {
+  log_device(settings_);
+}
+
+std::vector<Answer> Classifier::classify(std::span<const std::string> files) {
+  std::vector<Answer> answers(files.size());
+  LoadedPhotos loaded = load_photos(input_, files);
+  const std::vector<Photo>& photos = loaded.photos;
+  std::vector<size_t> good;
+  for (size_t i = 0; i < files.size(); ++i) {
+    answers[i].file = files[i];
+    answers[i].error = std::move(loaded.errors[i]);
+    if (answers[i].error.empty()) good.push_back(i);
+  }
+  if (good.empty()) return answers;
+
+  const Views& views = options_.views;
+  std::vector<MeanProbabilities> means(good.size(), MeanProbabilities(-1, views, settings_.loss.type));
+  for (int view = views.first; view < views.first + views.count; ++view) {
+    Tensor images(input_.shape().batch_of(std::ssize(good)));
+    const int64_t image = images.shape().row_elements();
+    parallel_for(std::ssize(good), 1, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i)
+        input_.make(photos[good[static_cast<size_t>(i)]], view, images.data() + i * image);
+    });
+    const Tensor logits = network_.run(images);
+    const auto classes = static_cast<size_t>(logits.shape().row_elements());
+    for (size_t i = 0; i < good.size(); ++i) means[i].add({logits.data() + i * classes, classes});
+  }
+  for (size_t i = 0; i < good.size(); ++i) answers[good[i]].top = means[i].top(options_.top);
+  return answers;
+}
+
+std::string Classifier::json(const std::vector<Answer>& answers) const {
+  using Json = nlohmann::ordered_json;
+  Json all = Json::array();
+  for (const Answer& answer : answers) {
+    Json one{{"file", answer.file}};
+    if (!answer.error.empty()) one["error"] = answer.error;
+    for (const RankedClass& ranked : answer.top)
+      one["top"].push_back(
+          {{"class", ranked.index}, {"name", class_name(ranked.index)}, {"probability", ranked.probability}});
+    all.push_back(one);
+  }
+  // File names may contain any bytes.
+  return all.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+std::string Classifier::class_name(int index) const {
+  const auto at = static_cast<size_t>(index);
+  return at < facts_.class_names.size() ? shown_class(facts_.class_names[at]) : std::to_string(index);
+}
+
+}  // namespace owt

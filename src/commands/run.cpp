@@ -1,0 +1,331 @@
+#include "src/commands/run.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <iostream>
+#include <list>
+#include <memory>
+#include <optional>
+#include <span>
+
+#include "src/comm/launch.h"
+#include "src/comm/on_host.h"
+#include "src/comm/processes.h"
+#include "src/commands/auto_strategy.h"
+#include "src/commands/measured_shares.h"
+#include "src/commands/run_folder.h"
+#include "src/commands/run_place.h"
+#include "src/core/files.h"
+#include "src/core/kept_log.h"
+#include "src/core/log.h"
+#include "src/core/own_words.h"
+#include "src/core/texts.h"
+#include "src/core/threads.h"
+#include "src/report/layer_facts.h"
+#include "src/train/advice.h"
+#include "src/train/alike.h"
+#include "src/train/data_identity.h"
+#include "src/train/memory_check.h"
+#include "src/train/signals.h"
+#include "src/train/trainer.h"
+
+namespace owt {
+namespace {
+
+namespace fs = std::filesystem;
+
+// The state of the checkpoint that the weights belong to, if any.
+std::optional<RunState> state_beside(const std::string& weights) {
+  const std::string folder = fs::path(weights).parent_path().string();
+  if (!is_checkpoint(folder)) return {};
+  return load_checkpoint_state(folder);
+}
+
+// The shares that were measured for the weights' run; empty: none.
+std::vector<double> shares_beside(const std::string& weights) {
+  const std::optional<RunState> state = state_beside(weights);
+  return state ? state->measured_shares : std::vector<double>();
+}
+
+// With another recipe or seed, held-out images may be among the run's training images.
+void check_held_out(const Job& job, const std::string& data) {
+  from_rank_0([&] {
+    const std::optional<RunState> state = state_beside(job.weights);
+    const uint64_t seed = job.settings.run.seed;
+    if (state && (state->seed != seed || state->images != job.train->size()))
+      fail("the run of ", job.weights, " has seed ", state->seed, " and was trained on ", state->images,
+           " images; with seed ", seed, " and ", job.train->size(),
+           " training images other ones are held out; name the run folder in place of the recipe");
+    if (state && !same_training_images(*state, *job.train))
+      fail("the run of ", job.weights, " was trained on other images than those in ", data,
+           ": the ones held out of these are not the ones held out of its own; give its own data");
+    return "";
+  });
+}
+
+// Writes the failure of a run to its log too.
+template <class Work>
+void logged(const Work& work) {
+  try {
+    work();
+  } catch (const std::exception& e) {
+    log_to_file_only(format("the run failed: {}", own_words(e)));
+    throw;
+  }
+}
+
+// The job that begins, or resumes, at the place that rank 0 has found.
+Job job_of(Settings settings, const TrainOptions& options, const RunPlace& place) {
+  Job job;
+  job.run_folder = place.out;
+  job.resume_checkpoint = place.checkpoint;
+  job.same_run = place.same_run;
+  job.start = options.start;
+  if (!job.resume_checkpoint.empty()) {
+    job.resume_state = RunState::from_json(place.state, job.resume_checkpoint);
+    const std::string saved = job.resume_state.optimizer, wanted = settings.optimizer.name();
+    if (saved != wanted)
+      fail("the checkpoint ", job.resume_checkpoint, " has the state of optimizer ", saved, ", the recipe wants ",
+           wanted, "; give optimizer.type and its keys as they were, or start a new run with --weights ",
+           job.resume_checkpoint, "/weights.safetensors");
+    if (settings.run.seed != job.resume_state.seed) {
+      settings.run.seed = job.resume_state.seed;
+      settings.recipe.set("run.seed", std::to_string(settings.run.seed));
+    }
+  }
+  job.plan = settings.plan_to_run();
+  job.settings = std::move(settings);
+  return job;
+}
+
+// Refuses to resume with other images unless --other-data is given.
+void check_resumed_data(Job& job, const std::string& data, bool other_data) {
+  if (job.resume_checkpoint.empty()) return;
+  RunState& state = job.resume_state;
+  if (same_training_images(state, *job.train)) {
+    if (other_data && launch().rank == 0) log_info("--other-data: {} holds the images that the run has seen", data);
+    return;
+  }
+  if (!other_data)
+    fail("the checkpoint ", job.resume_checkpoint, " was made with ", state.images, " training images, ",
+         state.images == job.train->size() ? concat("and those in ", data, " are others")
+                                           : concat("the data has ", job.train->size()),
+         job.validation ? concat(" beside ", job.validation->size(), " that data.validation holds out") : "",
+         "; give the same data and data.validation, add --other-data to go on with these, or start a new run with "
+         "--weights ",
+         job.resume_checkpoint, "/weights.safetensors");
+  if (launch().rank == 0)
+    log_warn(
+        "the run goes on with other training images from the start of epoch {}; its best evaluation ({}), which was "
+        "with "
+        "the old ones, is forgotten",
+        state.epoch + 1, state.best_step < 0 ? "none" : concat("step ", state.best_step));
+  begin_with_other_data(state);
+}
+
+void open_training_data(Job& job, const std::string& given, bool other_data = false) {
+  const std::string data = data_folder(job.settings.data, given);
+  open_data(job, data,
+            job.resume_checkpoint.empty() ? known_of_start(job.settings, job.start)
+                                          : known_of_resumed(job.settings, job.resume_checkpoint));
+  check_same_data(job, data);
+  check_resumed_data(job, data, other_data);
+  Config& recipe = job.settings.recipe;
+  if (job.settings.data.classes == "data") recipe.set("data.classes", "");  // the run's model has these classes
+  if (job.settings.data.format != "synthetic") recipe.set("data.dir", std::filesystem::absolute(data).string());
+}
+
+// Runs on rank 0 only; null on the others.
+std::unique_ptr<RunFolder> claim_run_folder(const Job& job) {
+  std::unique_ptr<RunFolder> folder;
+  from_rank_0([&] {
+    folder = std::make_unique<RunFolder>(job);
+    return "";
+  });
+  return folder;
+}
+
+void log_changes(const Job& job, const RunFolder* folder, uint64_t asked_seed) {
+  if (folder) folder->log_changes(job);
+  if (job.settings.run.seed != asked_seed) log_info("seed {}, as in the checkpoint", job.settings.run.seed);
+  const int64_t rows = job.plan.request.step_rows;
+  if (!job.resume_checkpoint.empty() && job.resume_state.step_rows != rows)
+    log_info(
+        "the checkpoint's steps had {} images, now they have {}: epoch {} goes on behind image {} of {}, and steps "
+        "count on",
+        job.resume_state.step_rows, rows, job.resume_state.epoch + 1, job.resume_state.images_in_epoch,
+        job.resume_state.images);
+}
+
+// Writes the table of `owt time` for the first steps of the run, and what limits them.
+void report_times(const Job& job, const StepTimes& times, bool print) {
+  if (times.empty()) return;
+  const int64_t rows = std::min(job.plan.request.step_rows, job.train->size());  // an epoch has no more
+  const TimingReport report = make_report(times.medians, layer_facts(job.plan, rows), rows);
+  const std::string bottleneck = explain_step(job.settings.model, job.plan, times, job.links).text();
+  if (print) std::cout << report.table() << bottleneck << std::endl;
+  print ? log_to_file_only(bottleneck) : log_info("{}", bottleneck);
+  write_file_atomically(job.run_folder + "/timing.csv", report.csv());
+}
+
+}  // namespace
+
+void check_outputs(const std::vector<std::string>& files) {
+  from_rank_0([&] {
+    for (const std::string& file : files)
+      if (!file.empty()) check_output(file);
+    return "";
+  });
+}
+
+// The job of the remaining workers, after `lost` workers were lost.
+Job job_without(const Job& job, int lost) {
+  Job left = job;
+  left.settings = job.settings.without_workers(lost);
+  left.plan = left.settings.plan_to_run();
+  return left;
+}
+
+// Trains on one rank. If workers are lost and that is tolerated, it continues with the remaining workers. Calls
+// begin(trainer) when every rank is ready, and finished(trainer, whether the schedule is complete) at the end.
+void train_on_rank(const Job& job, Communicator& comm, const std::function<void(Trainer&)>& begin,
+                   const std::function<void(Trainer&, bool)>& finished) {
+  std::list<Job> jobs;
+  std::list<std::unique_ptr<Communicator>> worlds;  // the destructors of older ones end their communication
+  auto trainer = std::make_unique<Trainer>(job, comm);
+  on_host::sum(comm, {0.0}, job.plan.request.on.device);
+  begin(*trainer);
+  TrainingEnd end = trainer->run();
+  while (end == TrainingEnd::kWithout) {
+    const std::vector<int>& lost = trainer->without();
+    jobs.push_back(job_without(jobs.empty() ? job : jobs.back(), static_cast<int>(lost.size())));
+    worlds.push_back(go_on_without(lost));
+    trainer = std::make_unique<Trainer>(jobs.back(), *worlds.back(), trainer.get());
+    end = trainer->run();
+  }
+  finished(*trainer, end == TrainingEnd::kFinished);
+}
+
+TrainOutcome train(Settings settings, const TrainOptions& options) {
+  catch_stop_signals(kCheckpointFollows);  // a wish to stop is noticed after the first step
+  note_kept_step(0);
+  keep_log_for_file();
+  // Weights are read by rank 0 only, which also finds the checkpoint.
+  start_together(
+      "train", settings,
+      {option_is_given("weights", !options.start.file.empty()), option_fact("except", joined(options.start.except)),
+       option_is_given("except-mismatched", options.start.except_mismatched), option_fact("resume", options.resume),
+       option_is_given("other-data", options.other_data)});
+  const RunPlace place = find_place(settings, options);
+  StartWeights weights = options.start;
+  const std::string data = data_folder(settings.data, options.data);
+  settings = with_classes_of_data(std::move(settings), data, weights);
+  const Session session(settings, options.threads);
+  const std::string shares = settle_shares(settings, session, place.measured_shares());
+  const std::optional<Network> links = settle_strategy(settings, session);
+  const uint64_t asked_seed = settings.run.seed;
+  Job job = job_of(std::move(settings), options, place);
+  job.links = links;
+  job.start = weights;
+  note_kept_step(job.resume_state.step);
+  const std::unique_ptr<RunFolder> folder = claim_run_folder(job);
+  open_training_data(job, options.data, options.other_data);
+  check_memory(job.plan, {.batches = 2 * kLoadedBatches});  // for training and evaluation
+  if (!shares.empty()) log_info("{}", shares);
+  if (!options.stays.empty() && !job.resume_checkpoint.empty()) log_info("{}", options.stays);
+  log_changes(job, folder.get(), asked_seed);
+
+  TrainOutcome outcome;
+  outcome.run_folder = job.run_folder;
+  if (job.tolerates_loss()) tolerate_loss(job.plan.dispensable_workers());
+  StepTimes times;
+  logged([&] {
+    session.run(job.plan.ranks(), [&](Communicator& comm) {
+      const auto begin = [&](const Trainer& trainer) {
+        if (comm.rank() == 0) folder->open(job, !trainer.is_over());
+      };
+      train_on_rank(job, comm, begin, [&](Trainer& trainer, bool finished) {
+        const StepTimes& of_all = trainer.times();
+        if (comm.rank() == 0) times = of_all;
+        if (comm.rank() == 0 || launch().several()) outcome.finished = finished;
+        if (comm.rank() == 0 && trainer.last_evaluation()) outcome.evaluation = *trainer.last_evaluation();
+      });
+    });
+  });
+  if (launch().rank == 0) report_times(job, times, options.timing);
+  log_to_file("");
+  return outcome;
+}
+
+SimulateOutcome simulate(Settings settings, const SimulateOptions& options) {
+  catch_stop_signals("stopping; the best checkpoint is kept; press again to end at once");
+  TrainOptions as_train;
+  as_train.can_resume = false;
+  as_train.data = options.data;
+  as_train.out = options.out;
+  as_train.start = options.start;
+  if (as_train.out.empty()) as_train.out = default_run_folder(settings.name + "-simulated");
+  const bool writes = !options.cluster.times_only || !options.out.empty();
+  keep_log_for_file();
+  const RunPlace place = writes ? find_place(settings, as_train) : RunPlace();
+  const std::string data = data_folder(settings.data, options.data);
+  if (!options.cluster.times_only) settings = with_classes_of_data(std::move(settings), data, as_train.start);
+  settings = settings_of_virtual_workers(std::move(settings), options.cluster, options.strategy);
+  const Session session(settings, options.threads);
+  Job job = job_of(std::move(settings), as_train, place);
+  job.plan = plan_of_virtual_workers(job.settings);
+  const std::unique_ptr<RunFolder> folder = writes ? claim_run_folder(job) : nullptr;
+  const int threads = std::min(options.threads > 0 ? options.threads : default_threads(), job.plan.ranks());
+  if (!options.cluster.times_only) {
+    open_training_data(job, options.data);
+    check_memory(job.plan, [&](const Plan& plan, int) { return bytes_of_simulation(plan, threads); });
+  }
+  SimulateOutcome outcome{.run_folder = job.run_folder};
+  logged([&] {
+    const std::unique_ptr<ComputeModel> compute = options.compute(job.settings);
+    outcome.compute = compute->text();
+    VirtualCluster cluster = options.cluster;
+    if (!options.strategy.empty())
+      cluster.planned = planned_step(job.settings, options.strategy, cluster.link, *compute);
+    log_info("simulated: {} workers, {}; compute times: {}", job.plan.ranks(),
+             cluster.planned ? options.strategy : cluster.rules.text(), outcome.compute);
+    VirtualRun run(job, cluster, *compute, threads);
+    if (folder) folder->open(job, true);
+    outcome.virtual_run = run.run();
+  });
+  log_to_file("");
+  return outcome;
+}
+
+Evaluation evaluate_file(Settings settings, const EvalOptions& options) {
+  const EvaluationRequest& request = options.request;
+  start_together(
+      "eval", settings,
+      {option_fact("split", name_of(request.split)), option_fact("views", request.views.name()),
+       option_is_given("predictions", !request.predictions.empty()),
+       option_is_given("confusion", !request.confusion.empty()), option_is_given("per-class", request.per_class)});
+  check_outputs({request.predictions, request.confusion, options.json});
+  Job job;
+  job.settings = std::move(settings);
+  job.settings.ema = {};  // evaluation does not update averages
+  // The number of rows must not depend on batch norm's groups; no result depends on it.
+  if (DataSettings& data = job.settings.data; data.batch_per_rank > 0)
+    data.batch = data.batch_per_rank * job.settings.computing_ranks(), data.batch_per_rank = 0;
+  job.weights = options.weights;
+  const Session session(job.settings, options.threads, options.weights);
+  log_device(job.settings);
+  const std::string shares = settle_shares(job.settings, session, shares_beside(options.weights));
+  if (!shares.empty()) log_info("{}", shares);
+  job.plan = job.settings.plan_to_run(request.wants_logits());
+  const std::string data = data_folder(job.settings.data, options.data);
+  const RunFacts known = facts_of_run(job.settings, options.run_folder);
+  open_data(job, data, request.split, known);
+  if (!options.data.empty() && !job.train && job.settings.data.format != "shards")
+    tell_of_other_statistics(job.settings, data, known);
+  check_same_data(job, data);
+  if (request.split == Split::kValidation) check_held_out(job, data);
+  check_memory(job.plan, {Mode::kEval, kLoadedBatches});
+  return evaluate_weights(job, request, session);
+}
+
+}  // namespace owt

@@ -1,0 +1,177 @@
+// The optimizer, on this rank's parts of the parameters. Every rule works element by element, with one or two state
+// tensors per trained parameter.
+//
+// With lr = rate * lr_mult, g = gradient_scale * grad, L = decay * decay_mult, g' = g + L * w, and t = 1 in a
+// parameter's first update:
+//   sgd             v = momentum * v - lr * g';   w += v                               plain
+//                   v = momentum * v - lr * g';   w += momentum * v - lr * g'          Nesterov
+//   sgd with momentum_correction
+//                   u = momentum * u + g';   w -= lr * u                               plain
+//                   u = momentum * u + g';   w -= lr * (g' + momentum * u)             Nesterov
+//   adamw           m = beta1 * m + (1 - beta1) * g;   s = beta2 * s + (1 - beta2) * g^2
+//                   w -= lr * L * w + lr * (m / (1 - beta1^t)) / (sqrt(s / (1 - beta2^t)) + eps)
+//   rmsprop         s = alpha * s + (1 - alpha) * g'^2;   d = g' / (sqrt(s) + eps)
+//                   w -= lr * d;   with momentum:   b = momentum * b + d;   w -= lr * b
+//   lars            sgd, with the rate of each parameter multiplied by LARS's factor (gradient_norms.h)
+//   adagrad         s += g'^2;   w -= lr * g' / (sqrt(s) + eps)
+//   proximal        y = w - lr * g';   y = sign(y) * max(|y| - lr * l1 * decay_mult, 0), except for biases
+//                   d = y - w, limited to +-r;   w += d;   r = min(5 T, 2 |d| + 0.1 T), first T = trust_region
+//   rmsprop_warmup  s = alpha * s + (1 - alpha) * g'^2
+//                   u = momentum * u + (a + (1 - a) * (rmsprop_rate / rate) / (sqrt(s) + eps)) * g';   w -= lr * u
+//                   a, the share of plain sgd, grows with the epoch e from nearly 0 to 1 (sgd_share())
+//
+// Plain sgd has the rate inside v, so a change of the rate affects new gradients only (Krizhevsky et al. 2012; Caffe).
+// With a constant rate v = -lr * u, and both forms give the same weights. PyTorch keeps u, and a change of the rate
+// affects the past gradients too. Multiplying v by new rate / old rate at each change, the momentum correction of Goyal
+// et al. 2017 (section 3), has the same effect, except for a rate of zero.
+// Sources: adamw: Loshchilov and Hutter 2019, as torch.optim.AdamW; rmsprop: Tieleman and Hinton 2012, as
+// torch.optim.RMSprop, not centred; adagrad: Duchi et al. 2011, as torch.optim.Adagrad without a decay of the rate;
+// proximal: Li et al. 2014, "Communication Efficient Distributed Machine Learning with the Parameter Server", with a
+// single bound for all second derivatives, since networks have no formula for each; the trust region r is from their
+// program (T = 1 there).
+// rmsprop_warmup: Akiba, Suzuki and Fukuda 2017 (section 3.1). The paper divides eta_RMSprop by eta_SGD; here the
+// divisor is the rate of the step, so RMSprop has the rate rmsprop_rate for every schedule and number of workers.
+//
+// Running averages (ParamRole::kAverage): value += lr_mult * (gradient_scale * grad - value). Without a gradient they
+// do not change.
+#pragma once
+
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "layers/base/param.h"
+#include "src/core/config.h"
+#include "src/parallel/gradient_norms.h"
+
+namespace owt {
+
+struct OptimizerSettings {
+  enum class Type { kSgd, kAdamW, kRmsprop, kAdagrad, kRmspropWarmup, kLars, kProximal };
+
+  Type type = Type::kSgd;
+  double learning_rate = 0;  // > 0, the base rate that the schedule multiplies
+  double momentum = 0.9;     // [0, 1)
+  double decay = 5e-4;       // >= 0, multiplied by Param::decay_mult; an L2 penalty except for adamw
+  bool nesterov = false;
+  bool momentum_correction = false;   // sgd only
+  double alpha = 0.99;                // [0, 1), rmsprop and rmsprop_warmup
+  double beta1 = 0.9, beta2 = 0.999;  // [0, 1), adamw
+  double eps = 1e-8;                  // > 0, all rules but sgd and proximal
+  double l1 = 0, trust_region = 1;    // >= 0 and > 0, proximal
+  // rmsprop_warmup: RMSprop's learning rate, > 0; the epoch at which sgd makes up half of an update, >= 0; and the
+  // length of the transition in epochs, > 0.
+  double rmsprop_rate = 3e-4, center = 10, period = 5;
+
+  double trust = 0.001;    // > 0, lars
+  bool adapt_all = false;  // lars: also adapt biases and other parameters of one dimension
+  double clip = 0;         // >= 0, largest norm of all gradients (gradient_norms.h); 0: no clipping
+
+  // Reads [optimizer].
+  static OptimizerSettings from(Config& config);
+
+  // The suffixes of the state tensors in checkpoint files, after a parameter's name; one per state tensor. sgd's
+  // velocity has the name of its parameter.
+  std::vector<std::string> states() const;
+  // The rule in words, with the settings that determine its state. A run does not resume from a checkpoint of another
+  // rule.
+  std::string name() const;
+  NormSettings norms() const;
+  double penalty(const Param& param) const;  // l1, the penalty of each |w| of the parameter
+  // The number of sums of squares per parameter that updates wait for (PlanRequest::norm_sums).
+  int norm_sums() const { return type == Type::kLars ? 2 : clip > 0 ? 1 : 0; }
+  // rmsprop_warmup: the share of sgd after e epochs, which may be a fraction. It is exp(2 (e - center) / period) / 2 up
+  // to the centre, then 1 / 2 + (e - center) / period, up to 1. (The paper prints twice that slope, which would jump
+  // from 3 / 2 to 1.)
+  double sgd_share(double epoch) const;
+  // Whether the velocity is the change of the weights in the next update without a gradient, so that pipelines can
+  // predict weights from it.
+  bool predicts() const { return type == Type::kSgd && !momentum_correction; }
+  bool operator==(const OptimizerSettings&) const = default;
+};
+
+// The values of a step's updates. All are f64, since a GPU reads them from such a tensor: a recorded step is replayed
+// with other values.
+struct StepRates {
+  double weights = 0, biases = 0;  // learning rates, including the schedule
+  double updates = 0;              // number of updates of the parameters before this step
+  double sgd_share = 1;            // OptimizerSettings::sgd_share()
+
+  static constexpr int64_t kNumbers = 4;
+};
+
+// One parameter's part of an update.
+struct UpdateItem {
+  float* weight;
+  float* states[2];      // one per state tensor of the rule; null for running averages
+  const void* gradient;  // null: zero
+  void* copy16;          // null: there is no bf16 copy
+  int64_t count;
+  double lr_mult, decay_mult;
+  int factor;          // index of its rate factor in UpdateRule::factors
+  bool average;        // a running average
+  bool bias;           // uses the biases' rate
+  bool bf16_gradient;  // false: f32
+};
+
+// The common values of the update of all items.
+struct UpdateRule {
+  OptimizerSettings settings;
+  double gradient_scale;
+  const double* factors;  // in the memory of the device: the factor of all gradients, then rate factors; null: all 1
+  double log_beta1, log_beta2;  // natural logarithms
+  int earlier;                  // earlier updates of the same parameters in this step
+};
+
+class Optimizer {
+ public:
+  // Parameters are identified by address: they must outlive this and not move.
+  explicit Optimizer(const OptimizerSettings& settings) : settings_(settings) {}
+  const OptimizerSettings& settings() const { return settings_; }
+  // Makes updates use norms. They must be settled before each update, and must outlive this.
+  void go_by(const GradientNorms& norms) { norms_ = &norms; }
+
+  struct Rates {
+    StepRates of_step{};
+    Tensor on_device{};  // of_step in GPU memory, if the parameters are there
+    int earlier = 0;     // UpdateRule::earlier
+  };
+  // Queues the update of `params` and marks their gradients as zero. A gradient with grad_is_zero counts as 0.
+  // Increments the version of every parameter whose value may have changed, and renews copy16.
+  void update(std::span<Param* const> params, const Rates& rates, double gradient_scale, const Stream& stream);
+  // Updates parts of parameters; other elements and their copies do not change. If a part's values are elsewhere
+  // (ParamPart::value), only these are updated. Any thread may do this, but only one at a time per part.
+  void update(std::span<const ParamPart> parts, const Rates& rates, double gradient_scale, const Stream& stream);
+
+  // Updates a parameter on the CPU whose gradient arrives in pieces (Param::update); all elements must be given.
+  TakeGradient update_in_pieces(Param& param, const Rates& rates, double gradient_scale);
+
+  // The state tensors of a trained parameter, in the order of OptimizerSettings::states(): f32, on the device of its
+  // value, and zero before the first update. For the whole parameter they have param.shape(). For a part they have one
+  // dimension, and the other elements have no state.
+  std::vector<Tensor>& states(const Param& param) { return states(param, {0, param.shape().elements()}); }
+  std::vector<Tensor>& states(const Param& param, Slice elements);
+  // Uses this memory for the states of the whole parameter. It must have the parameter's shape, and is set to zero.
+  void keep_states_in(const Param& param, const std::vector<Tensor>& memory);
+
+ private:
+  struct Kept {
+    Slice elements;
+    std::vector<Tensor> tensors;
+  };
+
+  UpdateItem item_for(Param& param, Slice elements, const Tensor& gradient, const Tensor& value = {});
+  UpdateRule rule(const Rates& rates, double gradient_scale) const;
+
+  OptimizerSettings settings_;
+  const GradientNorms* norms_ = nullptr;
+  std::unordered_map<const Param*, Kept> states_;
+};
+
+void update_items(Cpu, const UpdateRule& rule, const Optimizer::Rates& rates, std::span<const UpdateItem> items,
+                  const Stream& stream);
+void update_items(Cuda, const UpdateRule& rule, const Optimizer::Rates& rates, std::span<const UpdateItem> items,
+                  const Stream& stream);
+
+}  // namespace owt

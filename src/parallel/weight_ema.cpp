@@ -1,0 +1,77 @@
+#include "src/parallel/weight_ema.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "src/core/check.h"
+#include "src/core/conversions.h"
+#include "src/core/dispatch.h"
+#include "src/core/threads.h"
+
+namespace owt {
+
+EmaSettings EmaSettings::from(Config& optimizer) {
+  EmaSettings ema;
+  ema.decay = optimizer.number("ema", ema.decay, {.low = 0, .high = 1});
+  if (ema.decay == 1) optimizer.error("ema", "'ema' is 1, wanted less: the averages would stay what they were");
+  ema.every = static_cast<int>(optimizer.integer("ema_every", ema.every, {.low = 1, .high = 1 << 20}));
+  ema.warmup = optimizer.boolean("ema_warmup", ema.warmup);
+  return ema;
+}
+
+double EmaSettings::kept(int64_t last, int64_t step) const {
+  double all = 1;
+  for (int64_t n = last + 1; n <= step; ++n) {
+    const auto steps = static_cast<double>(n);
+    all *= warmup ? std::min(decay, (1 + steps) / (10 + steps)) : decay;
+  }
+  return all;
+}
+
+WeightEma::WeightEma(std::vector<Param*> params) : params_(std::move(params)) {
+  for (const Param* param : params_)
+    averages_.emplace_back(param->value.shape(), param->value.dtype(), param->value.device());
+}
+
+void WeightEma::begin(const Stream& stream) {
+  for (size_t i = 0; i < params_.size(); ++i) averages_[i].copy_from(params_[i]->value, stream);
+}
+
+void WeightEma::update(double kept, const Tensor& kept_on_device, const Stream& stream) {
+  std::vector<EmaItem> items;
+  for (size_t i = 0; i < params_.size(); ++i)
+    if (averages_[i].elements() > 0)
+      items.push_back({averages_[i].data(), params_[i]->value.data(), averages_[i].elements()});
+  dispatch(stream.device(), [&](auto tag) { ema_update(tag, kept, kept_on_device, items, stream); });
+}
+
+void WeightEma::swap(const Stream& stream) {
+  for (size_t i = 0; i < params_.size(); ++i) {
+    Param& param = *params_[i];
+    std::swap(param.value, averages_[i]);
+    ++param.version;
+    if (!param.copy16.defined() || param.value.elements() == 0) continue;
+    dispatch(stream.device(), [&](auto tag) { round_to_bf16(tag, param.value, param.copy16, stream); });
+  }
+}
+
+Tensor& WeightEma::of(const Param& param) {
+  const auto found = std::find(params_.begin(), params_.end(), &param);
+  OWT_CHECK(found != params_.end(), param.name, " has no average");
+  return averages_[static_cast<size_t>(found - params_.begin())];
+}
+
+// In this form the average of equal weights does not change in any bit.
+void ema_update(Cpu, double kept, const Tensor&, std::span<const EmaItem> items, const Stream&) {
+  constexpr int64_t kElementsOfAThread = 1 << 15;
+  const auto taken = static_cast<float>(1 - kept);
+  for (const EmaItem& item : items)
+    parallel_for(item.count, kElementsOfAThread, [&](int64_t begin, int64_t end) {
+      float* const average = item.average;
+      const float* const weight = item.weight;
+#pragma omp simd
+      for (int64_t i = begin; i < end; ++i) average[i] += taken * (weight[i] - average[i]);
+    });
+}
+
+}  // namespace owt

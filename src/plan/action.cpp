@@ -1,0 +1,66 @@
+#include "src/plan/action.h"
+
+#include <algorithm>
+
+#include "src/core/log.h"
+
+namespace owt {
+namespace {
+
+std::string bucket_of(const Plan& plan, const Action& action) {
+  const StepTransfers& at = plan.of_step;
+  for (const TransferId id : {at.gradients, at.gradient_copies, at.weights, at.averages, at.dense_gradients})
+    if (action.transfer == id) return concat(", bucket ", action.bucket);
+  return "";
+}
+
+// The weights that are used: "copy 2, 3 updates ahead".
+std::string weights_text(const Action& action) {
+  if (action.copy == kNewestWeights) return "the newest";
+  if (action.ahead == 0) return concat("copy ", action.copy + 1);
+  return concat("copy ", action.copy + 1, ", ", action.ahead, action.ahead == 1 ? " update" : " updates", " ahead");
+}
+
+std::string remark(const Action& action) {
+  if (action.kind == Action::Kind::kCopyWeights || action.kind == Action::Kind::kTakeWeights)
+    return concat(" (", weights_text(action), ")");
+  if (action.beside) return " (beside what follows)";
+  return action.updates ? " (updated at once)" : "";
+}
+
+}  // namespace
+
+const char* name_of(Action::Kind kind) {
+  const char* const names[] = {"forward",         "loss",  "backward data", "backward weights",
+                               "update",          "start", "wait",          "copy weights",
+                               "average weights", "norms", "take weights"};
+  return names[static_cast<size_t>(kind)];
+}
+
+int weight_copies(const std::vector<Action>& actions) {
+  int copies = 0;
+  for (const Action& at : actions) copies = std::max(copies, at.copy + 1);
+  return copies;
+}
+
+std::string subject(const Plan& plan, const Action& action) {
+  if (action.moves_bytes()) return concat(plan.transfer(action.transfer).name, bucket_of(plan, action));
+  if (action.layers.size() == 0) return "";
+  const auto name = [&](int64_t i) { return plan.layer(i).name; };
+  const std::string first = name(action.layers.begin), last = name(action.layers.end - 1);
+  return first == last ? first : concat(first, " to ", last);
+}
+
+std::string action_text(const Plan& plan, const std::vector<Action>& actions) {
+  const bool slices = std::any_of(actions.begin(), actions.end(), [](const Action& at) { return at.slice > 0; });
+  const auto slice = [&](const auto& text) { return slices ? format(" {:>5}", text) : std::string(); };
+  std::string text = format("{:>4}  {:<17}{} {:>5}  {}\n", "nr", "action", slice("slice"), "round", "of");
+  for (size_t i = 0; i < actions.size(); ++i) {
+    const Action& at = actions[i];
+    text += format("{:>4}  {:<17}{} {:>5}  {}{}\n", i + 1, name_of(at.kind), slice(at.slice + 1),
+                   at.round == kOwnRows ? "" : concat(at.round + 1), subject(plan, at), remark(at));
+  }
+  return text;
+}
+
+}  // namespace owt

@@ -1,0 +1,266 @@
+// Makes the plan. Its queries are in plan.cpp.
+#include "src/plan/plan.h"
+
+#include <algorithm>
+
+#include "layers/base/in_place.h"
+#include "src/core/check.h"
+#include "src/core/row_groups.h"
+#include "src/plan/placement.h"
+#include "src/plan/transfers.h"
+
+namespace owt {
+namespace {
+
+// The elements of a layer in such a bucket; for a split layer, the elements of its largest part.
+int64_t elements_in(const Bucket& bucket, const LayerPlan& at) {
+  int64_t elements = 0;
+  for (size_t p = 0; p < at.params.size(); ++p)
+    if (bucket.holds(at.roles[p])) elements += aligned_elements(at.most_elements(at.params[p]));
+  return elements;
+}
+
+// The gradients of layers [begin, end) in buckets like `empty`, the last layer first.
+std::vector<Bucket> buckets_like(const Bucket& empty, const Plan& plan, int64_t begin, int64_t end) {
+  std::vector<Bucket> buckets;
+  for (int64_t i = end - 1; i >= begin; --i) {
+    const int64_t elements = elements_in(empty, plan.layer(i));
+    if (elements == 0) continue;
+    if (buckets.empty() || buckets.back().elements * 4 >= plan.request.bucket_bytes) buckets.push_back(empty);
+    buckets.back().layers.push_back(i);
+    buckets.back().elements += elements;
+  }
+  return buckets;
+}
+
+std::vector<Bucket> buckets_of(const Plan& plan, int64_t begin, int64_t end) {
+  if (!plan.rounds_gradients()) return buckets_like({}, plan, begin, end);
+  std::vector<Bucket> buckets = buckets_like({.averages = false}, plan, begin, end);
+  const std::vector<Bucket> averages = buckets_like({.trained = false}, plan, begin, end);
+  buckets.insert(buckets.end(), averages.begin(), averages.end());
+  std::stable_sort(buckets.begin(), buckets.end(),
+                   [](const Bucket& a, const Bucket& b) { return a.layers.back() > b.layers.back(); });
+  return buckets;
+}
+
+void fill_buckets(Plan& plan) {
+  plan.buckets = buckets_of(plan, 0, plan.boundary);
+  if (plan.shares_evenly())
+    for (Bucket& bucket : plan.buckets)
+      bucket.elements = aligned_elements(bucket.elements, plan.updating_ranks() * kAlignedElements);
+  if (plan.replicas() == 1 || !plan.split()) return;
+  for (int place = 0; place < plan.places(); ++place) {
+    const Slice layers = plan.layers_behind(place);
+    const std::vector<Bucket> of_place = buckets_of(plan, layers.begin, layers.end);
+    plan.back_buckets.insert(plan.back_buckets.end(), of_place.begin(), of_place.end());
+  }
+}
+
+// If nothing is split, every rank has the whole network; under mp-dense and mp the ranks of a group then compute the
+// same.
+int model_ranks_of(const PlanRequest& request, const std::vector<std::unique_ptr<Layer>>& layers) {
+  if (!facts_of(request.strategy).splits()) return 1;
+  const int asked = request.model_ranks > 0 ? request.model_ranks : request.ranks;
+  if (request.ranks % asked != 0)
+    fail(request.ranks, " workers cannot be dealt to groups of ", asked, " (parallel.model_ranks); use a divisor of ",
+         request.ranks);
+  const bool splits =
+      std::any_of(layers.begin(), layers.end(), [](const auto& layer) { return layer->columns() == Columns::kSplits; });
+  if (facts_of(request.strategy).shares_rows) return asked;
+  return splits ? asked : 1;
+}
+
+void check_averages(const PlanRequest& request) {
+  OWT_CHECK(request.average_every >= 1);
+  if (request.average_every == 1 || facts_of(request.strategy).can_average) return;
+  fail("weights cannot be averaged every ", request.average_every, " steps (parallel.average_every) under ",
+       name_of(request.strategy), "; use ", averaging_strategies(), ", or leave average_every out");
+}
+
+void check_slices(const Plan& plan) {
+  const int slices = plan.request.slices;
+  OWT_CHECK(slices >= 1);
+  if (slices == 1) return;
+  if (plan.in_stages())
+    fail("data.accumulate is ", slices, ", and a pipeline adds up the gradients of its micro-batches as it is; use ",
+         "pipeline.micro_batches, or another strategy");
+  const int64_t group = plan.row_group(0), most = RowGroups{plan.rows(plan.request.step_rows).most(), group}.count();
+  if (slices > most)
+    fail("data.accumulate is ", slices, ", and a worker has ", most,
+         group > 1 ? concat(" groups of ", group, " rows (batch_norm's 'rows')") : " rows", " of a step at most; use ",
+         most, " or less");
+}
+
+// For a composite layer: its own work and the work of its branches. The gradient of the input and the gradient of the
+// weights each cost as much as forward, if they are used. Layers without weights count both.
+double backward_flops(const LayerPlan& at) {
+  double inside_forward = 0, inside_backward = 0;
+  for (const LayerPlan& inner : at.inner) {
+    inside_forward += inner.flops_per_row;
+    inside_backward += inner.backward_flops_per_row;
+  }
+  const bool of_weights = at.learns() || at.params.empty();
+  const int times = at.runs_backward() ? int{at.wants_dx} + int{of_weights} : 0;
+  return (at.flops_per_row - inside_forward) * times + inside_backward;
+}
+
+// If a part of the weights is updated on its own, the gradient of the whole step is not complete before that update.
+void check_norms(const Plan& plan) {
+  if (!plan.has_norms() || !plan.split()) return;
+  const PlanRequest& request = plan.request;
+  const char* const refused =
+      "gradients cannot be clipped, and LARS finds no norms of them (optimizer.clip, optimizer.type), ";
+  if (request.dense_update == DenseUpdate::kRound)
+    fail(refused, "with an update after every ",
+         plan.in_stages() ? "micro-batch (pipeline.schedule); use \"1f1b\""
+                          : "round (parallel.dense_update); use \"step\"");
+  if (plan.averages())
+    fail(refused, "where only the layers before the dense ones learn by themselves (parallel.average_every under ",
+         name_of(request.strategy), "); use dp, or leave average_every out");
+}
+
+// Each server has a part of the gradients. With a delay, no step's weights exist as a whole.
+void check_server(const Plan& plan) {
+  if (!plan.serves()) return;
+  const PlanRequest& request = plan.request;
+  const auto refuse = [&](const std::string& what, const char* cure) {
+    fail(what, ", and under ", name_of(request.strategy), " each rank updates a share of the weights by itself; ",
+         cure);
+  };
+  if (plan.has_norms())
+    refuse("optimizer.clip and lars want norms of all gradients of a step", "use another optimizer, or dp-zero");
+  if (request.half_wire && request.push_filters.any())
+    fail("ps.filters and parallel.wire = \"bf16\" both say how gradients travel; leave one of them out");
+  if (request.server.backup > 0) refuse("backup workers are virtual ones'", "use owt simulate");
+  if (request.ema_every > 0 && plan.has_servers_apart())
+    refuse("optimizer.ema averages the weights of every step", "let every worker serve (ps.servers = 0)");
+  if (request.server.synchronous()) return;
+  if (request.ema_every > 0) refuse("optimizer.ema averages the weights of whole steps", "use ps.delay = 0");
+  if (request.server.by_task() && request.server.delay == kNoBound)
+    refuse("ps.pushes = 0 with ps.delay = inf would keep gradients without a bound", "use ps.pushes = 1");
+}
+
+// Sums over all rows of the step need all these rows at once.
+void check_step_sums(const Plan& plan) {
+  const auto& layers = plan.layers;
+  const auto sums =
+      std::find_if(layers.begin(), layers.end(), [](const LayerPlan& at) { return !at.forward_sums.empty(); });
+  if (sums == layers.end()) return;
+  const auto refuse = [](const LayerPlan& at, const auto&... why) {
+    fail("layer '", at.name, "' normalises over all rows of the step (rows = \"step\"), ", why...,
+         "; use rows = 32, whose statistics do not see it either");
+  };
+  if (plan.in_stages()) refuse(*sums, "and in a pipeline it sees a micro-batch at a time");
+  if (plan.request.slices > 1) refuse(*sums, "and with data.accumulate it sees a slice at a time");
+  if (plan.steps_apart() > 0) refuse(*sums, "and with ps.delay the workers are at different steps");
+  if (plan.averages()) refuse(*sums, "and with parallel.average_every the workers learn each by itself");
+  if (plan.rows(plan.request.step_rows).count_rounds() == 1) return;
+  for (int64_t i = plan.boundary; i < std::ssize(layers); ++i)
+    if (const LayerPlan& at = plan.layer(i); !at.forward_sums.empty())
+      refuse(at, "and behind the boundary it sees a round at a time under ", name_of(plan.request.strategy));
+}
+
+// Describes `layer` for rows of in.row(). wants_dx: the gradient of its input is used.
+LayerPlan describe(Layer& layer, const Shape& in, const Compute& on, bool wants_dx) {
+  LayerPlan at;
+  at.name = layer.name();
+  at.type = layer.type();
+  at.columns = layer.columns();
+  at.can_update_at_once = layer.can_update_at_once();
+  at.in = in.row();
+  at.out = layer.out_shape(in).row();
+  at.flops_per_row = layer.flops(in);
+  at.scratch_bytes = layer.scratch_bytes(in, on);
+  at.wants_dx = wants_dx;
+  at.row_group = layer.row_group();
+  at.forward_sums = layer.step_sums(Phase::kForward, wants_dx);
+  at.backward_sums = layer.step_sums(Phase::kBackward, wants_dx);
+  for (const Param* param : layer.params()) {
+    const int64_t elements = param->full_shape.elements();
+    at.params.push_back(param->full_shape);
+    at.roles.push_back(param->role);
+    at.cpu_reads_copy16.push_back(param->cpu_reads_copy16);
+    at.weight_bytes += elements * 4;
+    at.parameters += is_average(param->role) ? 0 : elements;
+    at.trained += param->role == ParamRole::kTrained ? elements : 0;
+  }
+  for (const Layer::Inner& each : layer.inner(in)) {
+    const bool wanted = each.first ? wants_dx : at.inner.back().runs_backward();
+    LayerPlan& inner = at.inner.emplace_back(describe(*each.layer, each.in, on, wanted));
+    inner.in_place = each.in_place;
+    inner.begins_branch = each.first;
+  }
+  at.backward_flops_per_row = backward_flops(at);
+  return at;
+}
+
+// Each rank runs the layers between two transfers as one net.
+void note_in_place(Plan& plan, const std::vector<std::unique_ptr<Layer>>& layers) {
+  const auto count = std::ssize(plan.layers);
+  for (int64_t begin = 0, end = 0; begin < count; begin = end) {
+    for (end = begin + 1; end < count && !plan.begins_stage(end);) ++end;
+    const auto [first, size] = std::pair(static_cast<size_t>(begin), static_cast<size_t>(end - begin));
+    const std::vector<bool> in_place = work_in_place(std::span(layers).subspan(first, size));
+    for (int64_t i = begin; i < end; ++i) plan.layer(i).in_place = in_place[static_cast<size_t>(i - begin)];
+  }
+}
+
+}  // namespace
+
+Shape with_columns(const Shape& row, int64_t columns) {
+  return row.rank() == 3 ? Shape{row[0], row[1], columns} : Shape{columns};
+}
+
+bool can_split_dense(const Model& model) {
+  bool dense = false;
+  for (const auto& layer : whole_layers(model)) {
+    if (dense && layer->columns() == Columns::kMixes && !layer->params().empty()) return false;
+    dense |= layer->columns() == Columns::kSplits;
+  }
+  return true;
+}
+
+bool can_be_staged(const Model& model, const PlanRequest& request) {
+  const int stages = request.model_ranks > 0 ? request.model_ranks : request.ranks;
+  const auto named = std::ssize(request.pipeline.stages);
+  const RowGroups groups{request.step_rows * stages / request.ranks, model.row_group};  // rows of one pipeline
+  const auto layers = whole_layers(model);
+  const std::vector<bool> in_place = work_in_place(layers);
+  return std::count(in_place.begin(), in_place.end(), false) >= stages && (named == 0 || named + 1 == stages) &&
+         groups.count() >= std::max(1, request.pipeline.micro_batches);
+}
+
+Plan make_plan(const Model& model, const PlanRequest& request) {
+  OWT_CHECK(request.ranks >= 1 && request.step_rows >= 1);
+  check_averages(request);
+  Plan plan;
+  plan.request = request;
+  if (plan.has_servers_apart() && request.shares.empty()) {
+    OWT_CHECK(request.servers < request.ranks);
+    plan.request.shares.assign(static_cast<size_t>(plan.computing_ranks()), 1);
+    plan.request.shares.resize(static_cast<size_t>(request.ranks), 0);
+  }
+  plan.model = model.name;
+  const auto layers = whole_layers(model);
+  plan.model_ranks = model_ranks_of(request, layers);
+  Shape batch = model.input.batch_of(1);
+  plan.boundary = boundary_of(plan, layers);
+  for (size_t i = 0; i < layers.size(); ++i) {
+    LayerPlan at = describe(*layers[i], batch, request.on, i > 0 && plan.layers.back().runs_backward());
+    at.layout = plan.front_layout();
+    batch = layers[i]->out_shape(batch);
+    plan.layers.push_back(std::move(at));
+  }
+  note_in_place(plan, layers);  // first pass: an in-place layer cannot begin a pipeline stage
+  place_layers(plan, layers);
+  note_in_place(plan, layers);
+  check_slices(plan);
+  check_norms(plan);
+  check_server(plan);
+  check_step_sums(plan);
+  fill_buckets(plan);
+  list_transfers(plan);
+  return plan;
+}
+
+}  // namespace owt

@@ -1,0 +1,36 @@
+// The order (schedule) of a step: what every rank does, one action after the other. order.cpp is the only place that
+// defines it, strategy by strategy. src/parallel/step.cpp runs the list, step_price.cpp prices it, memory_need.cpp sizes
+// it, and `owt plan --steps` and `--draw` show it.
+#pragma once
+
+#include <vector>
+
+#include "src/plan/action.h"
+
+namespace owt {
+
+// The actions of the rank at this place of its model group in a step of `step_rows` rows. All ranks do the same at the
+// same time, except the stages of a pipeline. Evaluation ends with the loss. Without `kind`, the kind is kAveraging if
+// the plan has such steps, and kSynchronous otherwise.
+std::vector<Action> training(const Plan& plan, int64_t step_rows, StepKind kind, int place = 0);
+std::vector<Action> training(const Plan& plan, int64_t step_rows, int place = 0);
+std::vector<Action> evaluation(const Plan& plan, int64_t step_rows, int place = 0);
+
+// A kind of step in a run of the plan, and the fraction of steps of that kind. Steps before average_from have fraction
+// 0.
+struct KindOfStep {
+  StepKind kind;
+  double part;
+};
+std::vector<KindOfStep> kinds_of_steps(const Plan& plan);
+
+// The orders of the strategies in strategy.cpp.
+class StepOrder;
+void data_parallel(StepOrder& step);
+void updates_in_shares(StepOrder& step);
+void parameter_server(StepOrder& step);
+void one_weird_trick(StepOrder& step);
+void model_parallel(StepOrder& step);
+void pipeline(StepOrder& step);
+
+}  // namespace owt

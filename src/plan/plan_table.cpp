@@ -1,0 +1,94 @@
+#include <algorithm>
+
+#include "src/core/config.h"
+#include "src/core/log.h"
+#include "src/plan/plan.h"
+
+namespace owt {
+namespace {
+
+std::string megabytes(int64_t bytes) {
+  if (bytes == 0) return "-";
+  return format("{:.{}f}", static_cast<double>(bytes) / 1e6, bytes < 100'000 ? 4 : 2);
+}
+
+std::string shard(const LayerPlan& layer) {
+  if (layer.layout != Layout::kFeature) return "whole";
+  const std::vector<Slice>& parts = layer.by_inputs() ? layer.inputs : layer.parts;
+  const int64_t most = parts.front().size(), least = parts.back().size();
+  const std::string part = most == least ? std::to_string(most) : format("{}-{}", least, most);
+  return layer.by_inputs() ? format("in {} of {}", part, layer.in.elements())
+                           : format("{} of {}", part, layer.columns_out());
+}
+
+std::string steps_of(const Transfer& transfer, const Plan& plan) {
+  if (transfer.every == 1) return "";
+  if (transfer.every == 0) return format(" in the first {:g} epochs", plan.request.average_from);
+  return format(" every {} steps", transfer.every);
+}
+
+// Adds a layer without a learning parameter; of a composite layer that partly learns, the frozen layers inside it.
+void add_frozen(const LayerPlan& at, std::vector<std::string>& names) {
+  if (!at.params.empty() && !at.learns()) return names.push_back(at.name);
+  for (const LayerPlan& inner : at.inner) add_frozen(inner, names);
+}
+
+}  // namespace
+
+std::string Plan::frozen_text() const {
+  std::vector<std::string> names;
+  int64_t parameters = 0, trained = 0;
+  for (const LayerPlan& at : layers) {
+    add_frozen(at, names);
+    parameters += at.parameters;
+    trained += at.trained;
+  }
+  if (names.empty()) return "";
+  return format("frozen: {}; {:.2f} M of {:.2f} M parameters learn", joined(names), static_cast<double>(trained) / 1e6,
+                static_cast<double>(parameters) / 1e6);
+}
+
+std::string Plan::table() const {
+  const StepRows step = rows(request.step_rows);
+  const auto rounds = step.count_rounds();
+  std::string text =
+      format("{} on {} rank{} under {}, {} rows per step ({} per rank), {}{} round{}, dense update every {}\n", model,
+             ranks(), ranks() == 1 ? "" : "s", name_of(request.strategy), request.step_rows, step.text(),
+             request.slices > 1 ? format("{} slices, ", request.slices) : "", rounds, rounds == 1 ? "" : "s",
+             request.dense_update == DenseUpdate::kStep ? "step" : "round");
+  if (averages())
+    text += format("weights{} averaged every {} steps{}; bytes per step are the mean of those\n",
+                   split() ? concat(" before ", boundary_name()) : "", request.average_every,
+                   synchronizes() ? format(" after {:g} epochs", request.average_from) : "");
+  if (in_stages())
+    text +=
+        format("schedule {}, an update after {} micro-batch{}; a stage is idle for {:.1f} % of the time or more\n",
+               name_of(request.pipeline.schedule), request.dense_update == DenseUpdate::kRound ? "each" : "the last",
+               micro_batches == 1 ? "" : concat(" of ", micro_batches), 100 * bubble(model_ranks, micro_batches));
+  if (const std::string frozen = frozen_text(); !frozen.empty()) text += frozen + "\n";
+  text += format("{:<16} {:<16} {:>12} {:<11} {:>14} {:>11} {:>11} {:>10}\n", "layer", "type", "output", "layout",
+                 "part", "weights MB", "MB on rank", "GFLOP/step");
+  for (size_t i = 0; i < layers.size(); ++i) {
+    const LayerPlan& at = layers[i];
+    if (split() && !in_stages() && static_cast<int64_t>(i) == boundary) text += "-- boundary --\n";
+    text += format("{:<16} {:<16} {:>12} {:<11} {:>14} {:>11} {:>11} {:>10.3f}\n", at.name, at.type, at.out.str(),
+                   at.place == kEveryPlace ? name_of(at.layout) : format("stage {}", at.place + 1), shard(at),
+                   megabytes(at.weight_bytes), megabytes(at.weight_bytes_on_rank()),
+                   (at.flops_per_row + at.backward_flops_per_row) * static_cast<double>(request.step_rows) / 1e9);
+  }
+  text += format("\n{:<28} {:<15} {:<26} {:>6} {:>14} {:>10}\n", "transfer", "collective", "layouts", "calls",
+                 "bytes/rank", "MB/rank");
+  for (const Transfer& t : transfers)
+    text += format("{:<28} {:<15} {:<26} {:>6} {:>14} {:>10}{}\n", t.name, name_of(t.collective),
+                   format("{} -> {}", name_of(t.from), name_of(t.to)), t.calls, t.bytes, megabytes(t.bytes),
+                   steps_of(t, *this));
+  const int64_t sent = bytes_per_step(), busiest = busiest_link();
+  text += format("{:<28} {:<15} {:<26} {:>6} {:>14} {:>10}\n",
+                 sent == busiest ? "sent per rank and step" : "sent per rank and step, mean", "", "", "", sent,
+                 megabytes(sent));
+  text += format("{:<28} {:<15} {:<26} {:>6} {:>14} {:>10}\n", "one way in the busiest link", "", "", "", busiest,
+                 megabytes(busiest));
+  return text;
+}
+
+}  // namespace owt

@@ -1,0 +1,283 @@
+#include "src/predict/compute_model.h"
+
+#include <algorithm>
+#include <cctype>
+
+#include "src/core/config.h"
+#include "src/core/log.h"
+#include "src/predict/step_launches.h"
+
+namespace owt {
+namespace {
+
+using Points = std::vector<std::pair<double, double>>;  // rows, seconds of the whole layer; in order of rows
+
+// Points at the same number of rows are averaged.
+Points sorted(Points points) {
+  std::sort(points.begin(), points.end());
+  Points merged;
+  for (size_t i = 0; i < points.size();) {
+    double sum = 0;
+    size_t end = i;
+    for (; end < points.size() && points[end].first == points[i].first; ++end) sum += points[end].second;
+    merged.emplace_back(points[i].first, sum / static_cast<double>(end - i));
+    i = end;
+  }
+  return merged;
+}
+
+double at(const Points& points, double rows) {
+  if (rows <= 0) return 0;
+  const auto [first_rows, first] = points.front();
+  if (points.size() == 1) return first * rows / first_rows;
+  size_t i = 1;
+  while (i + 1 < points.size() && points[i].first < rows) ++i;
+  const auto [x0, y0] = points[i - 1];
+  const auto [x1, y1] = points[i];
+  // Noise must not make more rows cheaper, nor few rows cheaper than in proportion to the rows.
+  const double slope = std::max(0.0, (y1 - y0) / (x1 - x0));
+  if (rows < first_rows) return std::max(first - slope * (first_rows - rows), first * rows / first_rows);
+  return y0 + slope * (rows - x0);
+}
+
+class Measured : public ComputeModel {
+ public:
+  explicit Measured(const ComputeSamples& samples) : rest_(samples.rest_s), source_(samples.source) {
+    for (const auto& of_layer : samples.layers) {
+      OWT_CHECK(!of_layer.empty());
+      Points forward, backward, update;
+      for (const LayerSample& sample : of_layer) {
+        OWT_CHECK(sample.rows > 0 && sample.part > 0);
+        forward.emplace_back(sample.rows, sample.forward_s / sample.part);
+        backward.emplace_back(sample.rows, sample.backward_s / sample.part);
+        update.emplace_back(0, sample.update_s / sample.part);
+      }
+      forward_.push_back(sorted(forward));
+      backward_.push_back(sorted(backward));
+      update_.push_back(sorted(update).front().second);
+    }
+    loss_ = sorted(samples.loss);
+  }
+
+  double forward(size_t layer, double rows, double part) const override { return part * at(forward_.at(layer), rows); }
+  double backward(size_t layer, double rows, double part) const override {
+    return part * at(backward_.at(layer), rows);
+  }
+  double update(size_t layer, double part) const override { return part * update_.at(layer); }
+  double loss(double rows) const override { return loss_.empty() ? 0 : at(loss_, rows); }
+  double rest() const override { return rest_; }
+  std::string text() const override { return source_; }
+
+ private:
+  std::vector<Points> forward_, backward_;
+  std::vector<double> update_;
+  Points loss_;
+  double rest_;
+  std::string source_;
+};
+
+class DeviceFloors : public ComputeModel {
+ public:
+  DeviceFloors(const DeviceSpeed& speed, const Model& model, Precision precision)
+      : speed_(speed), peak_(speed.flops(precision)) {
+    const Plan plan = make_plan(model, {.on = {Device::kCuda, precision}});
+    forward_.resize(plan.layers.size());
+    backward_.resize(plan.layers.size());
+    for (StepLaunch& launch : launches_of_step(model, plan)) {
+      if (launch.phase == Phase::kLoss) loss_.push_back(launch);
+      if (launch.layer < 0) continue;
+      auto& of_phase = launch.phase == Phase::kForward ? forward_ : backward_;
+      of_phase[static_cast<size_t>(launch.layer)].push_back(std::move(launch));
+    }
+    for (size_t i = 0; i < plan.layers.size(); ++i)
+      update_bytes_.push_back(update_bytes(plan, static_cast<int64_t>(i)));
+    text_ = format("floors of one {} in {} at {:.0f} % of {:.0f} TFLOP/s and {:.0f} % of {:.2f} TB/s", speed.name,
+                   name_of(precision), 100 * speed.flop_share, peak_ / 1e12, 100 * speed.byte_share,
+                   speed.bytes_per_s / 1e12);
+  }
+
+  double forward(size_t layer, double rows, double part) const override {
+    return seconds(forward_.at(layer), rows, part);
+  }
+  double backward(size_t layer, double rows, double part) const override {
+    return seconds(backward_.at(layer), rows, part);
+  }
+  double update(size_t layer, double part) const override { return bytes_seconds(update_bytes_.at(layer) * part); }
+  double loss(double rows) const override { return seconds(loss_, rows, 1); }
+  double rest() const override { return 0; }
+  std::string text() const override { return text_; }
+
+ private:
+  double bytes_seconds(double bytes) const { return bytes / (speed_.bytes_per_s * speed_.byte_share); }
+
+  double seconds(const std::vector<StepLaunch>& launches, double rows, double part) const {
+    double sum = 0;
+    if (rows <= 0) return 0;
+    for (const StepLaunch& launch : launches)
+      sum +=
+          std::max(launch.flops * rows * part / (peak_ * speed_.flop_share), bytes_seconds(launch.bytes(rows, part)));
+    return sum;
+  }
+
+  DeviceSpeed speed_;
+  double peak_;
+  std::vector<std::vector<StepLaunch>> forward_, backward_;  // by layer
+  std::vector<StepLaunch> loss_;
+  std::vector<double> update_bytes_;
+  std::string text_;
+};
+
+// The times of another model, multiplied by a factor.
+class Scaled : public ComputeModel {
+ public:
+  Scaled(std::unique_ptr<ComputeModel> model, double factor, std::string text)
+      : model_(std::move(model)), factor_(factor), text_(std::move(text)) {}
+
+  double forward(size_t layer, double rows, double part) const override {
+    return factor_ * model_->forward(layer, rows, part);
+  }
+  double backward(size_t layer, double rows, double part) const override {
+    return factor_ * model_->backward(layer, rows, part);
+  }
+  double update(size_t layer, double part) const override { return factor_ * model_->update(layer, part); }
+  double loss(double rows) const override { return factor_ * model_->loss(rows); }
+  double rest() const override { return factor_ * model_->rest(); }
+  std::string text() const override { return text_; }
+
+ private:
+  std::unique_ptr<ComputeModel> model_;
+  double factor_;
+  std::string text_;
+};
+
+// H200: tensor cores and memory are assumed to give 790 TFLOP/s and 4.3 TB/s, not the data sheet's 989 TFLOP/s and 4.8
+// TB/s. The NVLink rate is what NVIDIA states for NCCL in issue 212 of nccl-tests. H100: the same chip with the
+// bandwidth of its own memory. The other values are from data sheets: dense tensor-core rates with f32 sums, 0 in a
+// precision without such products (bf16 and tf32 before Ampere). The instruction rate is multiprocessors x schedulers
+// (four; two on P100) x boost clock. None of these values was measured by this project.
+//   B200: NVIDIA Blackwell architecture brief, HGX B200 at 1000 W; 148 multiprocessors
+//   RTX3090: NVIDIA Ampere GA102 architecture whitepaper, appendix A
+//   V100, P100: NVIDIA's data sheets of the cards for NVLink (SXM2)
+//   K20: NVIDIA's board specification BD-06499-001; PCI Express 2.0 carries "about 6 GB/s" by Krizhevsky 2014
+// The NVLink rate of the A100 was observed with nccl-tests, 235 of 300 GB/s in each direction; the same fraction is
+// assumed for B200, V100 and P100. Cards on PCI Express 4.0 are assumed to reach 20 of its 32 GB/s.
+const std::vector<DeviceSpeed>& known_devices() {
+  static const std::vector<DeviceSpeed> known = {
+      {.name = "H200",
+       .bf16_flops = 790e12,
+       .tf32_flops = 395e12,
+       .fp32_flops = 67e12,
+       .bytes_per_s = 4.3e12,
+       .warp_instructions_per_s = 132 * 4 * 1.755e9,
+       .link_bytes_per_s = 370e9,
+       .link_latency_s = 12e-6},
+      {.name = "H100",
+       .bf16_flops = 790e12,
+       .tf32_flops = 395e12,
+       .fp32_flops = 67e12,
+       .bytes_per_s = 3.0e12,
+       .warp_instructions_per_s = 132 * 4 * 1.755e9,
+       .link_bytes_per_s = 370e9,
+       .link_latency_s = 12e-6},
+      {.name = "A100",
+       .bf16_flops = 312e12,
+       .tf32_flops = 156e12,
+       .fp32_flops = 19.5e12,
+       .bytes_per_s = 2.039e12,
+       .warp_instructions_per_s = 108 * 4 * 1.41e9,
+       .link_bytes_per_s = 235e9,
+       .link_latency_s = 12e-6},
+      {.name = "L40S",
+       .bf16_flops = 362e12,
+       .tf32_flops = 183e12,
+       .fp32_flops = 91.6e12,
+       .bytes_per_s = 0.864e12,
+       .warp_instructions_per_s = 142 * 4 * 2.52e9,
+       .link_bytes_per_s = 20e9,
+       .link_latency_s = 12e-6},
+      {.name = "RTX4090",
+       .bf16_flops = 165.2e12,
+       .tf32_flops = 82.6e12,
+       .fp32_flops = 82.6e12,
+       .bytes_per_s = 1.008e12,
+       .warp_instructions_per_s = 128 * 4 * 2.52e9,
+       .link_bytes_per_s = 20e9,
+       .link_latency_s = 12e-6},
+      {.name = "B200",
+       .bf16_flops = 2250e12,
+       .tf32_flops = 1100e12,
+       .fp32_flops = 80e12,
+       .bytes_per_s = 8e12,
+       .warp_instructions_per_s = 148 * 4 * 1.965e9,
+       .link_bytes_per_s = 705e9,
+       .link_latency_s = 12e-6},
+      {.name = "RTX3090",
+       .bf16_flops = 71e12,
+       .tf32_flops = 35.6e12,
+       .fp32_flops = 35.6e12,
+       .bytes_per_s = 0.936e12,
+       .warp_instructions_per_s = 82 * 4 * 1.695e9,
+       .link_bytes_per_s = 20e9,
+       .link_latency_s = 12e-6},
+      {.name = "V100",
+       .fp32_flops = 15.7e12,
+       .bytes_per_s = 0.9e12,
+       .warp_instructions_per_s = 80 * 4 * 1.53e9,
+       .link_bytes_per_s = 117e9,
+       .link_latency_s = 12e-6},
+      {.name = "P100",
+       .fp32_flops = 10.6e12,
+       .bytes_per_s = 0.732e12,
+       .warp_instructions_per_s = 56 * 2 * 1.48e9,
+       .link_bytes_per_s = 63e9,
+       .link_latency_s = 12e-6},
+      {.name = "K20",
+       .fp32_flops = 3.52e12,
+       .bytes_per_s = 0.208e12,
+       .warp_instructions_per_s = 13 * 4 * 0.706e9,
+       .link_bytes_per_s = 6e9,
+       .link_latency_s = 12e-6},
+  };
+  return known;
+}
+
+std::string upper(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::toupper(c); });
+  return text;
+}
+
+}  // namespace
+
+std::unique_ptr<ComputeModel> measured_compute(ComputeSamples samples) { return std::make_unique<Measured>(samples); }
+
+std::vector<std::string> device_names() {
+  std::vector<std::string> names;
+  for (const DeviceSpeed& device : known_devices()) names.push_back(device.name);
+  return names;
+}
+
+DeviceSpeed device_speed(const std::string& name) {
+  for (const DeviceSpeed& device : known_devices())
+    if (device.name == upper(name)) return device;
+  const std::string near = nearest(upper(name), device_names());
+  fail("no figures for a GPU '", name, "' (there are ", joined(device_names()), ")",
+       near.empty() ? "" : concat("; did you mean '", near, "'?"));
+}
+
+double DeviceSpeed::flops(Precision precision) const {
+  const double found = precision == Precision::kBf16   ? bf16_flops
+                       : precision == Precision::kTf32 ? tf32_flops
+                                                       : fp32_flops;
+  if (found == 0) fail("a ", name, " has no products in ", name_of(precision), "; wanted another precision, as fp32");
+  return found;
+}
+
+std::unique_ptr<ComputeModel> scaled_compute(std::unique_ptr<ComputeModel> model, double factor, std::string text) {
+  return std::make_unique<Scaled>(std::move(model), factor, std::move(text));
+}
+
+std::unique_ptr<ComputeModel> device_compute(const DeviceSpeed& speed, const Model& model, Precision precision) {
+  return std::make_unique<DeviceFloors>(speed, model, precision);
+}
+
+}  // namespace owt

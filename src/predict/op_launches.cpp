@@ -1,0 +1,338 @@
+#include "src/predict/op_launches.h"
+
+#include <algorithm>
+
+#include "layers/base/in_place.h"
+#include "layers/conv.h"
+#include "layers/lrn.h"
+#include "src/net/composite.h"
+
+namespace owt {
+namespace {
+
+// A thread of a pool's kernels processes 8 channels of a window. It runs `each` instructions, and `for_pixel` for each
+// pixel of the window. Counted in code of nvcc 13.0 for sm_90a, for windows of 2 and of 3 pixels in bf16.
+struct Instructions {
+  double each, for_pixel;
+};
+constexpr Instructions kPoolForward{147, 31}, kPoolBackward{162, 38};
+constexpr double kChannels = 8, kLanes = 32;
+
+bool is(const Layer& layer, const char* type) { return layer.type() == type; }
+
+// The number of layers, from the first on, that run as one op, as Layer::bind_run does on a GPU.
+int64_t run_length(Layers layers) {
+  const auto next = [&](size_t i, const char* type) { return i < layers.size() && is(*layers[i], type); };
+  if (is(*layers[0], "conv")) {
+    if ((next(1, "relu") && (next(2, "max_pool") || next(2, "avg_pool"))) || (next(1, "max_pool") && next(2, "relu")))
+      return 3;
+    return next(1, "relu") ? 2 : 1;
+  }
+  if (!is(*layers[0], "dense") || !next(1, "relu")) return 1;
+  return next(2, "dropout") ? 3 : 2;
+}
+
+// Whether the op of the last layer overwrites its output gradient, as Tape::overwrites_dy() does.
+bool overwrites_gradient(Layers layers) {
+  int64_t last = 0;
+  for (size_t i = 0; i < layers.size(); i += static_cast<size_t>(last)) last = run_length(layers.subspan(i));
+  return last > 1;
+}
+
+std::vector<Layer*> layers_of(const Net& branch) {
+  std::vector<Layer*> layers;
+  for (int64_t i = 0; i < branch.size(); ++i) layers.push_back(&branch.layer(i));
+  return layers;
+}
+
+std::vector<StepLaunch>& append(std::vector<StepLaunch>& to, const std::vector<StepLaunch>& more) {
+  to.insert(to.end(), more.begin(), more.end());
+  return to;
+}
+
+// The launches of one op.
+class OpLaunches {
+ public:
+  OpLaunches(Layers layers, const Shape& in, bool wants_dx, DType dtype)
+      : layers_(layers), in_(in), wants_dx_(wants_dx), dtype_(dtype), size_(static_cast<double>(size_of(dtype))) {
+    outs_ = {in};
+    for (const Layer* layer : layers) outs_.push_back(layer->out_shape(outs_.back()));
+    const Layer& first = *layers[0];
+    if (is(first, "conv"))
+      conv();
+    else if (is(first, "dense"))
+      dense();
+    else if (is(first, "max_pool"))
+      max_pool(0, false);
+    else if (is(first, "batch_norm"))
+      batch_norm();
+    else if (is(first, "local"))
+      local();
+    else if (is(first, "lrn"))
+      lrn();
+    else if (is(first, "activation") && !layers_[0]->params().empty())
+      prelu();
+    else if (is(first, "residual"))
+      residual();
+    else if (is(first, "branches"))
+      branches();
+    else
+      simple();
+  }
+
+  Launches take() { return std::move(launches_); }
+
+ private:
+  double bytes(const Shape& shape) const { return size_ * static_cast<double>(shape.elements()); }
+  double x(size_t layer) const { return bytes(outs_[layer]); }
+  double y(size_t layer) const { return bytes(outs_[layer + 1]); }
+
+  // Completes `work` with the layer of the run, the phase, the kernel and the kind.
+  StepLaunch at(size_t layer, Phase phase, const char* kernel, LaunchKind kind, StepLaunch work) const {
+    work.layer = static_cast<int64_t>(layer);
+    work.name = layers_[layer]->name();
+    work.phase = phase;
+    work.kernel = kernel;
+    work.kind = kind;
+    return work;
+  }
+  void forward(size_t layer, const char* kernel, LaunchKind kind, const StepLaunch& work) {
+    launches_.forward.push_back(at(layer, Phase::kForward, kernel, kind, work));
+  }
+  void backward(size_t layer, const char* kernel, LaunchKind kind, const StepLaunch& work) {
+    launches_.backward.push_back(at(layer, Phase::kBackward, kernel, kind, work));
+  }
+
+  // After a linear layer with or without a relu: masks dy, and sums it for the bias.
+  void bias_gradient(bool relu) {
+    if (relu)
+      backward(1, "over_channels", LaunchKind::kElements, {.out_bytes = 3 * y(0)});
+    else if (layers_[0]->params().size() > 1 && learns(layers_[0]->params()[1]->role))
+      backward(0, "over_channels", LaunchKind::kElements, {.out_bytes = y(0)});
+  }
+
+  void conv() {
+    const ConvGeometry plain = *conv_geometry(*layers_[0], in_);
+    const bool packs = plain.in_c <= 4 && plain.groups == 1, blocks = plain.stride_h * plain.stride_w > 1;
+    const ConvGeometry g = !packs   ? plain
+                           : blocks ? packed_geometry(plain, plain.stride_h, plain.stride_w, 8)
+                                    : packed_geometry(plain, 1, 1, 8);
+    const Param& weight = *layers_[0]->params()[0];
+    const auto weights = static_cast<double>(g.out_c * g.kernel_h * g.kernel_w * g.in_c / g.groups);
+    const auto own_weights = static_cast<double>(weight.full_shape.elements());
+    const double grad = own_weights * static_cast<double>(size_of(weight.grad_type));
+    const StepLaunch product{.flops = g.flops(1),
+                             .in_bytes = bytes({1, g.in_h, g.in_w, g.in_c}),
+                             .out_bytes = y(0),
+                             .weight_bytes = size_ * weights,
+                             .blocks = packs && blocks};
+    StepLaunch gradient = product;
+    gradient.weight_gradient = true;
+
+    if (packs) forward(0, "pack_weights", LaunchKind::kPacking, {.weight_bytes = size_ * (own_weights + weights)});
+    forward(0, "cudnnBackendExecute", LaunchKind::kConvolution, product);
+    if (layers_.size() == 3 && is(*layers_[2], "avg_pool"))
+      avg_pool_behind();
+    else if (layers_.size() == 3)
+      max_pool(is(*layers_[1], "max_pool") ? 1 : 2, true);
+    else
+      bias_gradient(layers_.size() == 2);
+    StepLaunch to_input = product;
+    to_input.flops = plain.flops(1);
+    if (wants_dx_) backward(0, "cudnnBackendExecute", LaunchKind::kConvolution, to_input);
+    if (!learns(weight.role)) return;
+    backward(0, "cudnnBackendExecute", LaunchKind::kConvolution, gradient);
+    if (packs || weight.grad_type != dtype_)
+      backward(0, "add_weight_gradient", LaunchKind::kPacking, {.weight_bytes = size_ * weights + grad});
+  }
+
+  // Weights are f32 in every precision; one launch computes the gradients of weights and bias.
+  void local() {
+    const std::vector<Param*> params = layers_[0]->params();
+    const auto weights = static_cast<double>(params[0]->full_shape.elements());
+    const StepLaunch product{
+        .flops = layers_[0]->flops(in_), .in_bytes = x(0), .out_bytes = y(0), .weight_bytes = 4 * weights};
+    StepLaunch gradient = product;
+    gradient.weight_bytes = weights * static_cast<double>(size_of(params[0]->grad_type));
+    gradient.weight_gradient = true;
+    forward(0, "local_product", LaunchKind::kDense, product);
+    if (wants_dx_) backward(0, "local_product", LaunchKind::kDense, product);
+    if (layers_[0]->learns()) backward(0, "local_product", LaunchKind::kDense, gradient);
+  }
+
+  // With `behind` the pool is part of a convolution's op, which always needs the gradient.
+  void max_pool(size_t layer, bool behind) {
+    const Shape &from = behind ? outs_[1] : in_, &to = outs_.back();
+    const std::vector<int64_t> kernel = layers_[layer]->describe(from).integers("kernel");
+    const auto pixels = static_cast<double>(kernel[0] * kernel[1]);
+    const auto outputs = static_cast<double>(to.elements());
+    const double traffic = bytes(from) + bytes(to) + outputs * (pixels < 0x80 ? 1 : 4);
+    const auto instructions = [&](const Instructions& of_window) {
+      return outputs / kChannels / kLanes * (of_window.each + of_window.for_pixel * pixels);
+    };
+    forward(layer, "max_pool_forward", LaunchKind::kPool,
+            {.out_bytes = traffic, .warp_instructions = instructions(kPoolForward)});
+    if (behind || wants_dx_)
+      backward(layer, "over_channels", LaunchKind::kPool,
+               {.out_bytes = traffic, .warp_instructions = instructions(kPoolBackward)});
+  }
+
+  // Backward also reads the relu's output.
+  void avg_pool_behind() {
+    forward(2, "avg_pool_forward", LaunchKind::kPool, {.out_bytes = x(2) + y(2)});
+    backward(2, "over_channels", LaunchKind::kPool, {.out_bytes = 2 * x(2) + y(2)});
+  }
+
+  void dense() {
+    const Param& weight = *layers_[0]->params()[0];
+    const auto weights = static_cast<double>(weight.full_shape.elements());
+    const StepLaunch product{
+        .flops = layers_[0]->flops(in_), .in_bytes = x(0), .out_bytes = y(0), .weight_bytes = size_ * weights};
+    StepLaunch gradient = product;
+    gradient.weight_bytes = weights * static_cast<double>(size_of(weight.grad_type));
+    gradient.weight_gradient = true;
+    forward(0, "cublasLtMatmul", LaunchKind::kDense, product);
+    if (layers_.size() == 2) forward(1, "relu_forward", LaunchKind::kElements, {.out_bytes = 2 * y(0)});
+    if (layers_.size() == 3) forward(2, "dropout_forward", LaunchKind::kElements, {.out_bytes = 2 * y(0)});
+    bias_gradient(layers_.size() > 1);
+    if (wants_dx_) backward(0, "cublasLtMatmul", LaunchKind::kDense, product);
+    if (learns(weight.role)) backward(0, "cublasLtMatmul", LaunchKind::kDense, gradient);
+  }
+
+  void batch_norm() {
+    if (!learns(layers_[0]->params()[0]->role)) {
+      forward(0, "over_channels", LaunchKind::kNorm, {.out_bytes = x(0) + y(0)});
+      return backward(0, "over_channels", LaunchKind::kNorm, {.out_bytes = x(0) + y(0)});
+    }
+    forward(0, "over_channels", LaunchKind::kNorm, {.out_bytes = x(0)});
+    forward(0, "over_channels", LaunchKind::kNorm, {.out_bytes = x(0) + y(0)});
+    backward(0, "over_channels", LaunchKind::kNorm, {.out_bytes = x(0) + y(0)});
+    // Sums over several groups.
+    if (layers_[0]->row_group() > 1) backward(0, "add_norm_gradients", LaunchKind::kNorm, {});
+    if (wants_dx_) backward(0, "over_channels", LaunchKind::kNorm, {.out_bytes = 2 * x(0) + y(0)});
+  }
+
+  void lrn() {
+    const bool narrow = lrn_has_narrow_kernels(lrn_settings(*layers_[0]), in_[in_.rank() - 1], dtype_);
+    const double terms = narrow ? 0 : 4 * static_cast<double>(in_.elements());
+    forward(0, narrow ? "lrn_forward_narrow" : "lrn_forward_wide", LaunchKind::kNorm, {.out_bytes = x(0) + y(0)});
+    if (!wants_dx_) return;
+    if (!narrow) backward(0, "lrn_terms_wide", LaunchKind::kNorm, {.out_bytes = x(0) + y(0) + terms});
+    backward(0, narrow ? "lrn_backward_narrow" : "lrn_backward_wide", LaunchKind::kNorm,
+             {.out_bytes = 2 * x(0) + y(0) + terms});
+  }
+
+  // One launch computes both gradients.
+  void prelu() {
+    forward(0, "over_channels", LaunchKind::kElements, {.out_bytes = x(0) + y(0)});
+    backward(0, "over_channels", LaunchKind::kElements, {.out_bytes = x(0) + y(0) + (wants_dx_ ? x(0) : 0)});
+  }
+
+  // Both branches get the gradient of the sum. If the first one overwrites it, it is computed again for the other.
+  void residual() {
+    const auto branches = dynamic_cast<const Composite&>(*layers_[0]).branches();
+    const std::vector<Layer*> body = layers_of(branches[0]), shortcut = layers_of(branches[1]);
+    const bool relu = layers_[0]->describe(in_).integer("relu") == 1;
+    const Launches of_body = launches_of(body, in_, wants_dx_, dtype_);
+    const Launches of_shortcut = launches_of(shortcut, in_, wants_dx_, dtype_);
+    const bool copies = overwrites_gradient(body) || overwrites_gradient(shortcut);
+    const auto give_gradient = [&] {
+      if (relu)
+        backward(0, "gate", LaunchKind::kElements, {.out_bytes = 4 * y(0)});
+      else if (copies)
+        backward(0, "cudaMemcpyAsync", LaunchKind::kElements, {.out_bytes = 2 * y(0)});
+    };
+    append(append(launches_.forward, of_shortcut.forward), of_body.forward);
+    forward(0, "combine", LaunchKind::kElements, {.out_bytes = 3 * y(0)});
+    give_gradient();
+    append(launches_.backward, of_body.backward);
+    if (overwrites_gradient(body)) give_gradient();
+    append(launches_.backward, of_shortcut.backward);
+    if (wants_dx_) backward(0, "combine", LaunchKind::kElements, {.out_bytes = 3 * x(0)});
+    count_as_one_layer();
+  }
+
+  // The branches' outputs are copied side by side, and their gradients are copied apart; the gradients of the input are
+  // added.
+  void branches() {
+    const auto branches = dynamic_cast<const Composite&>(*layers_[0]).branches();
+    for (size_t b = branches.size(); b-- > 0;) {
+      append(launches_.forward, launches_of(layers_of(branches[b]), in_, wants_dx_, dtype_).forward);
+      forward(0, "copy_rows", LaunchKind::kElements, {.out_bytes = 2 * bytes(branches[b].out())});
+    }
+    for (size_t b = 0; b < branches.size(); ++b) {
+      backward(0, "copy_rows", LaunchKind::kElements, {.out_bytes = 2 * bytes(branches[b].out())});
+      append(launches_.backward, launches_of(layers_of(branches[b]), in_, wants_dx_, dtype_).backward);
+      if (!wants_dx_) continue;
+      if (branches[b].size() == 0) backward(0, "cudaMemcpyAsync", LaunchKind::kElements, {.out_bytes = 2 * x(0)});
+      if (b > 0) backward(0, "combine", LaunchKind::kElements, {.out_bytes = 3 * x(0)});
+    }
+    count_as_one_layer();
+  }
+
+  void count_as_one_layer() {
+    for (auto* phase : {&launches_.forward, &launches_.backward})
+      for (StepLaunch& launch : *phase) launch.layer = 0;
+  }
+
+  // One kernel in each direction, named after the layer's type. Besides dy, backward reads y or x for an activation,
+  // one bit per element for a dropout, and nothing for a pool.
+  void simple() {
+    const Layer& layer = *layers_[0];
+    const bool pools = is(layer, "avg_pool") || is(layer, "global_avg_pool"), drops = is(layer, "dropout");
+    const double mask = drops ? static_cast<double>(in_.elements()) / 8 : 0;
+    const LaunchKind kind = pools ? LaunchKind::kPool : LaunchKind::kElements;
+    forward(0, (layer.type() + "_forward").c_str(), kind, {.out_bytes = x(0) + y(0) + mask});
+    if (wants_dx_)
+      backward(0, (layer.type() + "_backward").c_str(), kind,
+               {.out_bytes = x(0) + y(0) + mask + (pools || drops ? 0 : y(0))});
+  }
+
+  Layers layers_;
+  Shape in_;
+  bool wants_dx_;
+  DType dtype_;
+  double size_;
+  std::vector<Shape> outs_;  // shapes of one row: the input, then each layer's output
+  Launches launches_;
+};
+
+}  // namespace
+
+Launches launches_of(Layers layers, const Shape& in, bool wants_dx, DType dtype) {
+  std::vector<Launches> runs;
+  Shape batch = in;
+  for (size_t i = 0; i < layers.size();) {
+    const auto length = static_cast<size_t>(run_length(layers.subspan(i)));
+    const Layers run = layers.subspan(i, length);
+    const bool learns = std::any_of(run.begin(), run.end(), [](Layer* layer) { return layer->learns(); });
+    runs.push_back(OpLaunches(run, batch, wants_dx, dtype).take());
+    if (!learns && !wants_dx) runs.back().backward.clear();
+    wants_dx = wants_dx || learns;
+    for (auto* phase : {&runs.back().forward, &runs.back().backward})
+      for (StepLaunch& launch : *phase) launch.layer += static_cast<int64_t>(i);
+    for (const size_t end = i + length; i < end; ++i) batch = layers[i]->out_shape(batch);
+  }
+  Launches all;
+  for (const Launches& run : runs) append(all.forward, run.forward);
+  for (size_t r = runs.size(); r-- > 0;) append(all.backward, runs[r].backward);
+  return all;
+}
+
+int64_t watched_arrays(Layers layers) {
+  const std::vector<bool> in_place = work_in_place(layers);
+  int64_t arrays = 0;
+  bool learns = false;
+  for (size_t i = 0; i < layers.size();) {
+    const auto length = static_cast<size_t>(run_length(layers.subspan(i)));
+    for (Layer* layer : layers.subspan(i, length)) learns = learns || layer->learns();
+    if (!learns)
+      arrays = 1;  // only the last one's output
+    else if (i == 0 || length > 1 || !in_place[i])
+      ++arrays;
+    i += length;
+  }
+  return arrays;
+}
+
+}  // namespace owt

@@ -1,0 +1,152 @@
+#include "src/predict/step_launches.h"
+
+#include <algorithm>
+
+#include "layers/softmax_rows.h"
+#include "src/core/check.h"
+#include "src/parallel/gradient_norms.h"
+#include "src/plan/order.h"
+#include "src/predict/op_launches.h"
+
+namespace owt {
+namespace {
+
+// If the loss is not finite, it searches outputs for bad values; one launch searches this many.
+constexpr int64_t kWatchedPerLaunch = 64;
+
+void add_loss(Layers layers, const Plan& plan, std::vector<StepLaunch>& step) {
+  const auto logits = static_cast<double>(plan.layers.back().out.elements());
+  const auto size = static_cast<double>(size_of(activation_type(plan.request.on.precision)));
+  const double result = sizeof(RowResult);
+  step.push_back({.name = "loss",
+                  .phase = Phase::kLoss,
+                  .kernel = "softmax_rows",
+                  .kind = LaunchKind::kLoss,
+                  .in_bytes = 2 * size * logits + result});
+  for (int64_t left = watched_arrays(layers), first = 1; left > 0; left -= kWatchedPerLaunch, first = 0)
+    step.push_back({.name = "loss",
+                    .phase = Phase::kLoss,
+                    .kernel = "add_results",
+                    .kind = LaunchKind::kLoss,
+                    .in_bytes = static_cast<double>(first) * result});
+}
+
+// Adds the update of the layers [begin, end) of the plan.
+void add_update(const Plan& plan, int64_t begin, int64_t end, bool beside, std::vector<StepLaunch>& step) {
+  double bytes = 0;
+  int64_t params = 0;
+  for (int64_t i = begin; i < end; ++i) {
+    const std::vector<ParamRole>& roles = plan.layer(i).roles;
+    bytes += update_bytes(plan, i);
+    params += std::count_if(roles.begin(), roles.end(), [](ParamRole role) { return learns(role); });
+  }
+  const int64_t launches = (params + kParamsPerUpdate - 1) / kParamsPerUpdate;
+  for (int64_t i = 0; i < launches; ++i)
+    step.push_back({.name = "weights",
+                    .phase = Phase::kUpdate,
+                    .kernel = "update_items",
+                    .kind = LaunchKind::kUpdate,
+                    .weight_bytes = bytes / static_cast<double>(launches),
+                    .beside = beside});
+}
+
+// Adds the update of the averages with all weights. A launch counts for the fraction of steps that have it.
+void add_averages(const Plan& plan, std::vector<StepLaunch>& step) {
+  double elements = 0;
+  int64_t params = 0;
+  for (const LayerPlan& layer : plan.layers) {
+    for (const Shape& param : layer.params) elements += static_cast<double>(param.elements());
+    params += static_cast<int64_t>(layer.params.size());
+  }
+  const int64_t launches = (params + kParamsPerUpdate - 1) / kParamsPerUpdate;
+  for (int64_t i = 0; i < launches; ++i)
+    step.push_back({.name = "weights",
+                    .phase = Phase::kUpdate,
+                    .kernel = "ema_items",
+                    .kind = LaunchKind::kUpdate,
+                    .weight_bytes = 12 * elements / static_cast<double>(launches) / plan.request.ema_every});
+}
+
+// Adds the norms that an update waits for: squares in chunks, their sums, and the factors.
+void add_norms(const Plan& plan, std::vector<StepLaunch>& step) {
+  double bytes = 0;
+  for (int64_t i = 0; i < std::ssize(plan.layers); ++i)
+    for (size_t p = 0; p < plan.layer(i).params.size(); ++p)
+      if (plan.layer(i).roles[p] == ParamRole::kTrained)
+        bytes += static_cast<double>(plan.layer(i).params[p].elements()) *
+                 static_cast<double>(size_of(plan.gradient_type(i, p)) + 4 * (plan.request.norm_sums - 1));
+  const int64_t items = plan.trained_params() * plan.request.norm_sums;
+  const int64_t launches = (items + kParamsPerUpdate - 1) / kParamsPerUpdate;
+  const StepLaunch launch{.name = "weights", .phase = Phase::kUpdate, .kind = LaunchKind::kUpdate};
+  for (int64_t i = 0; i < launches; ++i) {
+    step.push_back(launch);
+    step.back().kernel = "square_items";
+    step.back().weight_bytes = bytes / static_cast<double>(launches);
+  }
+  for (const char* kernel : {"add_chunks", "settle_sums"}) {
+    step.push_back(launch);
+    step.back().kernel = kernel;
+  }
+}
+
+// The first layer whose parameters are updated beside the backward pass of earlier layers; the number of layers: none.
+int64_t beside_from(Plan plan) {
+  plan.request.on.device = Device::kCuda;
+  for (const Action& action : training(plan, plan.request.step_rows))
+    if (action.kind == Action::Kind::kUpdate && action.beside) return action.layers.begin;
+  return static_cast<int64_t>(plan.layers.size());
+}
+
+}  // namespace
+
+const char* name_of(LaunchKind kind) {
+  const char* const names[] = {"convolutions", "dense products", "pools", "bias, relu, dropout", "norms", "packing",
+                               "loss",         "update",         "copies"};
+  return names[static_cast<size_t>(kind)];
+}
+
+double update_bytes(const Plan& plan, int64_t layer) {
+  const LayerPlan& at = plan.layer(layer);
+  double bytes = 0;
+  for (size_t p = 0; p < at.params.size(); ++p) {
+    if (!learns(at.roles[p])) continue;
+    const auto elements = static_cast<double>(at.params[p].elements());
+    const bool kept = p > 0 || !plan.updates_at_once(layer);
+    const auto gradient = kept ? static_cast<double>(size_of(plan.gradient_type(layer, p))) : 0;
+    const double copy16 = plan.has_copy16(layer, p) ? 2 : 0;
+    // Weight and state are read and written. A running average has no state and no copy.
+    const double states = 8.0 * plan.request.optimizer_states;
+    bytes += elements * (gradient + 8 + (at.roles[p] == ParamRole::kAverage ? 0 : states + copy16));
+  }
+  return bytes;
+}
+
+std::vector<StepLaunch> launches_of_step(const Model& model, const Plan& plan) {
+  OWT_CHECK_EQ(plan.ranks(), 1);
+  const auto owned = whole_layers(model);
+  std::vector<Layer*> layers;
+  for (const auto& layer : owned) layers.push_back(layer.get());
+  for (size_t i = 0; i < layers.size(); ++i) {
+    const std::vector<Param*> params = layers[i]->params();
+    for (size_t p = 0; p < params.size(); ++p) params[p]->grad_type = plan.gradient_type(static_cast<int64_t>(i), p);
+  }
+  const Launches all = launches_of(layers, model.input.batch_of(1), false, activation_type(plan.request.on.precision));
+  const int64_t beside = beside_from(plan), end = static_cast<int64_t>(layers.size());
+  std::vector<StepLaunch> step{
+      {.name = "step", .phase = Phase::kTransfer, .kernel = "cudaMemcpyAsync", .kind = LaunchKind::kCopy}};
+  step.insert(step.end(), all.forward.begin(), all.forward.end());
+  add_loss(layers, plan, step);
+  bool updated = beside == end;
+  for (const StepLaunch& launch : all.backward) {
+    if (!updated && launch.layer < beside) add_update(plan, beside, end, true, step);
+    updated = updated || launch.layer < beside;
+    step.push_back(launch);
+  }
+  if (!updated) add_update(plan, beside, end, true, step);
+  if (plan.has_norms()) add_norms(plan, step);
+  add_update(plan, 0, beside, false, step);
+  if (plan.request.ema_every > 0) add_averages(plan, step);
+  return step;
+}
+
+}  // namespace owt

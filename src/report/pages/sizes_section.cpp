@@ -1,0 +1,124 @@
+#include <algorithm>
+#include <cmath>
+
+#include "src/core/log.h"
+#include "src/core/profiler.h"
+#include "src/report/pages/chart.h"
+#include "src/report/pages/sections.h"
+
+namespace owt {
+namespace {
+
+constexpr size_t kMostSizeLines = 8;
+// The usual range of |dw| / |w|, a rule of thumb of cuda-convnet and Caffe users.
+constexpr double kUsualLow = 1e-4, kUsualHigh = 1e-2;
+
+struct SizeMeasure {
+  const char *title, *unit;
+  double (*of)(const ParameterSize&);
+};
+constexpr SizeMeasure kSizeMeasures[] = {
+    {"|dw| / |w|", "ratio", [](const ParameterSize& size) { return size.change / size.mean; }},
+    {"Mean |w|", "|w|", [](const ParameterSize& size) { return size.mean; }},
+    {"Mean |dw| of an update", "|dw|", [](const ParameterSize& size) { return size.change; }}};
+constexpr const SizeMeasure& kRatio = kSizeMeasures[0];
+
+// Weights of matrix products, at most kMostSizeLines of them, from the first layer to the last.
+std::vector<std::string> drawn_parameters(const WeightLine& last) {
+  std::vector<std::string> weights, drawn;
+  for (const ParameterSize& size : last.parameters)
+    if (size.name.ends_with(".weight")) weights.push_back(size.name);
+  const size_t count = std::min(weights.size(), kMostSizeLines);
+  for (size_t i = 0; i < count; ++i) drawn.push_back(weights[count == 1 ? 0 : i * (weights.size() - 1) / (count - 1)]);
+  return drawn;
+}
+
+LineChart size_chart(const RunRecord& run, const SizeMeasure& measure, const std::vector<std::string>& names) {
+  LineChart chart{format("{} over epochs of {}", measure.title, run.name), "epochs", measure.unit, {}, true};
+  if (&measure == &kRatio) chart.usual_low = kUsualLow, chart.usual_high = kUsualHigh;
+  int color = 0;
+  for (const std::string& name : names) {
+    Line line{name, {}, color++};
+    line.dots = true;
+    for (const WeightLine& each : run.metrics.weights)
+      for (const ParameterSize& size : each.parameters)
+        if (size.name == name && std::isfinite(measure.of(size)))
+          line.points.push_back({each.epochs, measure.of(size)});
+    if (!line.points.empty()) chart.lines.push_back(std::move(line));
+  }
+  return chart;
+}
+
+HtmlTable last_sizes(const WeightLine& last) {
+  HtmlTable table{{"parameter", "ratio", "mean |w|", "mean |dw|"}, {}};
+  for (const ParameterSize& size : last.parameters) {
+    std::vector<std::string>& row = table.rows.emplace_back(1, size.name);
+    for (const SizeMeasure& measure : kSizeMeasures) row.push_back(short_number(measure.of(size)));
+  }
+  return table;
+}
+
+using Ratio = std::pair<double, std::string>;  // ratio of a parameter, and its name
+
+// Lists the first few, and the number of others.
+std::string named(const std::vector<Ratio>& ratios) {
+  constexpr size_t kNamed = 5;
+  std::string text;
+  for (size_t i = 0; i < std::min(kNamed, ratios.size()); ++i)
+    text += format("{}{} ({})", i == 0 ? "" : ", ", ratios[i].second, short_number(ratios[i].first));
+  return text + (ratios.size() > kNamed ? format(" and {} others", ratios.size() - kNamed) : "");
+}
+
+// Weights whose median update ratio over the evaluations is outside the usual range.
+std::string unusual_ratios(const RunRecord& run) {
+  std::vector<Ratio> low, high;
+  for (const ParameterSize& size : run.metrics.weights.back().parameters) {
+    std::vector<double> ratios;
+    for (const WeightLine& each : run.metrics.weights)
+      for (const ParameterSize& then : each.parameters)
+        if (then.name == size.name && std::isfinite(kRatio.of(then))) ratios.push_back(kRatio.of(then));
+    const double ratio = median(ratios);
+    if (!size.name.ends_with(".weight") || ratios.empty() || (ratio >= kUsualLow && ratio <= kUsualHigh)) continue;
+    (ratio < kUsualLow ? low : high).emplace_back(ratio, size.name);
+  }
+  std::sort(low.begin(), low.end());
+  std::sort(high.rbegin(), high.rend());
+  std::string text;
+  if (!low.empty())
+    text += warning(format("{}: the ratio is below {} in the median of the evaluations; these layers hardly learn: {}",
+                           run.name, kUsualLow, named(low)));
+  if (!high.empty())
+    text += warning(format(
+        "{}: the ratio is above {} in the median of the evaluations; a lower learning rate may be better for: {}",
+        run.name, kUsualHigh, named(high)));
+  return text;
+}
+
+std::string sizes_of(const RunRecord& run) {
+  const WeightLine& last = run.metrics.weights.back();
+  const std::vector<std::string> drawn = drawn_parameters(last);
+  std::string charts;
+  for (const SizeMeasure& measure : kSizeMeasures) charts += html_of(figure_of(size_chart(run, measure, drawn)));
+  return unusual_ratios(run) + figures(charts) +
+         format("<details><summary>All {} parameters of {} at step {}</summary>\n{}</details>\n",
+                last.parameters.size(), escaped(run.name), last.step, html_of(last_sizes(last)));
+}
+
+}  // namespace
+
+std::string sizes_section(Runs runs) {
+  std::string content;
+  for (const RunRecord& run : runs)
+    if (!run.metrics.weights.empty()) content += of_run(run.name, runs.size(), sizes_of(run));
+  if (content.empty())
+    content = missing("No sizes of weights are recorded: owt train writes them into metrics.jsonl at each evaluation.");
+  else
+    content = paragraph(
+                  "At each evaluation: the mean size of a parameter's values, and of what the last update before it "
+                  "changed. A ratio near 0.001 is common; outside of 0.0001 to 0.01, the shaded range, a layer learns "
+                  "hardly at all, or too much at a time.") +
+              content;
+  return section("sizes", "Weights and their updates", content);
+}
+
+}  // namespace owt

@@ -1,0 +1,500 @@
+#include "src/server/parameter_server.h"
+
+#include <algorithm>
+
+#include "src/comm/half_wire.h"
+#include "src/comm/lost_ranks.h"
+#include "src/comm/on_host.h"
+#include "src/core/profiler.h"
+#include "src/core/threads.h"
+
+namespace owt {
+namespace {
+
+// Sent in place of the number of rows. kGoodbye: there are no more steps. kWithout: rank 0 continues without the worker
+// whose number follows. kMet: the rank has reached meet(), and rank 0 has sent all kWithout of it.
+constexpr double kGoodbye = -1, kWithout = -2, kMet = -3;
+
+std::vector<Route> routes_of(const Plan& plan) {
+  int64_t largest = kToldBytes;
+  for (const Bucket& bucket : plan.buckets) {
+    const int64_t each = bucket.elements / plan.updating_ranks();
+    const PushMessage filtered(plan.request.push_filters,
+                               std::vector<Slice>(static_cast<size_t>(plan.trained_tensors(bucket))));
+    largest = std::max({largest, each * size_of(DType::kF32), filtered.most_bytes({0, each})});
+  }
+  std::vector<Route> routes;
+  for (int from = 0; from < plan.ranks(); ++from)
+    for (int to = 0; to < plan.ranks(); ++to)
+      if (from != to) routes.push_back({.from = from, .to = to, .bytes = largest});
+  return routes;
+}
+
+Tensor packed_told(const ToldOfStep& told) {
+  Tensor values({kToldBytes / 8}, DType::kF64);
+  double* const after = std::copy(told.sums.begin(), told.sums.end(), values.data<double>());
+  const PushedFor& of = told.pushed;
+  std::copy_n(std::array{of.weights, of.biases, of.sgd_share, of.share}.begin(), 4, after);
+  return values;
+}
+
+ToldOfStep unpacked_told(const Tensor& values) {
+  ToldOfStep told;
+  const double* const from = values.data<double>();
+  std::copy_n(from, kStepSums, told.sums.begin());
+  told.pushed = {from[kStepSums], from[kStepSums + 1], from[kStepSums + 2], from[kStepSums + 3]};
+  return told;
+}
+
+// Residuals of the filters, and the messages.
+int64_t filter_bytes(const Plan& plan) {
+  if (!plan.filters_pushes()) return 0;
+  int64_t bytes = 0;
+  for (const Bucket& bucket : plan.buckets)
+    bytes +=
+        plan.wire_bytes(bucket) + (plan.request.push_filters.holds_back() ? bucket.elements * size_of(DType::kF32) : 0);
+  return bytes;
+}
+
+}  // namespace
+
+int64_t server_bytes(const Plan& plan) {
+  if (!plan.serves()) return 0;
+  int64_t elements = 0;
+  for (const Bucket& bucket : plan.buckets) elements += bucket.elements / plan.updating_ranks();
+  const int own = plan.has_servers_apart() ? kNoWorker : 0;
+  return WeightRange::tensors(plan.computing_ranks(), own, plan.request.server) * elements * size_of(DType::kF32) +
+         filter_bytes(plan);
+}
+
+namespace {
+
+// Waits for the message; returns false if the other rank is gone.
+bool has_ended(const Event& message) {
+  try {
+    message.wait();
+    return true;
+  } catch (const PeerGone&) {
+    return false;
+  }
+}
+
+}  // namespace
+
+ParameterServer::ParameterServer(const Plan& plan, const LayerOf& layer_of, Communicator& comm)
+    : ServedSync(plan, layer_of, comm),
+      plan_(plan),
+      rules_(plan.request.server),
+      exceptions_(std::uncaught_exceptions()),
+      pushes_(comm.split(0)),
+      answers_(comm.unrounded().split(0)),
+      ways_(plan.buckets.size()),
+      board_(comm.rank(), plan.ranks()) {
+  list_tensors(layer_of);
+  const std::vector<Route> routes = routes_of(plan);
+  pushes_->connect(routes);
+  answers_->connect(routes);
+  for (int r = 0; r < plan.ranks() && plan.request.half_wire; ++r) {
+    wire_.push_back(make_half_wire(pushes_->for_threads(), Device::kCpu));
+    wire_.back()->connect(routes);
+  }
+  for (int b = 0; b < static_cast<int>(plan.buckets.size()); ++b) {
+    if (serves()) ranges_.push_back(range_of(b));
+    answered_.emplace_back(static_cast<size_t>(plan.ranks()));
+  }
+}
+
+std::vector<int> ParameterServer::servers() const {
+  std::vector<int> all;
+  for (int step = 1; step < ranks(); ++step)
+    if (const int other = (rank() + step) % ranks(); plan_.updates_share(other)) all.push_back(other);
+  return all;
+}
+
+Slice ParameterServer::share_of(int bucket, int server) const {
+  return plan_.even_share(plan_.buckets[static_cast<size_t>(bucket)], server);
+}
+
+void ParameterServer::list_tensors(const LayerOf& layer_of) {
+  std::vector<size_t> first(plan_.layers.size());  // index of a layer's first parameter
+  for (size_t i = 1; i < first.size(); ++i) first[i] = first[i - 1] + plan_.layers[i - 1].params.size();
+  for (const Bucket& bucket : plan_.buckets) {
+    std::vector<Slice> places;
+    std::vector<BucketTensor>& tensors = tensors_.emplace_back();
+    int64_t begin = 0;
+    for (const int64_t layer : bucket.layers) {
+      size_t number = first[static_cast<size_t>(layer)];
+      for (const Param* param : layer_of(layer).params()) {
+        const size_t its = number++;
+        if (!bucket.holds(param->role)) continue;
+        tensors.push_back({param, its});
+        places.push_back({begin, begin + param->shape().elements()});
+        begin += aligned_elements(param->shape().elements());
+      }
+    }
+    messages_.emplace_back(plan_.request.push_filters, std::move(places));
+  }
+}
+
+void ParameterServer::filter_with(uint64_t seed, std::function<double(const Param&)> penalty) {
+  OWT_CHECK(plan_.filters_pushes() && threads_.empty());
+  filter_.emplace(plan_.request.push_filters, seed, rank());
+  penalty_ = std::move(penalty);
+}
+
+// Creates the range, and maps its elements to the parameters.
+std::unique_ptr<WeightRange> ParameterServer::range_of(int bucket) {
+  const Slice mine = share_of(bucket, rank());
+  std::vector<std::pair<ParamPart, int64_t>> parts;  // a part, and its first element in the range
+  int64_t first = 0;
+  for (const ParamPart& part : share(bucket)) {
+    if (part.elements.size() > 0) parts.emplace_back(part, first + part.elements.begin - mine.begin);
+    first += aligned_elements(part.param->shape().elements());
+  }
+  const auto update = [this, parts](const ServedUpdate& now) {
+    std::vector<ParamPart> updated;
+    for (const auto& [part, at] : parts) {
+      const Shape shape{part.elements.size()};
+      updated.push_back({part.param, part.elements, now.gradient.part(at, shape), now.weights.part(at, shape)});
+    }
+    PushedFor pushed = now.pushed;
+    pushed.weights *= pushed.share, pushed.biases *= pushed.share;
+    update_(updated, pushed, 1 / pushed.share, now.updates);
+  };
+  const auto answer = [this, bucket](int worker, const Tensor& weights) {
+    Event& sent = answered_[static_cast<size_t>(bucket)][static_cast<size_t>(worker)];
+    // The worker's push, which this answers, has arrived after the last answer. So this does not wait while the range
+    // is locked.
+    if (!has_ended(sent)) return;  // the worker's thread will notice
+    sent = answers_->for_threads().send(weights, worker, Event());
+    sent_by_server_.fetch_add(weights.bytes());
+  };
+  const int own = computes() ? rank() : kNoWorker;
+  return std::make_unique<WeightRange>(plan_.computing_ranks(), own, rules_,
+                                       group(bucket).values.part(mine.begin, {mine.size()}), update, answer);
+}
+
+ParameterServer::~ParameterServer() {
+  if (threads_.empty()) return;
+  try {
+    board_.rethrow_failure();
+    if (std::uncaught_exceptions() > exceptions_) throw Aborted("this rank has failed");
+    ToldOfStep goodbye;
+    goodbye.sums[kRowSum] = kGoodbye;
+    send_told(packed_told(goodbye));
+  } catch (...) {
+    give_up();
+  }
+  threads_.join();
+}
+
+void ParameterServer::begin() {
+  if (!threads_.empty()) return;
+  for (auto& range : ranges_) range->begin(updates_);
+  threads_.start(
+      ranks() - 1, "thread of a parameter server", "use fewer --workers",
+      [this](int other) { serve(other < rank() ? other : other + 1); }, [this] { give_up(); });
+}
+
+// A rank that finishes its part of a step pushes, which asks for the next weights; so the thread waits for messages
+// only.
+void ParameterServer::serve(int worker) {
+  set_team_size(1);
+  const Profiler::Scope scope(nullptr, "gradients", Phase::kTransfer);
+  Communicator& plain = pushes_->for_threads();
+  try {
+    while (true) {
+      Tensor values({kToldBytes / 8}, DType::kF64);
+      plain.receive(values, worker, Event()).wait();
+      const ToldOfStep told = unpacked_told(values);
+      if (told.sums[kRowSum] == kGoodbye) return;
+      if (take_word(worker, told)) continue;
+      board_.note(worker, told.sums);
+      for (int b = 0; plan_.computes(worker) && b < static_cast<int>(ranges_.size()); ++b) {
+        range(b).push(worker, receive_gradient(worker, b), told.pushed);
+      }
+    }
+  } catch (const PeerGone&) {
+    forget(worker);
+  } catch (...) {
+    fail_with(std::current_exception());
+  }
+}
+
+// Gradients that have arrived completely count, for each range separately.
+void ParameterServer::forget(int worker) {
+  for (auto& range : ranges_) range->forget(worker);
+  board_.note_lost(worker);
+}
+
+Tensor ParameterServer::receive_gradient(int worker, int bucket) {
+  Communicator& plain = pushes_->for_threads();
+  Tensor gradient = range(bucket).memory();
+  if (!filters(bucket)) {
+    const bool rounded = !wire_.empty() && plan_.buckets[static_cast<size_t>(bucket)].trained;
+    Communicator& from = rounded ? *wire_[static_cast<size_t>(worker)] : plain;
+    from.receive(gradient, worker, Event()).wait();
+    return gradient;
+  }
+  const PushMessage& message = messages_[static_cast<size_t>(bucket)];
+  const Slice mine = share_of(bucket, rank());
+  int64_t count = mine.size();
+  if (plan_.request.push_filters.chooses()) {
+    Tensor number({1}, DType::kI64);
+    plain.receive(number, worker, Event()).wait();
+    count = *number.data<int64_t>();
+    OWT_CHECK(count >= 0 && count <= mine.size(), count, " of ", mine.size(), " entries are sent");
+  }
+  Tensor packed({message.bytes(mine, count)}, DType::kU8);
+  if (packed.bytes() > 0) plain.receive(packed, worker, Event()).wait();
+  message.unpack(packed, count, mine, gradient);
+  return gradient;
+}
+
+void ParameterServer::tell(const ToldOfStep& told, int64_t step) {
+  begin();
+  pushed_ = told.pushed;
+  step_ = step;
+  send_told(packed_told(told));
+  board_.note(rank(), told.sums);
+}
+
+void ParameterServer::send_told(const Tensor& told) {
+  waiting([&] {
+    for (const Event& event : told_events_) static_cast<void>(has_ended(event));
+    told_events_.clear();
+    for (int step = 1; step < ranks(); ++step)
+      told_events_.push_back(pushes_->send(told, (rank() + step) % ranks(), Event()));
+  });
+}
+
+ResultSums ParameterServer::take_sums() {
+  ResultSums sums{};
+  waiting([&] { sums = board_.take_sums(); });
+  return sums;
+}
+
+void ParameterServer::start_gradients(int bucket, const Stream& stream) {
+  if (!computes()) return;
+  Group& at = group(bucket);
+  complete(at, stream);
+  Communicator& to = plan_.buckets[static_cast<size_t>(bucket)].trained ? *pushes_ : pushes_->unrounded();
+  way(bucket).gradients.clear();
+  way(bucket).packed.clear();
+  if (filters(bucket)) filter(bucket);
+  waiting([&] {
+    for (const int server : servers()) {
+      if (filters(bucket)) {
+        send_filtered(bucket, server);
+        continue;
+      }
+      const Slice theirs = share_of(bucket, server);
+      way(bucket).gradients.push_back(to.send(at.gradients.part(theirs.begin, {theirs.size()}), server, Event()));
+    }
+  });
+}
+
+// A worker without rows sends no entries and draws no random numbers.
+void ParameterServer::filter(int bucket) {
+  Tensor& gradients = group(bucket).gradients;
+  const PushMessage& message = messages_[static_cast<size_t>(bucket)];
+  std::vector<Filtered>& filtered = way(bucket).filtered;
+  filtered.clear();
+  for (size_t t = 0; t < message.tensors().size(); ++t) {
+    const auto& [param, number] = tensors_[static_cast<size_t>(bucket)][t];
+    const Slice place = message.tensors()[t];
+    const auto elements = static_cast<size_t>(place.size());
+    if (pushed_.share == 0) {
+      filtered.push_back({.sent = Sent(elements, !plan_.request.push_filters.chooses())});
+      continue;
+    }
+    const Penalised of{{param->value.data(), elements}, penalty_(*param) * pushed_.share};
+    filtered.push_back(filter_->apply(number, {gradients.data() + place.begin, elements}, step_, of));
+  }
+}
+
+void ParameterServer::send_filtered(int bucket, int server) {
+  const PushMessage& message = messages_[static_cast<size_t>(bucket)];
+  Way& its = way(bucket);
+  const Slice theirs = share_of(bucket, server);
+  const auto send = [&](const Tensor& tensor) {
+    its.packed.push_back(tensor);
+    its.gradients.push_back(pushes_->send(tensor, server, Event()));
+  };
+  if (plan_.request.push_filters.chooses()) {
+    Tensor number({1}, DType::kI64);
+    *number.data<int64_t>() = message.count(its.filtered, theirs);
+    send(number);
+  }
+  if (const Tensor packed = message.packed(group(bucket).gradients, its.filtered, theirs); packed.bytes() > 0)
+    send(packed);
+}
+
+void ParameterServer::wait_for_gradients(int bucket, const Stream& stream) {
+  waiting([&] {
+    for (const Event& message : way(bucket).gradients) stream.wait(message);
+  });
+}
+
+void ParameterServer::push_own(int bucket) {
+  if (!computes() || !serves()) return;
+  const Slice mine = share_of(bucket, rank());
+  waiting([&] { range(bucket).push_own(group(bucket).gradients.part(mine.begin, {mine.size()}), pushed_); });
+}
+
+void ParameterServer::start_weights(int bucket, const Stream&) {
+  way(bucket).weights.clear();
+  if (!computes()) return;
+  waiting([&] {
+    for (const int server : servers()) {
+      const Slice theirs = share_of(bucket, server);
+      Tensor values = group(bucket).values.part(theirs.begin, {theirs.size()});
+      way(bucket).weights.push_back(answers_->receive(values, server, Event()));
+    }
+  });
+}
+
+// Answers that this rank's server owes count as bytes of the current step, whenever they leave.
+void ParameterServer::wait_for_weights(int bucket, const Stream& stream) {
+  waiting([&] {
+    for (const Event& message : way(bucket).weights) stream.wait(message);
+    if (computes() && serves()) range(bucket).await();
+  });
+  for (const ParamPart& part : share(bucket)) {
+    part.param->grad_is_zero = true;
+    ++part.param->version;
+  }
+  renew_copies(group(bucket), stream);
+  const int answered = plan_.computing_ranks() - (computes() ? 1 : 0);
+  comm_.count_sent(answered * share_of(bucket, rank()).size() * size_of(DType::kF32));
+}
+
+// When all ranks are here, all pushes have arrived, since each worker has received the answers to its own pushes.
+void ParameterServer::settle(const Stream& stream) {
+  if (threads_.empty() || plan_.buckets.empty()) return;
+  if (rules_.synchronous() && !plan_.has_servers_apart()) {
+    // Other ranks are answered with the weights in place, which this rank has received before them.
+    waiting([&] {
+      for (const std::vector<Event>& of_bucket : answered_)
+        for (const Event& answer : of_bucket) static_cast<void>(has_ended(answer));
+    });
+    updates_ = ranges_.front()->updates();
+    return;
+  }
+  wait_for_all();
+  for (auto& range : ranges_) range->settle();
+  spread(*this, stream);
+}
+
+void ParameterServer::take_values() {
+  for (auto& range : ranges_) range->take_mine();
+  wait_for_all();  // no worker may push before
+}
+
+void ParameterServer::wait_for_all() {
+  waiting([&] { on_host::sum(comm_.unrounded(), std::vector{0.0}, Device::kCpu); });
+}
+
+// Sends the weights of the servers of `from`, which are these ranks' own servers. The weights are in place already; the
+// number of updates is not.
+void ParameterServer::spread(const ParameterServer& from, const Stream& stream) {
+  Communicator& comm = comm_.unrounded();
+  const int last = ranks() - 1;  // the last rank always serves
+  waiting([&] {
+    for (int b = 0; b < static_cast<int>(plan_.buckets.size()); ++b) spread(b, comm);
+    const int64_t mine = rank() == last ? from.ranges_.front()->updates() : 0;
+    updates_ = static_cast<int64_t>(on_host::sum(comm, std::vector{static_cast<double>(mine)}, Device::kCpu).front());
+  });
+  for (int b = 0; b < static_cast<int>(plan_.buckets.size()); ++b) {
+    for (const ParamPart& part : share(b)) ++part.param->version;
+    renew_copies(group(b), stream);
+  }
+}
+
+std::vector<int> ParameterServer::meet() {
+  if (threads_.empty()) return {};
+  std::vector<int> without;
+  if (rank() != 0) say(kMet, 0, 0);
+  waiting([&] { without = board_.meet(); });
+  for (int r = 1; rank() == 0 && r < ranks(); ++r) {
+    for (const int gone : without) say(kWithout, gone, r);
+    say(kMet, 0, r);
+  }
+  return without;
+}
+
+void ParameterServer::say(double word, int64_t number, int rank) {
+  ToldOfStep told;
+  told.sums[kRowSum] = word;
+  told.pushed.weights = static_cast<double>(number);
+  told_events_.push_back(pushes_->send(packed_told(told), rank, Event()));
+}
+
+// Returns true for a message of meet(), false for a message of a step.
+bool ParameterServer::take_word(int worker, const ToldOfStep& told) {
+  const double word = told.sums[kRowSum];
+  if (word != kWithout && word != kMet) return false;
+  if (word == kWithout)
+    board_.note_without(static_cast<int>(told.pushed.weights));
+  else
+    board_.note_met(worker);
+  return true;
+}
+
+void ParameterServer::take(ServedSync& served_before, const Stream& stream) {
+  auto& before = dynamic_cast<ParameterServer&>(served_before);
+  OWT_CHECK(threads_.empty() && plan_.has_servers_apart());
+  for (int b = 0; serves() && b < static_cast<int>(plan_.buckets.size()); ++b) {
+    before.range(b).settle();
+    const Slice mine = share_of(b, rank()), theirs = before.share_of(b, before.rank());
+    OWT_CHECK_EQ(mine.size(), theirs.size());
+    group(b).values.part(mine.begin, {mine.size()}).copy_from(before.group(b).values.part(theirs.begin, {mine.size()}));
+  }
+  spread(before, stream);
+}
+
+// Sends every server's shard of the weights to all ranks.
+void ParameterServer::spread(int bucket, Communicator& comm) {
+  Tensor& values = group(bucket).values;
+  const auto part = [&](int server) {
+    const Slice its = share_of(bucket, server);
+    return values.part(its.begin, {its.size()});
+  };
+  if (!plan_.has_servers_apart()) return comm.all_gather(part(rank()), values, Event()).wait();
+  for (int server = plan_.computing_ranks(); server < ranks(); ++server) {
+    Tensor its = part(server);
+    comm.broadcast(its, its, server, Event()).wait();
+  }
+}
+
+std::map<int64_t, int64_t> ParameterServer::staleness() const {
+  std::map<int64_t, int64_t> all;
+  for (const auto& range : ranges_)
+    for (const auto& [updates, gradients] : range->staleness()) all[updates] += gradients;
+  return all;
+}
+
+// The rank's own thread gets the failure wherever it waits.
+void ParameterServer::fail_with(const std::exception_ptr& failure) {
+  board_.fail_with(failure);
+  give_up();
+}
+
+void ParameterServer::give_up() {
+  for (auto& range : ranges_) range->give_up();
+  pushes_->give_up();
+  answers_->give_up();
+}
+
+// Runs a wait, which throws Aborted after give_up(). If a server's thread has failed, throws that failure instead.
+template <class Wait>
+void ParameterServer::waiting(const Wait& wait) {
+  try {
+    wait();
+  } catch (const Aborted&) {
+    board_.rethrow_failure();
+    throw;
+  }
+}
+
+}  // namespace owt

@@ -1,0 +1,135 @@
+// Every rank is a worker and a server of its shard of the weights (a range of every bucket), or the last ranks are
+// servers and the others workers (Plan::has_servers_apart). A worker pushes the gradients of a bucket to all servers,
+// including its own. Each server answers with its weights when the consistency rules let the worker start its next task
+// (weight_range.h). There is no coordinator: every range follows the pushes that arrive at it. All ranges get the same
+// pushes, but not in the same order.
+//
+//   worker    `tell()` -> push of bucket 0, 1, ... -> the weights of bucket 0, 1, ...     once a step
+//   server    a thread for each other worker receives the worker's result and pushes, in this order. It updates, and
+//             sends the answers that become possible. A thread waits only for messages of its worker. Answers to a
+//             worker leave in the order of the buckets: all pushes of a bucket precede pushes of later ones.
+//
+// With a delay ranks are at different steps. The losses of a step and the wish to stop are sent with the push. They are
+// counted as many steps later as the delay allows, or after kMostApart steps if the delay has no bound. By then all
+// ranks have sent them, unless there is no bound.
+//
+// With a delay of 0 and updates by task, sums have the same bits as under dp, except what `wire = "bf16"` rounds. A
+// rank's push to its own server does not travel and is not rounded. Filters (push_filters.h) change what all servers
+// get, including the rank's own.
+// Sources: Li et al. 2014, "Scaling Distributed Machine Learning with the Parameter Server"; Dean et al. 2012, "Large
+// Scale Distributed Deep Networks" (Downpour: shards that update independently).
+#pragma once
+
+#include <atomic>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "src/core/joined_threads.h"
+#include "src/parallel/served_sync.h"
+#include "src/server/push_message.h"
+#include "src/server/step_board.h"
+#include "src/server/weight_range.h"
+
+namespace owt {
+
+// The memory of a rank's server and filters in bytes, besides the memory of its worker.
+int64_t server_bytes(const Plan& plan);
+
+class ParameterServer : public ServedSync {
+ public:
+  // Collective. The communicator must outlive it.
+  ParameterServer(const Plan& plan, const LayerOf& layer_of, Communicator& comm);
+  // Waits until the other ranks reach their destructors too; during an exception it ends at once.
+  ~ParameterServer() override;
+
+  void update_with(Update update) override { update_ = std::move(update); }
+  void go_on_after(int64_t updates) override { updates_ = updates; }
+  void filter_with(uint64_t seed, std::function<double(const Param&)> penalty) override;
+
+  void tell(const ToldOfStep& told, int64_t step) override;
+  ResultSums take_sums() override;
+
+  // Pushes the gradients to the other ranks' servers.
+  void start_gradients(int bucket, const Stream& stream) override;
+  void wait_for_gradients(int bucket, const Stream& stream) override;  // waits until they have been sent
+  void push_own(int bucket) override;
+  // Receives the weights of all servers. The backward pass must no longer need the weights of the bucket's layers.
+  void start_weights(int bucket, const Stream& stream) override;
+  void wait_for_weights(int bucket, const Stream& stream) override;
+
+  void settle(const Stream& stream) override;
+  void take_values() override;
+
+  std::vector<int> meet() override;
+  void take(ServedSync& served_before, const Stream& stream) override;  // a ParameterServer
+
+  int64_t updates() const override { return updates_; }
+  // WeightRange::staleness(), summed over ranges. Call between settle() and the next step.
+  std::map<int64_t, int64_t> staleness() const;
+  int64_t sent_by_server() const { return sent_by_server_.load(); }  // bytes
+
+ private:
+  struct Way {
+    std::vector<Event> gradients, weights;  // one per message
+    std::vector<Tensor> packed;             // messages of filtered gradients
+    std::vector<Filtered> filtered;         // one per tensor of the bucket
+  };
+  struct BucketTensor {
+    const Param* param;
+    size_t number;  // index among all parameters of the model
+  };
+
+  int rank() const { return comm_.rank(); }
+  int ranks() const { return comm_.ranks(); }
+  Way& way(int bucket) { return ways_[static_cast<size_t>(bucket)]; }
+  WeightRange& range(int bucket) { return *ranges_[static_cast<size_t>(bucket)]; }
+  bool computes() const { return plan_.computes(rank()); }
+  bool serves() const { return plan_.updates_share(rank()); }
+  std::vector<int> servers() const;  // all servers except this rank, in order from the next rank on
+  Slice share_of(int bucket, int server) const;
+  std::unique_ptr<WeightRange> range_of(int bucket);
+  void list_tensors(const LayerOf& layer_of);
+  bool filters(int bucket) const { return filter_ && plan_.buckets[static_cast<size_t>(bucket)].trained; }
+  void filter(int bucket);
+  void send_filtered(int bucket, int server);
+  Tensor receive_gradient(int worker, int bucket);
+  void begin();
+  void send_told(const Tensor& told);
+  void spread(int bucket, Communicator& comm);
+  void spread(const ParameterServer& from, const Stream& stream);
+  void serve(int worker);
+  bool take_word(int worker, const ToldOfStep& told);
+  void forget(int worker);
+  void say(double word, int64_t number, int rank);
+  void fail_with(const std::exception_ptr& failure);
+  template <class Wait>
+  void waiting(const Wait& wait);
+  void give_up();
+  void wait_for_all();
+
+  const Plan& plan_;
+  const ConsistencyRules rules_;
+  const int exceptions_;                              // uncaught exceptions at construction
+  std::unique_ptr<Communicator> pushes_, answers_;    // separate routes for the two kinds of messages
+  std::vector<std::unique_ptr<Communicator>> wire_;   // index: worker; receives its gradients
+  std::vector<Way> ways_;                             // index: bucket
+  std::vector<std::unique_ptr<WeightRange>> ranges_;  // index: bucket; empty if this rank does not serve
+  std::vector<std::vector<BucketTensor>> tensors_;    // index: bucket
+  std::vector<PushMessage> messages_;                 // index: bucket
+  std::optional<PushFilter> filter_;
+  std::function<double(const Param&)> penalty_;
+  std::vector<std::vector<Event>> answered_;  // indexes: bucket, worker
+  std::vector<Event> told_events_;
+  Update update_;
+  PushedFor pushed_;  // for the gradients of the current step
+  int64_t step_ = 0;
+  int64_t updates_ = 0;
+  std::atomic<int64_t> sent_by_server_{0};
+  StepBoard board_;
+  JoinedThreads threads_;
+};
+
+}  // namespace owt

@@ -1,0 +1,197 @@
+// Outputs of exported models in OpenCV's ONNX reader, against the network itself.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <opencv2/dnn.hpp>
+#include <set>
+
+#include "data/synthetic.h"
+#include "src/commands/onnx.h"
+#include "src/train/job.h"
+#include "tests/support/runs.h"
+#include "tests/support/saved_net.h"
+
+namespace owt::onnx_dnn_test {
+namespace {
+
+constexpr int64_t kRows = 3;
+
+std::vector<float> run_onnx(const std::string& file, const Tensor& images) {
+  const Shape& s = images.shape();
+  std::vector<float> planes = channels_first(images);
+  const std::vector<int> extents = {static_cast<int>(s[0]), static_cast<int>(s[3]), static_cast<int>(s[1]),
+                                    static_cast<int>(s[2])};
+  cv::dnn::Net net = cv::dnn::readNetFromONNX(file);
+  net.setInput(cv::Mat(extents, CV_32F, planes.data()));
+  const cv::Mat y = net.forward();
+  EXPECT_EQ(y.dims, 2);
+  return {y.ptr<float>(), y.ptr<float>() + y.total()};
+}
+
+void expect_same(const std::vector<float>& found, const std::vector<float>& wanted) {
+  ASSERT_EQ(found.size(), wanted.size());
+  float largest = 0;
+  for (const float value : wanted) largest = std::max(largest, std::abs(value));
+  ASSERT_GT(largest, 0.01f) << "outputs too small to tell anything";
+  for (size_t i = 0; i < found.size(); ++i) EXPECT_NEAR(found[i], wanted[i], 1e-4f * largest) << "output " << i;
+}
+
+std::vector<float> softmax(std::vector<float> logits, size_t classes) {
+  for (size_t row = 0; row < logits.size(); row += classes) {
+    double sum = 0;
+    for (size_t c = 0; c < classes; ++c) sum += std::exp(static_cast<double>(logits[row + c]));
+    for (size_t c = 0; c < classes; ++c)
+      logits[row + c] = static_cast<float>(std::exp(static_cast<double>(logits[row + c])) / sum);
+  }
+  return logits;
+}
+
+// One net, or several, for each type of layer: keys of its layers, in front of a dense layer.
+struct Case {
+  std::string type;
+  std::vector<std::string> keys;
+
+  friend void PrintTo(const Case& one, std::ostream* out) {
+    for (const std::string& layer : one.keys) *out << layer << "; ";
+  }
+};
+const std::vector<Case>& cases() {
+  static const std::vector<Case> all = {
+      {"conv", {"type='conv' out=6 kernel=[3,2] stride=[1,2] pad=[1,0]"}},
+      {"conv", {"type='conv' out=6 kernel=3 groups=3 bias=false"}},
+      {"conv", {"type='conv' out=5 kernel=3 stride=2 round='up' pad=1"}},
+      {"dense", {"type='dense' out=7", "type='relu'"}},
+      {"dense", {"type='conv' out=4 kernel=1", "type='dense' out=7 bias=false"}},
+      {"max_pool", {"type='max_pool' kernel=3 stride=2"}},
+      {"max_pool", {"type='max_pool' kernel=3 stride=2 pad=1"}},
+      {"max_pool", {"type='max_pool' kernel=3 stride=2 round='up'"}},
+      {"max_pool", {"type='max_pool' kernel=3 stride=3 pad=1 round='up'"}},
+      {"max_pool", {"type='max_pool' kernel=2 stride=3 pad=1 round='up'"}},
+      {"avg_pool", {"type='avg_pool' kernel=3 stride=2"}},
+      {"avg_pool", {"type='avg_pool' kernel=3 stride=2 pad=1"}},
+      {"avg_pool", {"type='avg_pool' kernel=3 stride=2 round='up'"}},
+      {"avg_pool", {"type='avg_pool' kernel=3 stride=3 pad=1 round='up'"}},
+      {"global_avg_pool", {"type='global_avg_pool'"}},
+      {"lrn", {"type='conv' out=9 kernel=1", "type='lrn' size=5 alpha=0.5 beta=0.75 k=2.0"}},
+      {"lrn_within", {"type='conv' out=4 kernel=1", "type='lrn' size=3 alpha=0.5 beta=0.75 k=2.0 within=true"}},
+      {"lrn_within", {"type='conv' out=4 kernel=1", "type='lrn' size=4 alpha=0.5 beta=0.5 within=true"}},
+      {"batch_norm", {"type='conv' out=4 kernel=3", "type='batch_norm' eps=0.01"}},
+      {"batch_norm", {"type='dense' out=8", "type='batch_norm'"}},
+      {"relu", {"type='relu'"}},
+      {"residual",
+       {"name='block' type='residual' "
+        "body=[{name='a',type='conv',out=3,kernel=3,pad=1,bias=false},{name='b',type='batch_norm'}]"}},
+      {"residual",
+       {"name='block' type='residual' relu=false "
+        "body=[{name='a',type='relu'},{name='b',type='conv',out=4,kernel=3,pad=1,stride=2}] "
+        "shortcut=[{name='s',type='conv',out=4,kernel=1,stride=2}]"}},
+      {"branches",
+       {"name='mixed' type='branches' branches=[{}, "
+        "{name='left',layers=[{name='a',type='conv',out=3,kernel=3,pad=1},{name='r',type='relu'}]}]"}},
+      {"branches",
+       {"name='mixed' type='branches' branches=[{layers=[{name='a',type='dense',out=3}]}, "
+        "{layers=[{name='p',type='global_avg_pool'}]}]"}},
+      {"abs", {"type='conv' out=4 kernel=3", "type='activation' kind='abs'"}},
+      {"gelu", {"type='conv' out=4 kernel=3", "type='activation' kind='gelu'"}},
+      {"gelu", {"type='dense' out=6", "type='activation' kind='gelu' approximate='tanh'"}},
+      {"leaky", {"type='conv' out=4 kernel=3", "type='activation' kind='leaky' slope=0.3"}},
+      {"local", {"type='local' out=4 kernel=[3,2] stride=[1,2] pad=[1,0]"}},
+      {"local", {"type='conv' out=4 kernel=3", "type='local' out=3 kernel=3 stride=2 round='up' bias=false"}},
+      {"prelu", {"type='conv' out=4 kernel=3", "type='activation' kind='prelu'"}},
+      {"prelu", {"type='dense' out=6", "type='activation' kind='prelu'"}},
+      {"prelu", {"type='conv' out=4 kernel=3", "type='activation' kind='prelu' shared=true"}},
+      {"relu6", {"type='conv' out=4 kernel=3", "type='activation' kind='relu6'"}},
+      {"sigmoid", {"type='conv' out=4 kernel=3", "type='activation' kind='sigmoid'"}},
+      {"silu", {"type='conv' out=4 kernel=3", "type='activation' kind='silu'"}},
+      {"softplus", {"type='conv' out=4 kernel=3", "type='activation' kind='softplus'"}},
+      {"square", {"type='conv' out=4 kernel=3", "type='activation' kind='square'"}},
+      {"tanh", {"type='conv' out=4 kernel=3", "type='activation' kind='tanh'"}},
+      {"dropout", {"type='dropout' rate=0.5", "type='dense' out=9", "type='dropout' rate=0.5"}},
+  };
+  return all;
+}
+
+class OnnxLayerTest : public testing::TestWithParam<Case> {};
+
+TEST_P(OnnxLayerTest, GivesTheSameOutputsInOpenCv) {
+  for (const int side : {8, 9, 10}) {
+    SCOPED_TRACE(side);
+    std::vector<std::string> keys = GetParam().keys;
+    keys.push_back("type='dense' out=5");
+    const Settings settings = settings_of_layers(keys, concat("[3, ", side, ", ", side + 1, "]"), 5);
+    SavedNet net(settings);
+    export_onnx(settings, net.weights(), {.batch = kRows}, net.file("net.onnx"));
+    const Tensor images = random_images(kRows, settings.model.input);
+    expect_same(run_onnx(net.file("net.onnx"), images), net.logits(images));
+  }
+}
+INSTANTIATE_TEST_SUITE_P(Layers, OnnxLayerTest, testing::ValuesIn(cases()),
+                         [](const testing::TestParamInfo<Case>& info) {
+                           return concat(info.param.type, "_", info.index);
+                         });
+
+TEST(OnnxLayers, EveryTypeThatCanBeWrittenIsAmongThem) {
+  std::set<std::string> tried;
+  for (const Case& one : cases()) tried.insert(one.type);
+  EXPECT_THAT(onnx_layer_types(), testing::UnorderedElementsAreArray(tried));
+}
+
+TEST(OnnxDnn, AWholeNetGivesTheSameLogitsAndProbabilities) {
+  const Settings settings = small_settings(kSmallRecipe);
+  SavedNet net(settings);
+  const Tensor images = random_images(kRows, settings.model.input);
+  const std::vector<float> logits = net.logits(images);
+  export_onnx(settings, net.weights(), {.batch = kRows}, net.file("logits.onnx"));
+  expect_same(run_onnx(net.file("logits.onnx"), images), logits);
+  export_onnx(settings, net.weights(), {.batch = kRows, .probabilities = true}, net.file("softmax.onnx"));
+  expect_same(run_onnx(net.file("softmax.onnx"), images), softmax(logits, 10));
+}
+
+TEST(OnnxDnn, TheProbabilitiesOfALogisticLossAreSigmoids) {
+  const Settings settings = small_settings(kSmallRecipe, {{"loss.type", "logistic"}});
+  SavedNet net(settings);
+  const Tensor images = random_images(kRows, settings.model.input);
+  std::vector<float> wanted = net.logits(images);
+  for (float& value : wanted) value = 1 / (1 + std::exp(-value));
+  export_onnx(settings, net.weights(), {.batch = kRows, .probabilities = true}, net.file("sigmoid.onnx"));
+  expect_same(run_onnx(net.file("sigmoid.onnx"), images), wanted);
+}
+
+// Pixels of the centre crop go in; what the evaluation's loader makes of the same image goes through the network.
+TEST(OnnxDnn, RawPixelsAreNormalisedAsTheRecipeDoes) {
+  for (const char* augment : {"{ crop = 12, scale = 0.02, mean = 'pixel' }",
+                              "{ crop = 12, scale = 2.0, mean = [120.0, 110.0, 100.0], std = [50.0, 60.0, 70.0] }",
+                              "{ crop = 18, pad = 2, scale = 0.02, mean = 'channel', std = 'channel' }"}) {
+    SCOPED_TRACE(augment);
+    Overrides changes = {{"data.augment", augment}};
+    const bool wide = std::string(augment).find("18") != std::string::npos;
+    if (wide) changes.emplace_back("model.input", "[3, 18, 18]");
+    const Settings settings = small_settings(kSmallRecipe, changes);
+    SavedNet net(settings);
+    export_onnx(settings, net.weights(), {.batch = 1, .raw_pixels = true}, net.file("raw.onnx"));
+
+    Job job;
+    job.settings = settings;
+    open_data(job, "");
+    const Shape image = job.test->image(), crop = settings.model.input;
+    std::vector<uint8_t> pixels(static_cast<size_t>(image.elements()));
+    job.test->read(4, {}, pixels.data());
+    Tensor values(crop.batch_of(1)), raw(crop.batch_of(1));
+    job.augmenter->make({}, 4, pixels.data(), values.data());
+    const int64_t shift = (image[0] - crop[0]) / 2;  // negative: padding
+    for (int64_t y = 0; y < crop[0]; ++y)
+      for (int64_t x = 0; x < crop[1]; ++x)
+        for (int64_t c = 0; c < 3; ++c) {
+          const bool inside = 0 <= y + shift && y + shift < image[0] && 0 <= x + shift && x + shift < image[1];
+          const int64_t source = ((y + shift) * image[1] + x + shift) * 3 + c;
+          raw.data()[(y * crop[1] + x) * 3 + c] =
+              inside ? static_cast<float>(pixels[static_cast<size_t>(source)]) : 77.0f;  // what stands there is ignored
+        }
+    expect_same(run_onnx(net.file("raw.onnx"), raw), net.logits(values));
+  }
+}
+
+}  // namespace
+}  // namespace owt::onnx_dnn_test

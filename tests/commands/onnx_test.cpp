@@ -1,0 +1,132 @@
+#include "src/commands/onnx.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <onnx/checker.h>
+#include <onnx/onnx_pb.h>
+#include <onnx/shape_inference/implementation.h>
+
+#include <map>
+
+#include "src/core/files.h"
+#include "tests/support/runs.h"
+#include "tests/support/saved_net.h"
+
+namespace owt::onnx_test {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::Throws;
+using ::testing::ThrowsMessage;
+
+onnx::ModelProto exported(const Settings& settings, const OnnxOptions& options = {}) {
+  const SavedNet net(settings);
+  export_onnx(settings, net.weights(), options, net.file("net.onnx"));
+  onnx::ModelProto model;
+  EXPECT_TRUE(model.ParseFromString(read_file(net.file("net.onnx"))));
+  return model;
+}
+
+std::map<std::string, std::string> metadata(const onnx::ModelProto& model) {
+  std::map<std::string, std::string> found;
+  for (const auto& entry : model.metadata_props()) found[entry.key()] = entry.value();
+  return found;
+}
+
+std::vector<std::string> operators(const onnx::ModelProto& model) {
+  std::vector<std::string> types;
+  for (const auto& node : model.graph().node()) types.push_back(node.op_type());
+  return types;
+}
+
+std::string dims(const onnx::ValueInfoProto& value) {
+  std::string text;
+  for (const auto& dim : value.type().tensor_type().shape().dim())
+    text += (text.empty() ? "" : " x ") + (dim.has_dim_param() ? dim.dim_param() : std::to_string(dim.dim_value()));
+  return text;
+}
+
+TEST(Onnx, EveryLayerBecomesItsOperatorAndDropoutIsLeftOut) {
+  EXPECT_THAT(operators(exported(small_settings(kSmallRecipe))),
+              ElementsAre("Conv", "Relu", "LRN", "MaxPool", "Conv", "Relu", "AveragePool", "Flatten", "Gemm", "Relu",
+                          "Gemm", "Relu", "Gemm"));
+}
+
+// The shapes that ONNX derives from the operators are those that the layers say.
+TEST(Onnx, TheModelIsValidUnderEveryOpset) {
+  for (int opset = kFirstOpset; opset <= kLastOpset; ++opset) {
+    SCOPED_TRACE(opset);
+    onnx::ModelProto model =
+        exported(small_settings(kSmallRecipe), {.batch = 4, .opset = opset, .probabilities = true});
+    EXPECT_EQ(model.opset_import(0).version(), opset);
+    EXPECT_NO_THROW(onnx::checker::check_model(model));
+    model.mutable_graph()->mutable_output(0)->mutable_type()->mutable_tensor_type()->clear_shape();
+    onnx::shape_inference::InferShapes(model, onnx::OpSchemaRegistry::Instance(), onnx::ShapeInferenceOptions(true, 1));
+    EXPECT_EQ(dims(model.graph().output(0)), "4 x 10");
+  }
+}
+
+TEST(Onnx, ABatchIsAnyNumberOfImagesUnlessItIsSaid) {
+  const onnx::ModelProto any = exported(small_settings(kSmallRecipe));
+  EXPECT_EQ(dims(any.graph().input(0)), "N x 3 x 12 x 12");
+  EXPECT_EQ(dims(any.graph().output(0)), "N x 10");
+  const onnx::ModelProto fixed = exported(small_settings(kSmallRecipe), {.batch = 8});
+  EXPECT_EQ(dims(fixed.graph().input(0)), "8 x 3 x 12 x 12");
+  EXPECT_EQ(dims(fixed.graph().output(0)), "8 x 10");
+}
+
+TEST(Onnx, TheMetadataSaysHowToNormalise) {
+  const Overrides given = {{"data.augment", "{ crop = 12, mean = [123.7, 116.0, 104], std = [58.4, 57.1, 57.4] }"}};
+  auto found = metadata(exported(small_settings(kSmallRecipe, given)));
+  EXPECT_EQ(found["owt.mean"], "123.7 116 104");
+  EXPECT_EQ(found["owt.std"], "58.4 57.1 57.4");
+  EXPECT_EQ(found["owt.scale"], "1");
+  found = metadata(exported(small_settings(kSmallRecipe)));
+  EXPECT_THAT(found["owt.mean"], HasSubstr("each pixel"));
+  found = metadata(exported(small_settings(kSmallRecipe), {.raw_pixels = true}));
+  EXPECT_EQ(found["owt.input"], "pixels 0 to 255");
+  EXPECT_EQ(found.count("owt.mean"), 0u);
+}
+
+TEST(Onnx, LayersMayBeCalledLikeTheInputAndTheOutputs) {
+  const Settings settings =
+      settings_of_layers({"type='relu' name='logits'", "type='dense' out=5 name='images'"}, "[3, 4, 4]", 5);
+  const onnx::ModelProto model = exported(settings);
+  EXPECT_NO_THROW(onnx::checker::check_model(model));
+  EXPECT_EQ(model.graph().input(0).name(), "images");
+  EXPECT_EQ(model.graph().output(0).name(), "logits");
+}
+
+TEST(Onnx, WeightsOfAnotherModelAreRefused) {
+  const SavedNet other(
+      settings_of_layers({"type='conv' out=16 kernel=3 name='conv1'", "type='dense' out=9"}, "[1, 9, 9]", 9));
+  EXPECT_THAT([&] { export_onnx(small_settings(kSmallRecipe), other.weights(), {}, other.file("net.onnx")); },
+              ThrowsMessage<Error>(HasSubstr("'conv1.weight' is 16x1x3x3, the model wants 16x3x3x3")));
+}
+
+TEST(Onnx, AnEvenNormalisationWindowIsRefused) {
+  const Settings settings = settings_of_layers({"type='lrn' size=4", "type='dense' out=5"}, "[8, 4, 4]", 5);
+  EXPECT_THAT([&] { exported(settings); },
+              ThrowsMessage<Error>(HasSubstr("layer 'layer0' normalises over 4 channels")));
+}
+
+TEST(Onnx, AFailedWriteLeavesTheOldFile) {
+  const Settings settings = small_settings(kSmallRecipe);
+  const SavedNet net(settings);
+  write_bytes(net.file("net.onnx"), "old");
+  const SmallDisk disk(4096);
+  EXPECT_THAT([&] { export_onnx(settings, net.weights(), {}, net.file("net.onnx")); }, Throws<Error>());
+  EXPECT_EQ(read_file(net.file("net.onnx")), "old");
+}
+
+// docs/Versioning.md of ONNX: the version of the format that came with an opset.
+TEST(Onnx, TheFormatIsTheOldestThatKnowsTheOpset) {
+  const std::map<int, int64_t> versions{{11, 6}, {12, 7}, {13, 7}, {14, 7}, {15, 8}, {16, 8}, {17, 8}};
+  for (const auto& [opset, version] : versions)
+    EXPECT_EQ(exported(small_settings(kSmallRecipe), {.opset = opset}).ir_version(), version) << opset;
+}
+
+}  // namespace
+}  // namespace owt::onnx_test

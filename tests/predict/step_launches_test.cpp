@@ -1,0 +1,203 @@
+#include "src/predict/step_launches.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "src/core/check.h"
+#include "src/core/files.h"
+#include "src/core/log.h"
+#include "tests/support/alexnet.h"
+#include "tests/support/models.h"
+
+namespace owt::step_launches_test {
+namespace {
+
+using ::testing::HasSubstr;
+
+Plan plan_of(const Model& model, int64_t rows) {
+  return make_plan(model, {.step_rows = rows, .on = {Device::kCuda, Precision::kBf16}});
+}
+
+StepEstimate estimate(const Model& model, int64_t rows, const char* device = "H200") {
+  return estimate_step(device_speed(device), model, plan_of(model, rows));
+}
+
+// A convolution of four pixels, a pool of one and a dense layer behind it.
+Model small_model() {
+  return model_of("[8, 2, 2]", 4, R"(
+  { name = "conv", type = "conv", out = 16, kernel = 1 },
+  { name = "relu", type = "relu" },
+  { name = "pool", type = "max_pool", kernel = 2 },
+  { name = "fc", type = "dense", out = 4 })");
+}
+
+struct Expected {
+  const char *name, *kernel;
+  double flops, bytes, instructions;  // of ten rows
+};
+
+TEST(StepLaunches, OfASmallNetworkHaveTheFlopsAndBytesThatAreCountedByHand) {
+  constexpr double x = 10 * 2 * 32, y = 10 * 2 * 64, pooled = 10 * 2 * 16, logits = 10 * 2 * 4, index = 10 * 16;
+  constexpr double conv_weights = 2 * 128, fc_weights = 2 * 64, result = 10 * 24;
+  constexpr double conv_flops = 10 * 2 * 4 * 16 * 8, fc_flops = 10 * 2 * 16 * 4, packs = 10 * 16 / 8 / 32.0;
+  const Expected expected[] = {{"step", "cudaMemcpyAsync", 0, 0, 0},
+                               {"conv", "cudnnBackendExecute", conv_flops, x + conv_weights + y, 0},
+                               {"pool", "max_pool_forward", 0, y + pooled + index, packs * (147 + 4 * 31)},
+                               {"fc", "cublasLtMatmul", fc_flops, pooled + fc_weights + logits, 0},
+                               {"loss", "softmax_rows", 0, 2 * logits + result, 0},
+                               {"loss", "add_results", 0, result, 0},
+                               {"fc", "over_channels", 0, logits, 0},
+                               {"fc", "cublasLtMatmul", fc_flops, pooled + fc_weights + logits, 0},
+                               {"fc", "cublasLtMatmul", fc_flops, pooled + fc_weights + logits, 0},
+                               {"pool", "over_channels", 0, y + pooled + index, packs * (162 + 4 * 38)},
+                               {"conv", "cudnnBackendExecute", conv_flops, x + conv_weights + y, 0},
+                               {"weights", "update_items", 0, (128 + 64) * 20.0 + (16 + 4) * 22.0, 0}};
+  const Model model = small_model();
+  const std::vector<StepLaunch> launches = launches_of_step(model, plan_of(model, 10));
+  ASSERT_EQ(launches.size(), std::size(expected));
+  for (size_t i = 0; i < launches.size(); ++i) {
+    EXPECT_EQ(launches[i].name, expected[i].name) << i;
+    EXPECT_EQ(launches[i].kernel, expected[i].kernel) << i;
+    EXPECT_DOUBLE_EQ(launches[i].flops * 10, expected[i].flops) << i;
+    EXPECT_DOUBLE_EQ(launches[i].bytes(10), expected[i].bytes) << i;
+    EXPECT_DOUBLE_EQ(launches[i].warp_instructions * 10, expected[i].instructions) << i;
+  }
+}
+
+// A block of threads takes all channels of a pixel in the narrow kernels: 256 packs of 8 bf16 at most.
+TEST(StepLaunches, OfAnLrnDependOnItsChannels) {
+  for (const auto& [channels, kernel] : {std::pair{2048, "lrn_forward_narrow"}, std::pair{2056, "lrn_forward_wide"}}) {
+    const Model model = model_of(concat("[", channels, ", 1, 1]"), 4, R"(
+  { name = "lrn", type = "lrn", size = 5 },
+  { name = "fc", type = "dense", out = 4 })");
+    EXPECT_EQ(launches_of_step(model, plan_of(model, 10)).at(1).kernel, kernel) << channels << " channels";
+  }
+}
+
+// One layer's launches of AlexNet, by its phase.
+std::vector<StepEstimate::Launch> of(const StepEstimate& step, const std::string& name, Phase phase) {
+  std::vector<StepEstimate::Launch> found;
+  for (const auto& each : step.launches)
+    if (each.launch.name == name && each.launch.phase == phase) found.push_back(each);
+  return found;
+}
+
+TEST(StepEstimate, ALaunchTakesTheLongestOfWhatBoundsIt) {
+  const StepEstimate step = estimate(model_of(kAlexNet), 1024);
+  const auto us = [&](const char* name, Phase phase, size_t i) { return of(step, name, phase).at(i).seconds * 1e6; };
+  // 2 * 1024 * 729 * 192 * 1600 flops at 78 % of 790 TFLOP/s; of the gradient 92 % of that, in two launches.
+  EXPECT_NEAR(us("conv2", Phase::kForward, 0), 458.6e9 / (0.78 * 790e12) * 1e6 + 1.3, 0.1);
+  EXPECT_NEAR(us("conv2", Phase::kBackward, 1), 458.6e9 / (0.78 * 0.92 * 790e12) * 1e6 + 2.6, 0.1);
+  EXPECT_STREQ(of(step, "conv2", Phase::kForward)[0].bound, "flops");
+  // Tensor cores are filled better from 512 rows on.
+  const auto of_rows = [](int64_t rows) {
+    return of(estimate(model_of(kAlexNet), rows), "conv2", Phase::kForward).at(0).seconds;
+  };
+  EXPECT_NEAR(of_rows(512) * 1e6, 458.6e9 / 2 / (0.78 * 790e12) * 1e6 + 1.3, 0.1);
+  EXPECT_NEAR(of_rows(511) * 1e6, 458.6e9 / 1024 * 511 / (0.62 * 790e12) * 1e6 + 1.3, 0.1);
+  // Blocks of 4 x 4 pixels: a kernel of 3 x 3 over 48 channels.
+  EXPECT_NEAR(us("conv1", Phase::kForward, 1), 2 * 1024 * 3025.0 * 64 * 432 / (0.5 * 790e12) * 1e6 + 1.3, 0.1);
+  // y, dy and dy again of 1024 * 13 * 13 * 384 numbers.
+  EXPECT_NEAR(us("relu3", Phase::kBackward, 0), 3 * 2 * 1024 * 169 * 384.0 / (0.95 * 4.3e12) * 1e6 + 1.3, 0.1);
+  EXPECT_STREQ(of(step, "relu3", Phase::kBackward)[0].bound, "bytes");
+  EXPECT_STREQ(of(step, "pool1", Phase::kForward)[0].bound, "bytes");
+  EXPECT_NEAR(of(step, "loss", Phase::kLoss)[1].seconds * 1e6, 1.5 + 1.3, 1e-9);
+  EXPECT_STREQ(of(step, "loss", Phase::kLoss)[1].bound, "launch");
+}
+
+TEST(StepEstimate, IsBoundByInstructionsWhereMemoryIsFaster) {
+  DeviceSpeed slow = device_speed("H200");
+  slow.warp_instructions_per_s = 1e9;
+  const Model model = small_model();
+  const StepEstimate step = estimate_step(slow, model, plan_of(model, 1000));
+  EXPECT_STREQ(of(step, "pool", Phase::kForward)[0].bound, "issue");
+  EXPECT_NEAR(of(step, "pool", Phase::kForward)[0].seconds, 1000 * 16 / 8 / 32.0 * (147 + 4 * 31) / 0.7e9 + 1.3e-6,
+              1e-9);
+}
+
+TEST(StepEstimate, AlexNetOnAnH200ReachesWhatItIsMeantToByThisModel) {
+  const Model alexnet = model_of(kAlexNet);
+  EXPECT_GE(estimate(alexnet, 128).images_per_second(), 75e3) << estimate(alexnet, 128).table();
+  EXPECT_GE(estimate(alexnet, 1024).images_per_second(), 115e3) << estimate(alexnet, 1024).table();
+}
+
+TEST(StepEstimate, LargeDenseLayersAreUpdatedBesideTheConvolutions) {
+  const StepEstimate step = estimate(model_of(kAlexNet), 128);
+  const auto updates = of(step, "weights", Phase::kUpdate);
+  ASSERT_EQ(updates.size(), 2u);
+  EXPECT_TRUE(updates[0].launch.beside);
+  EXPECT_FALSE(updates[1].launch.beside);
+  EXPECT_DOUBLE_EQ(step.beside_seconds(), updates[0].seconds);
+  EXPECT_EQ(estimate(small_model(), 128).beside_seconds(), 0);
+}
+
+TEST(StepEstimate, ADenseLayerIsUpdatedBesideFromTheLeastNumberOfParametersOn) {
+  const auto beside = [](int64_t features) {
+    const Model model = model_of(concat("[", features, ", 1, 1]"), 1024, R"(
+  { name = "fc", type = "dense", out = 1024, bias = false })");
+    return estimate(model, 128).beside_seconds();
+  };
+  EXPECT_GT(beside(kUpdateBesideFrom / 1024), 0);
+  EXPECT_EQ(beside(kUpdateBesideFrom / 1024 - 1), 0);
+}
+
+TEST(StepLaunches, OfLargeWindowsHaveAnIndexOfFourBytes) {
+  const auto bytes = [](int kernel) {
+    const Model model = model_of(concat("[8, ", kernel, ", ", kernel, "]"), 4,
+                                 concat(R"(
+  { name = "pool", type = "max_pool", kernel = )",
+                                        kernel, R"( },
+  { name = "fc", type = "dense", out = 4 })"));
+    return launches_of_step(model, plan_of(model, 10)).at(1).bytes(1);
+  };
+  EXPECT_EQ(bytes(11), 2 * (121 + 1) * 8 + 8);
+  EXPECT_EQ(bytes(12), 2 * (144 + 1) * 8 + 4 * 8);
+}
+
+TEST(StepLaunches, ARunningAverageHasNoVelocityAndNoCopyToUpdate) {
+  const Model model = model_of("[8, 2, 2]", 4, R"(
+  { name = "norm", type = "batch_norm" },
+  { name = "fc", type = "dense", out = 4 })");
+  // Weight and bias with f32 gradients, velocity and copy; mean and variance.
+  EXPECT_EQ(update_bytes(plan_of(model, 10), 0), 2 * 8 * 22 + 2 * 8 * 12);
+}
+
+TEST(StepLaunches, UpdateAsManyParametersTogetherAsALaunchTakes) {
+  const auto updates = [](int layers) {
+    std::string text;
+    for (int i = 0; i < layers; ++i) text += format("  {{ name = \"fc{}\", type = \"dense\", out = 4 }},\n", i);
+    const Model model = model_of("[4, 1, 1]", 4, text);
+    const std::vector<StepLaunch> launches = launches_of_step(model, plan_of(model, 10));
+    return std::count_if(launches.begin(), launches.end(),
+                         [](const auto& one) { return one.kernel == "update_items"; });
+  };
+  EXPECT_EQ(updates(kParamsPerUpdate / 2), 1);  // a weight and a bias each
+  EXPECT_EQ(updates(kParamsPerUpdate / 2 + 1), 2);
+}
+
+TEST(StepEstimate, TheFloorIsTheLongerOfProductsAndMemoryOfEveryLaunch) {
+  const StepEstimate step = estimate(model_of(kAlexNet), 128);
+  double floor = 0;
+  for (const auto& [launch, seconds, bound] : step.launches)
+    floor += std::max(launch.flops * 128 / 790e12, launch.bytes(128) / 4.3e12);
+  EXPECT_DOUBLE_EQ(step.floor_seconds, floor);
+}
+
+TEST(StepEstimate, SaysThatItIsAModelAndWhatItAssumes) {
+  const std::string table = estimate(small_model(), 128).table();
+  EXPECT_THAT(table, HasSubstr("This is a model and no measurement: bf16 at 4.08 TB/s and 790 TFLOP/s"));
+  EXPECT_THAT(table, HasSubstr("12 launches"));
+  EXPECT_THAT(table, HasSubstr("max_pool_forward"));
+}
+
+TEST(StepEstimate, IsThatOfOneRank) {
+  PlanRequest two{.ranks = 2};
+  const Model model = small_model();
+  EXPECT_THROW(launches_of_step(model, make_plan(model, two)), Error);
+}
+
+}  // namespace
+}  // namespace owt::step_launches_test
