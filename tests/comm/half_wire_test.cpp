@@ -199,7 +199,7 @@ TEST_P(HalfWire, HalvesTheBytesThatAreCounted) {
 
 TEST_P(HalfWire, GroupsThatAreSplitOffHalveToo) {
   run([&](Communicator& comm) {
-    const auto group = comm.split(comm.rank() % 2);  // of four: 0 and 2, 1 and 3
+    const auto group = comm.split(comm.rank() % 2);  // four ranks: groups 0 and 2, 1 and 3
     Tensor sum = tensor({group->rank() == 0 ? kOdd : 0.0f, 1});
     group->all_reduce(sum, {}).wait();
     EXPECT_THAT(download(sum), ElementsAre(group->ranks() == 1 ? kOdd : kRounded, group->ranks()));
@@ -309,7 +309,7 @@ TEST(HalfWireUnderWay, IsDoneOnlyWithItsValuesInPlace) {
   const auto comm = make_half_wire(twins, Device::kCpu);
   Tensor sum = upload({3}, {1}, Device::kCpu);
   const Event event = comm->all_reduce(sum, {});
-  twins.last->wait();  // it has arrived, and nobody has waited for it
+  twins.last->wait();  // it has arrived, and no wait() was called for it
   EXPECT_TRUE(event.done());
   EXPECT_THAT(download(sum), ElementsAre(6));
 }

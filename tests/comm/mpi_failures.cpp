@@ -93,7 +93,7 @@ void send_around_for_ever(Communicator& comm) {
 void run(const std::string& what) {
   set_watch_timeout(2);
   if (what == "stall") set_stall_timeout(4);
-  std::signal(SIGTERM, SIG_IGN);  // as owt, mpirun sends it when the first process has ended
+  std::signal(SIGTERM, SIG_IGN);  // like owt; mpirun sends SIGTERM when the first process has ended
   if (what == "start") {
     set_start_timeout(3);
     hangs_at_the_start = launch().rank == 1;

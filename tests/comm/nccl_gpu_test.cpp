@@ -181,7 +181,7 @@ TEST_F(NcclTest, ARankThatFailsEndsThoseThatWaitForAReplay) {
   EXPECT_EQ(aborted, 2);
 }
 
-// The first one ends when its patience does, and the second when NCCL tells it of the first.
+// The first rank ends at its own timeout, the second when NCCL reports the end of the first.
 TEST_F(NcclTest, ARankThatNeverComesEndsAllThatWaitForIt) {
   std::array<std::string, 2> messages;
   std::atomic<int> ended{0};

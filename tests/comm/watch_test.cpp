@@ -144,7 +144,7 @@ TEST(Watch, LeavesTheRestOfTheProcessTimeToEnd) {
   EXPECT_EQ(early, 1);
 }
 
-// A rank that says hello and then nothing any more, as one that is stopped.
+// A rank that says hello and then is silent, like a stopped process.
 TEST(Watch, SilenceLongerThanTheTimeoutIsALoss) {
   set_watch_timeout(0.6);
   Watch::Post post;
@@ -189,7 +189,7 @@ TEST(Watch, WhoWasGivenUpAndIsStillThereIsKilledWhenRank0EndsOnItsOwnHostAlone) 
               lost_ranks, {});
   wait_until([&] { return lost_ranks.gone() == 2; });
   int how = 0;
-  EXPECT_EQ(waitpid(here, &how, WNOHANG), 0);  // it may still go on, and say why it ends
+  EXPECT_EQ(waitpid(here, &how, WNOHANG), 0);  // it may continue and report why it ends
   watch.say_goodbye();
   EXPECT_EQ(waitpid(here, &how, 0), here);
   EXPECT_TRUE(WIFSIGNALED(how) && WTERMSIG(how) == SIGKILL);
@@ -265,7 +265,7 @@ TEST(Watch, ARankThatComesTwiceCountsOnce) {
   there.join();
 }
 
-// A listener that takes no more connections: the next one is under way until somebody gives up.
+// A listener that accepts no more connections: the next connection hangs until one side gives up.
 class FullListener {
  public:
   FullListener() {

@@ -79,7 +79,8 @@ TEST_F(HostLimits, QuotasOfVersion1Count) {
   EXPECT_EQ(quota_of_cores(root()), 3);
 }
 
-// As Docker mounts version 1: the group's own part of the hierarchy, and the path is that outside.
+// Docker mounts version 1 like this: the mount shows the group's own part of the hierarchy, and the path is the outer
+// one.
 TEST_F(HostLimits, AContainersOwnPartOfTheHierarchyIsItsGroup) {
   mount_v1("/docker/a", "/docker/a");
   write("/sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us", "150000\n");

@@ -22,7 +22,7 @@ struct Bytes {
   int64_t taken, said;
 };
 
-// Of a rank with so many rows.
+// The memory of a rank with this many rows.
 Bytes bytes_of(const AugmentSettings& augment, Precision precision, int64_t rows, bool training) {
   LoaderSettings settings;
   settings.dataset = numbered_images(1024);

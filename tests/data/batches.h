@@ -52,7 +52,7 @@ inline LoaderSettings of_rank(LoaderSettings made, int ranks, int rank) {
   return made;
 }
 
-struct Copy {  // of a batch
+struct Copy {  // a copy of a batch
   std::vector<float> images;
   std::vector<int32_t> labels;
   int64_t epoch, step_in_epoch, step_rows;
@@ -85,7 +85,7 @@ inline std::vector<Copy> run(BatchSource& source, int steps, const Stream& strea
   return batches;
 }
 
-// Of a loader.
+// The batches of a loader.
 inline std::vector<Copy> run(const LoaderSettings& settings, int steps) {
   Loader loader(settings);
   return run(loader, steps);

@@ -135,7 +135,7 @@ TEST(Loader, StartedInTheMiddleGoesOnAsIfItHadRunThere) {
   LoaderSettings made = settings(10, 4);
   made.epoch = 1, made.images_in_epoch = 8;  // step 5
   EXPECT_EQ(run(made, 4), std::vector<Copy>(whole.begin() + 5, whole.end()));
-  made.epoch = 1, made.images_in_epoch = 10;  // behind the last step of epoch 1
+  made.epoch = 1, made.images_in_epoch = 10;  // after the last step of epoch 1
   EXPECT_EQ(run(made, 3), std::vector<Copy>(whole.begin() + 6, whole.end()));
 }
 

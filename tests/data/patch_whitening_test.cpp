@@ -17,7 +17,7 @@ constexpr int64_t kSide = 12;
 AugmentSettings settings() {
   AugmentSettings augment;
   augment.scale = 1.0 / 64;
-  augment.mirror = true;  // of no concern: the centre view is looked at
+  augment.mirror = true;  // has no effect on the centre view
   return augment;
 }
 

@@ -92,7 +92,7 @@ double moved(const Picture& p, double x, double y, int64_t c) {
   return p.at(static_cast<int64_t>(y), static_cast<int64_t>(x), c);
 }
 
-// Value c at (y, x) behind the operation of the paper's table, in double precision. sign: 1 or -1.
+// Value c at (y, x) after the operation of the paper's table, in double precision. sign: 1 or -1.
 double wanted(const Picture& p, int op, int bin, double sign, int y, int x, int c) {
   const double v = p.at(y, x, c), part = bin / 30.0, m = sign * 0.99 * part, px = x + 0.5, py = y + 0.5;
   const bool border = y == 0 || x == 0 || y == p.grid.height - 1 || x == p.grid.width - 1;
@@ -165,7 +165,7 @@ TEST(TrivialAugmentWide, HasTheOperationsOfItsTable) {
   }
 }
 
-// As a kernel makes them: tables from histograms, pixel by pixel.
+// Computed like in a kernel: tables from histograms, pixel by pixel.
 Bytes by_pixels(const PixelOp& op, const PixelGrid& grid, const Bytes& from) {
   Bytes to(from.size());
   std::vector<std::array<int32_t, kByteValues>> histograms(static_cast<size_t>(grid.channels));
@@ -206,7 +206,7 @@ TEST(PixelOps, AreTheSamePixelByPixel) {
   }
 }
 
-// Of the hexcone, in double precision.
+// Rotates the hue in the hexcone model, in double precision.
 std::array<double, 3> turned(const std::array<double, 3>& rgb, double turn) {
   const double high = std::max({rgb[0], rgb[1], rgb[2]}), low = std::min({rgb[0], rgb[1], rgb[2]}), range = high - low;
   if (range == 0) return rgb;

@@ -73,7 +73,7 @@ std::string with_byte(size_t place, int change) {
 }
 
 TEST(ShardIndex, WhatTheChecksumCannotTellIsChecked) {
-  constexpr size_t kHeader = 32, kNameBytes = 32, kZero = 36;  // of an entry: where its fields are
+  constexpr size_t kHeader = 32, kNameBytes = 32, kZero = 36;  // positions of fields of an entry
   ASSERT_EQ(error_of(with_byte(0, 0)), "");
   EXPECT_THAT(error_of(with_byte(kHeader + kZero, 1)), HasSubstr("record 0"));
   EXPECT_THAT(error_of(with_byte(kHeader + kNameBytes, -1)), HasSubstr("1 bytes of names too many"));

@@ -18,16 +18,16 @@
 namespace owt::device_code_test {
 namespace {
 
-// Accesses to global memory as they stand in the code, by the bytes that one thread moves; those of a loop count once.
+// Accesses to global memory in the code, by the bytes that one thread moves. An access in a loop counts once.
 struct Accesses {
-  int wide = 0;    // of 16 bytes
-  int narrow = 0;  // of less than 8 bytes
+  int wide = 0;    // 16 bytes
+  int narrow = 0;  // less than 8 bytes
 };
 
 struct KernelCode {
   Accesses loads, stores;
-  int registers = 0;    // of a thread
-  int local_bytes = 0;  // of a thread: what found no register, and arrays that are indexed at run time
+  int registers = 0;    // per thread
+  int local_bytes = 0;  // per thread: spilled registers, and arrays that are indexed at run time
 };
 
 // By the kernels' names as C++ spells them: "void owt::relu_forward<float, 4>(long, float const*, float*)".
@@ -104,7 +104,7 @@ Kernels read_machine_code(const std::string& text) {
 
 class Compiled {
  public:
-  // The accesses are those of the PTX, which the assembler may join but never splits.
+  // The accesses are taken from the PTX. The assembler may join accesses but never splits them.
   explicit Compiled(const std::string& source) : name_(std::filesystem::path(source).stem()) {
     run(concat("'" OWT_NVCC "' " OWT_NVCC_FLAGS " -arch=sm_90a -cubin -Xptxas -v --keep --keep-dir ", folder_.path(),
                " -o ", folder_.file(name_ + ".sm_90a"), " '", source, "'"));
@@ -159,7 +159,7 @@ const std::vector<HotFile>& hot_files() {
        {{"dropout_forward<__nv_bfloat16, true, true>", 1, 1, 1, 0, 32},
         {"dropout_forward<__nv_bfloat16, true, false>", 1, 1, 1, 1, 32},
         {"dropout_backward<__nv_bfloat16, true>", 1, 1, 1, 0, 32}}},
-      // Of works with sums the last block loads 8 times before it adds, and stores words.
+      // In works with sums the last block loads 8 times before it adds, and stores words.
       {"layers/bias_gradient.cu",
        {{"<SumGradient<__nv_bfloat16, 8, (Follows)0>", 9, 0, 1, 2, 48},
         {"<SumGradient<__nv_bfloat16, 8, (Follows)1>", 10, 1, 1, 2, 48},
@@ -187,7 +187,7 @@ const std::vector<HotFile>& hot_files() {
         {"pack_images<unsigned long, FixedBlocks<unsigned long, 4, 3, 1, 12>", 0, 0, 0, 0, 32},
         {"pack_images<unsigned short, FixedBlocks<unsigned short, 2, 6, 1, 16>", 0, 0, 6, 5, 32},
         {"pack_images<unsigned short, FixedBlocks<unsigned short, 1, 3, 1, 8>", 0, 1, 3, 0, 32}}},
-      // The other accesses are those of elements that do not come by four.
+      // The other accesses are for elements that do not come in fours.
       {"src/train/optimizer.cu",
        {{"update_items<SgdRule<false>", 5, 4, 22, 17, 32}, {"update_items<AdamWRule>", 7, 6, 24, 19, 40}}},
   };

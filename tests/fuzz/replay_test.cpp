@@ -79,7 +79,8 @@ std::vector<std::string> dictionary_of(const std::string& target) {
   return words;
 }
 
-// What fuzzers do to an input. Random numbers are those of the engine itself: distributions differ between libraries.
+// Mutations like a fuzzer's. Random numbers come from the engine directly, because distributions differ between
+// libraries.
 class Mutations {
  public:
   explicit Mutations(const std::string& target) : seeds_(seeds_of(target)), words_(dictionary_of(target)) {}
@@ -134,7 +135,7 @@ class Mutations {
       case 6:
         if (!words_.empty()) input.replace(at, below(2) * part_of(input).size(), one_of(words_));
         break;
-      case 7: {  // the digits behind a place are another number
+      case 7: {  // replace the digits after a place by another number
         const size_t begin = std::min(input.find_first_of("0123456789", at), input.size());
         const size_t end = std::min(input.find_first_not_of("0123456789.", begin), input.size());
         input.replace(begin, end - begin, one_of(numbers));

@@ -97,7 +97,7 @@ TEST_P(ActivationTest, SmallResultsAreRelativelyExact) {
 TEST_P(ActivationTest, KeepsTheLayerContract) {
   for (const Figures& figures : kFigures) {
     const std::string keys = std::string("type='activation' ") + figures.keys;
-    // Those in place compute gradients from y, which in bf16 is rounded.
+    // In-place activations compute gradients from y, which is rounded in bf16.
     const LayerCheck check{.rounding = 0x1p-5, .input_range = 3};
     check_layer(keys, {3, 4, 5, 6}, device(), check);
     check_layer(keys, {6, 10}, device(), check);

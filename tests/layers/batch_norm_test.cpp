@@ -59,7 +59,7 @@ class OtherRank : public StepSums {
   size_t calls_ = 0;
 };
 
-// Of nine rows a rank has four. What it computes are the first rows of the whole, and its own part of the gradients.
+// A rank has four of nine rows. Its results must be the first rows of the whole, and its own part of the gradients.
 TEST_P(BatchNormTest, StatisticsOfTheStepAreThoseOfTheRowsOfAllRanks) {
   constexpr int64_t kChannels = 5, kOfRow = 2 * 3 * kChannels, kMine = 4 * kOfRow;
   Values x = distinct_values(9 * kOfRow, 2, 1);

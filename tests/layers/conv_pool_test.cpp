@@ -61,7 +61,7 @@ class OneByOne {
   std::vector<Tensor> scratch_, y_, below_;
 };
 
-// Whole numbers from -range to range. Their sums of products are exact in f32, and those of few small ones in bf16.
+// Integers from -range to range. Sums of their products are exact in f32, and in bf16 if they are few and small.
 Values whole_numbers(int64_t count, int range, uint64_t seed) {
   Values values = distinct_values(count, 1, seed);
   for (float& value : values) value = std::round(value * static_cast<float>(range));
@@ -226,7 +226,7 @@ TEST_P(ConvPoolTest, TheReluMayStandBehindThePool) {
                                       0, 0, 0, 20, 0, 0));
 }
 
-// Of 16, 8 or 4 pixels each, so that sums are exact here too, in whatever order a convolution takes them.
+// Windows of 16, 8 or 4 pixels each, so that sums are exact here too, in any order.
 TEST_P(ConvPoolTest, AveragesOfWhatAReluGaveComputeWhatTheLayersComputeOneByOne) {
   const std::string relu = "type='relu'";
   expect_the_same({"type='conv' out=8 kernel=3 pad=1", relu, "type='avg_pool' kernel=4 stride=3 round='up'"},

@@ -86,7 +86,7 @@ std::vector<Kind> kinds(const auto& values) {
 class DepthwiseConv : public testing::TestWithParam<DType> {
  protected:
   static ConvProblem problem(const ConvGeometry& g, int64_t rows) { return {g, rows, GetParam()}; }
-  // Of y and dx, which are rounded to the type of images.
+  // Tolerance for y and dx, which are rounded to the type of images.
   static double tolerance() { return GetParam() == DType::kBF16 ? 0x1p-8 : 1e-6; }
 };
 INSTANTIATE_TEST_SUITE_P(Types, DepthwiseConv, testing::Values(DType::kF32, DType::kBF16),
@@ -103,7 +103,7 @@ TEST_P(DepthwiseConv, MatchesTheDefinitionForEveryTeam) {
       EXPECT_LT(relative_error(dx_of(p), p.reference.dx(p.dy, p.weight)), tolerance());
       const Gradients found = gradients_of(p);
       EXPECT_LT(relative_error(found.weight, p.reference.dw(p.x, p.dy)), 1e-6);
-      EXPECT_THAT(found.bias, Pointwise(DoubleNear(1e-5), p.reference.db(p.dy)));  // of one channel it is 0
+      EXPECT_THAT(found.bias, Pointwise(DoubleNear(1e-5), p.reference.db(p.dy)));  // with one channel it is 0
     }
   }
 }

@@ -20,7 +20,7 @@ using testing::ElementsAre;
 namespace owt::plan_choice_gpu_test {
 namespace {
 
-// Before main(): the cache of this process must not be that of an earlier run.
+// Set before main(): this process must not use the cache of an earlier run.
 struct OwnCache {
   OwnCache() { setenv("OWT_CACHE", folder.path().c_str(), 1); }
   TempFolder folder;
@@ -77,8 +77,8 @@ TEST_F(PlanChoice, WithoutMemoryForMeasuringIsCudnnsFirst) {
   EXPECT_FALSE(checked);
 }
 
-// The engines of the simulated cuDNN's plans that were offered, where those in `taken` are taken. Engines 4, 5 and 6
-// compile theirs; cuDNN falls back to 0 and 4.
+// The engines of the simulated cuDNN's plans that were offered, if the engines in `taken` are taken. Engines 4, 5 and 6
+// compile their plans; cuDNN falls back to 0 and 4.
 std::vector<int> offered(const CudnnGraph& graph, const std::set<int>& taken, const PlanRules& rules = {}) {
   std::vector<int> engines;
   for_each_plan(graph, rules, PlanTarget::this_gpu(setup_stream(Device::kCuda)), [&](const CudnnPlan& plan) {

@@ -213,7 +213,7 @@ TEST_P(SoftmaxLossTest, ManyClassesGiveTheLossOfTheDefinition) {
   EXPECT_NEAR(result.sums.loss, wanted, 1e-5);
 }
 
-// The numbers are those of PyTorch's cross_entropy(label_smoothing) in f64.
+// The numbers come from PyTorch's cross_entropy(label_smoothing) in f64.
 TEST_P(SoftmaxLossTest, SmoothedLossIsThatOfPyTorch) {
   const float ln3 = std::log(3.0f);
   EXPECT_NEAR(run_loss({{0, ln3, 0, ln3}, {1, 0}, {0.2}}, device()).sums.loss, 1.6739764335716714, 1e-6);

@@ -20,7 +20,7 @@ class BadLayerTest : public DeviceTest {
                     {2, 2, 1}, device())),
         tape_(net_, 1, device(), nullptr) {}
 
-  // The layer noted, numbered from 10 on, when `loss` is that of the batch, and `before` was noted before.
+  // The reported layer, numbered from 10, for a batch with this loss; `before` was reported before.
   int32_t bad_layer(double loss = kNaN, int32_t before = 100) {
     const Tensor x = upload(x_, {1, 2, 2, 1}, device());
     tape_.forward(pass_.pass(), x);

@@ -50,7 +50,7 @@ constexpr const char* kInception = R"(
 constexpr const char* kFusedEnds = R"(
   { layers = [{ name = "a", type = "conv", out = 8, kernel = 1 }, { name = "a.relu", type = "relu" }] },
   { layers = [{ name = "b", type = "conv", out = 8, kernel = 3, pad = 1 }, { name = "b.relu", type = "relu" }] })";
-// As a DenseNet's layer, whose second branch begins in place, so that x must not be overwritten.
+// Like a layer of DenseNet, whose second branch begins in place; x must not be overwritten.
 constexpr const char* kIdentityAndInPlace = R"(
   { layers = [] },
   { layers = [{ name = "relu", type = "relu" }, { name = "conv", type = "conv", out = 3, kernel = 3, pad = 1 }] })";

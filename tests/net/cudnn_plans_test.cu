@@ -151,7 +151,7 @@ TEST_P(ShippedModels, FirstLayersHavePlansHoweverTheirChannelsArePacked) {
   }
 }
 
-const ConvGeometry kConv2{27, 27, 64, 27, 27, 192, 5, 5, 1, 1, 2, 2, 2, 2, 1};  // of AlexNet
+const ConvGeometry kConv2{27, 27, 64, 27, 27, 192, 5, 5, 1, 1, 2, 2, 2, 2, 1};  // conv2 of AlexNet
 
 TEST(CudnnPlans, RulesLeavePlansOut) {
   const CudnnGraph weights = conv_weight_gradient_graph(kConv2, 128, DType::kBF16);

@@ -127,7 +127,7 @@ Outcome by_tape(Net& net, const std::vector<float>& x, const std::vector<float>&
   return found;
 }
 
-// Every op with an output and a gradient of its own, which nobody else has.
+// Runs every op with a separate output and gradient.
 Outcome by_ops(Net& net, const std::vector<float>& x, const std::vector<float>& dy, int64_t rows, const Compute& on) {
   DevicePass pass(on.device, rows);
   std::vector<std::unique_ptr<Op>> ops;
@@ -234,7 +234,7 @@ class LayerPairs : public DeviceTest {
     return wanted;
   }
 
-  // As bf16 holds them too.
+  // Rounds to values that bf16 represents.
   static std::vector<float> rounded(std::vector<float> values) {
     for (float& value : values) value = from_bf16(to_bf16(value));
     return values;

@@ -309,7 +309,7 @@ TEST_F(TapeTest, RunsBackwardLayerByLayer) {
   EXPECT_THAT(backward_calls, ElementsAre(1, 2, 3));
 }
 
-// A net without weights has nothing to do where nobody wants dx.
+// A net without weights does nothing in backward if dx is not wanted.
 TEST_F(TapeTest, RunsNothingBackwardWhereNothingLearns) {
   Doubling::Calls calls;
   Net net = doublings({false, true, false}, calls);
@@ -331,7 +331,7 @@ TEST_F(TapeTest, WithNoRowsRunsNothing) {
   EXPECT_EQ(calls.bind + calls.forward + calls.backward, 0);
 }
 
-// The first layer computes gradients of weights behind dx (dense), or does not (relu).
+// The first layer computes gradients of weights after dx (dense), or has none (relu).
 TEST_F(TapeTest, DxIsCompleteBeforeTheFirstLayersGradientsOfWeights) {
   const std::vector<std::vector<std::string>> nets{{"name='fc1' type='dense' out=4", "name='relu1' type='relu'"},
                                                    {"name='relu1' type='relu'", "name='fc1' type='dense' out=4"}};
@@ -403,7 +403,7 @@ class Starter : public Doubling {
 
 class RunTest : public TapeTest {
  protected:
-  // double0, then double1 with the two behind it as one op, then double4 in place.
+  // double0; then double1 and its two successors as one op; then double4 in place.
   RunTest() {
     std::vector<std::unique_ptr<Layer>> layers;
     layers.push_back(std::make_unique<Doubling>("double0", false, calls_));
@@ -527,7 +527,7 @@ struct Results {
   std::vector<std::vector<float>> gradients;
 };
 
-// What a net of every kind of layer with dropout behind it computes of random numbers.
+// The results of a net of every kind of layer and a dropout, which uses random numbers.
 Results results_on(const Compute& on) {
   std::vector<std::string> layers = kEveryKindOfLayer;
   layers.push_back("name='drop' type='dropout' rate=0.4");

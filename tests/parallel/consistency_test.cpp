@@ -75,7 +75,7 @@ TEST(ConsistencyTest, SoftsyncTakesGradientsAsTheyCome) {
   EXPECT_THAT(do_task(rules, 0), ElementsAre(Push{1, 0, 1}, Push{0, 0, 1}));
 }
 
-// Whatever is left over of an update, the tasks it is of count as done: nobody waits for ever.
+// If pushes of an update are left over, their tasks count as done, so no worker waits forever.
 TEST(ConsistencyTest, SomebodyMayAlwaysGoOn) {
   for (const int64_t delay : {0, 1, 3})
     for (const int64_t pushes : {0, 1, 2, 3, 4, 5, 7, 16})

@@ -76,7 +76,7 @@ TEST(DrawNet, SumsUpWhatTheLayersHave) {
                                         HasSubstr("aria-label=\"The network small: 6 layers, 3662 parameters")));
 }
 
-// Of one worker there is nothing to say of parts.
+// With one worker there are no parts to show.
 TEST(DrawNet, ShowsPartsOfSeveralRanksAlone) {
   EXPECT_THAT(drawn(small_net()),
               AllOf(Not(HasSubstr(" ranks")), Not(HasSubstr("class=\"cell\"")), Not(HasSubstr("class=\"cut\""))));
@@ -143,7 +143,7 @@ TEST(DrawNet, BranchesMeetAgainAndBlocksThatAreAlikeAreDrawnOnce) {
   EXPECT_EQ(times_in(svg, "<rect class=\"frame\""), 2u + 1 + 2);  // blocks, the shadow of three, images and loss
 }
 
-// As of a layer that puts its branches' outputs beside each other, one of which passes on what comes in.
+// Like a layer that concatenates its branches' outputs, one of which passes its input on.
 TEST(DrawNet, BranchesMayLieSideBySide) {
   Plan plan = make_plan(residual_net(), {});
   LayerPlan& block = plan.layers[1];

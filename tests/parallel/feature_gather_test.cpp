@@ -54,7 +54,7 @@ class FeatureGatherTest : public ::testing::TestWithParam<Case> {
       reduced_ = from == Layout::kPartial ? gather_.finish_reduce(stream_) : gather_.take(gradient, stream_);
       return reduced();
     }
-    std::vector<float> reduced() const { return read(reduced_); }  // of the last backward, as its memory is now
+    std::vector<float> reduced() const { return read(reduced_); }  // current memory of the last backward
 
     Communicator& comm;
     const Slice mine;  // columns
@@ -145,8 +145,8 @@ TEST_P(FeatureGatherTest, ServesManyStepsInBothDirections) {
   });
 }
 
-// Behind a layer that is split by inputs: the summands of its outputs become columns, and their gradients are brought
-// together. The columns are the next layer's x and must outlive that.
+// After a layer that is split by inputs, the contributions to its outputs become columns by reduce-scatter; an
+// all-gather collects their gradients. The columns are the next layer's x and must outlive the all-gather.
 TEST_P(FeatureGatherTest, ReducedColumnsOutliveTheGatherOfTheirGradients) {
   on_every_rank([&](Rank& rank) {
     for (int step = 1; step <= 3; ++step) {

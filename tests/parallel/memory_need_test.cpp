@@ -66,8 +66,8 @@ TEST(MemoryNeed, OfAResidualBlockCountsWhatItKeepsInsideAndNeedsForAWhile) {
   EXPECT_EQ(plan.layers[0].backward_flops_per_row, conv1 + 2 * conv2 + conv3 + sum);
 }
 
-// Of layers before all that learn only the last output is kept. conv1 has 8 elements (relu in place), conv2 12; the
-// block keeps the last outputs of its branches.
+// Frozen layers before all trained ones keep only their last output. conv1 has 8 elements (relu in place), conv2 12;
+// the block keeps the last outputs of its branches.
 TEST(MemoryNeed, OfFrozenLayersBeforeAllThatLearnCountsTheLastOutput) {
   const auto elements = [](const std::string& layers, const std::vector<std::string>& frozen) {
     Model model = model_of("[1, 2, 2]", 2, layers + R"(, { name = "fc", type = "dense", out = 2, bias = false })");
@@ -115,7 +115,8 @@ TEST(MemoryNeed, Bf16HalvesActivationsAndOnAGpuGradientsAndAddsCopiesOfWeights) 
   EXPECT_EQ(need.step_row_bytes, 2.0 * (4 + 12 + 2 * 4 + 2 * 12));
 }
 
-// Those of conv's 3 weights are summed over two ranks, those of fc's half of 48 over rounds only where there are some.
+// Gradients of conv's 3 weights are summed over two ranks; gradients of fc's half of 48 are summed only if there are
+// rounds.
 TEST(MemoryNeed, InBf16SumsOfGradientsAreF32) {
   const Compute on{Device::kCuda, Precision::kBf16};
   EXPECT_EQ(memory_need(plan_of(2, Strategy::kOwtA, 8, on)).weight_bytes, 3 * 14 + 24 * 12);
@@ -153,7 +154,7 @@ TEST(MemoryNeed, OfLayersSplitByOutputsTheGatheredInputsAreCounted) {
   EXPECT_DOUBLE_EQ(memory_need(plan).step_row_bytes, 4 * (own * 4 / 8 + all));
 }
 
-// As above, in two rounds of 4 rows: there is room for both at the boundary, and one is computed at a time.
+// Like above, in two rounds of 4 rows: there is memory for both at the boundary, and one is computed at a time.
 TEST(MemoryNeed, OfRoundsTwoDenseBatchesAreCounted) {
   const Model model = model_of("[1, 2, 2]", 4, R"(
   { name = "conv", type = "conv", out = 3, kernel = 1 },
@@ -170,15 +171,15 @@ TEST(MemoryNeed, SharesOfTheUpdateKeepTheirShareOfTheVelocities) {
   EXPECT_EQ(need.weight_bytes, (3 + 48) * 8 + 24 * 4);
 }
 
-// A bucket of 8 + 48 elements, or two: those of three ranks come to rank 0, where the memory of each is its own.
+// A bucket of 8 + 48 elements, or two. Rank 0 receives the buckets of three ranks into separate memory.
 TEST(MemoryNeed, WhereOneRankUpdatesForAllItHasTheVelocitiesAndTheGradientsOfTheOthers) {
   const Plan one = plan_of(4, Strategy::kDataParallelStar, 9);
   ASSERT_EQ(one.buckets.size(), 1u);
   EXPECT_EQ(memory_need(one).weight_bytes, (3 + 48) * 12 + 3 * (8 + 48) * 4);
 }
 
-// Shares of 24. The gradients of the two others come to a server. With a delay it has one of each of the three, weights
-// of its own, and those that it has answered the two with.
+// Shards of 24. A server receives the gradients of the two other ranks. With a delay it has a gradient of each of the
+// three ranks, its own weights, and the weights of its answers to the two.
 TEST(MemoryNeed, AServerHasTheVelocitiesOfItsShareAndTheGradientsThatCome) {
   Plan plan = plan_of(3, Strategy::kParameterServer, 9);
   EXPECT_EQ(memory_need(plan).weight_bytes, (3 + 48) * 8 + 24 * 4 * (1 + 2));
@@ -199,9 +200,10 @@ TEST(MemoryNeed, OfLayersSplitByInputsTheSummandsAreKeptAndTheColumnsMoved) {
   EXPECT_EQ(need.weight_bytes, (3 + 4 + 2) * 12 + (4 * 3 + 2 * 1) * 8);
   // A rank's own rows, 2 of 8: images 4, conv 12, two gradients of 12, the gradient that comes home, 12, and labels.
   const double own = 4 + 12 + 2 * 12 + 12 + 1;
-  // All rows: the 3 columns sent, come and gone home, and their gradient; fc1's 4 summands with two gradients, and what
-  // brings them together; fc2's one column's gradient, its 2 summands with two gradients, and what brings them together
-  // (its parts are uneven: one more column); the logits, their gradient and what travels; labels as above.
+  // All rows: the 3 columns sent, received and returned, and their gradient. fc1: its 4 contributions with two
+  // gradients, and the buffer of the all-gather. fc2: its one column's gradient, its 2 contributions with two
+  // gradients, and the buffer (its parts are uneven: one more column). The logits, their gradient and the buffer of the
+  // transfer; labels like above.
   const double all = 4 * 3 + (3 * 4 + 4 + 1 + 4) + (1 + 3 * 2 + 2 + 2 + 4) + (2 + 2 + 2 + 4) + 2;
   EXPECT_DOUBLE_EQ(need.step_row_bytes, 4 * (own * 2 / 8 + all));
 }
@@ -240,7 +242,7 @@ TEST(MemoryNeed, RowsThatFitAreTheLargestStepWithinTheMemory) {
   EXPECT_EQ(need.rows_in(900), 0);
 }
 
-// tanh reads its output in backward, and a dropout behind it would change that.
+// tanh reads its output in backward, and a dropout after it would change that.
 TEST(MemoryNeed, WhatWouldOverwriteAnOutputThatIsReadHasMemoryOfItsOwn) {
   const Model model = model_of("[1, 2, 2]", 4, R"(
   { name = "conv", type = "conv", out = 3, kernel = 1, bias = false },

@@ -72,7 +72,8 @@ TEST(Network, DirectlyOneRankSendsToEachOfTheOthers) {
   const Span all = network.consecutive(8), host = network.consecutive(4);
   for (const Collective collective : {kBroadcast, kReduce}) {
     EXPECT_DOUBLE_EQ(network.seconds(collective, 500, host), 3 * (1 + 0.5));
-    EXPECT_DOUBLE_EQ(network.seconds(collective, 500, all), 4 * (10 + 5));  // beside those in the host
+    // in parallel to the collectives in the host
+    EXPECT_DOUBLE_EQ(network.seconds(collective, 500, all), 4 * (10 + 5));
   }
   // The others are as between every two ranks.
   const Network pairwise = two_levels(2, 4);
@@ -112,7 +113,7 @@ TEST(Network, GroupsLieOnHostsInRankOrder) {
   is(network.across(4), 1, 4, 8);   // model groups fill a host: every rank's replicas are on other hosts
   is(network.across(16), 4, 4, 2);  // model groups of 2
   is(network.across(2), 1, 2, 8);   // model groups of 16
-  is(network.across(32), 8, 4, 1);  // of 1: everybody
+  is(network.across(32), 8, 4, 1);  // groups of 1: all ranks
 }
 
 // Where ranks begin, begin + stride, ... lie, counted; `stride` groups like this one if they are interleaved.
@@ -134,7 +135,7 @@ double formula(const Network& network, Collective collective, double bytes, cons
                     m > 1 ? (g - l) * formula(network, kSend, bytes, {1, 2, span.sharing}) : 0);
   if (network.algorithm == Network::Algorithm::kPairwise) {
     if (chain) {
-      const double chunk = std::min(bytes, 32768.0);  // of so few bytes
+      const double chunk = std::min(bytes, 32768.0);  // one chunk of this size
       return m * (l - 1) * (a + chunk / b) + (m - 1) * (A + chunk / B) +
              (bytes - chunk) / std::min(l > 1 ? b : 1e300, m > 1 ? B : 1e300);
     }

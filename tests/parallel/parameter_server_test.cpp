@@ -58,7 +58,7 @@ struct Rank {
     if (plan.filters_pushes()) server->filter_with(1, [](const Param&) { return 0.0; });
   }
 
-  // As a step does. Element i of every gradient is scale * (i + 1).
+  // One step. Element i of every gradient is scale * (i + 1).
   void step(float scale) {
     push(scale);
     server->take_sums();
@@ -92,7 +92,7 @@ struct Rank {
   std::optional<ParameterServer> server;
 };
 
-// A communicator whose messages leave when somebody waits for them, or for all at once.
+// A communicator that sends messages only when one of them is waited for, or all at once.
 class LateMessages : public Communicator {
  public:
   explicit LateMessages(std::unique_ptr<Communicator> inner) : inner_(std::move(inner)) {}
@@ -349,7 +349,7 @@ TEST(ParameterServer, FiltersRoundWhatAllServersGetAndSendTheBytesOfThePlan) {
     }
 }
 
-// Of every tensor the largest entry of each push, its last one, and the others when their turn has come.
+// A push sends the largest entry of each tensor, its last one, and the other entries when they are due.
 TEST(ParameterServer, WhatFiltersHoldBackComesLater) {
   for (const ConsistencyRules& rules : kAllRules) {
     SCOPED_TRACE(rules.text());
@@ -408,7 +408,7 @@ TEST(ParameterServer, AServerThatFailsEndsAllRanksWithItsCause) {
 
 TEST(ParameterServer, OthersCanGoOnWithoutAnyWorkerButTheFirst) {
   EXPECT_THAT(served(5, kOneAhead, kAllInOne, 2).dispensable_workers(), ElementsAre(1, 2));
-  EXPECT_THAT(served(3, kOneAhead).dispensable_workers(), IsEmpty());  // each has weights that nobody else has
+  EXPECT_THAT(served(3, kOneAhead).dispensable_workers(), IsEmpty());  // each has weights that no other worker has
 }
 
 TEST(ParameterServer, WhatHasNotTakenAStepNeedsNoOthersToEnd) {

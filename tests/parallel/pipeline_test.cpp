@@ -38,7 +38,7 @@ using Done = std::map<std::tuple<int, bool, int>, int>;  // when a task, (stage,
 
 struct Timeline {
   int end = 0;                 // units until all are done
-  std::vector<int> idle;       // of each stage, until then
+  std::vector<int> idle;       // idle time of each stage until then
   std::vector<int> under_way;  // micro-batches at most
   Done done{};
 };
@@ -94,7 +94,7 @@ TEST(StageTasks, EndAfterTheTimeThatTheBubbleSaysAndKeepAsManyActivations) {
 constexpr PipelineSchedule kWithoutFlush[] = {PipelineSchedule::kVanilla, PipelineSchedule::kPipeDream,
                                               PipelineSchedule::kSpecTrain, PipelineSchedule::kSpecTrain2};
 
-// Weights as what they have learnt from: so many micro-batches, and what so many more are predicted to do.
+// A version of weights: the number of micro-batches in its updates, and how many more are predicted.
 struct Version {
   int updates = 0, ahead = 0;
   bool operator==(const Version&) const = default;

@@ -62,7 +62,7 @@ int64_t sent(int passes, int64_t bytes, int64_t ranks) { return passes * bytes *
 
 // What a plan comes to, from the shapes of its layers. Its buckets hold one layer each.
 struct Reference {
-  // Of one model group; the first one has the most rows.
+  // The reference for one model group; the first group has the most rows.
   explicit Reference(const Plan& p, int64_t of_group = 0)
       : plan(p),
         q(p.request),
@@ -114,7 +114,7 @@ struct Reference {
     return i == first ? in(i) / m + out(i) < in(i) : out(i) < in(i);
   }
 
-  // Of the ranks, or of the groups that have rows together.
+  // Rows of the ranks, or of groups that share rows.
   std::string rows_text() const {
     const int64_t parts = mp ? q.ranks / m : q.ranks;
     if (q.step_rows % parts == 0) return std::to_string(q.step_rows / parts);
@@ -185,7 +185,7 @@ struct Reference {
   }
   int64_t gather_bytes(int64_t rows, int64_t size) const {
     int64_t bytes = 0;
-    const int64_t logits = up(out(count - 1), m) * size, statistics = 10 * 4;  // of a row and rank
+    const int64_t logits = up(out(count - 1), m) * size, statistics = 10 * 4;  // per row and rank
     for (int64_t i = first; i < count; ++i) {
       const int ways = i + 1 == count && logits <= statistics ? 1 : 2;  // the whole gradient is there
       if (by_inputs(i)) bytes += ways * sent(1, m * up(out(i), m) * rows * size, m);
@@ -258,7 +258,8 @@ struct Reference {
     return outputs + 2 * largest + deepest;
   }
   bool gathers(int64_t i) const { return splits_up(i) && !by_inputs(i) && i > first; }
-  // So many columns brought together or taken apart: the outputs of a layer, or what all ranks have at the boundary.
+  // Columns before and after an all-gather or reduce-scatter: outputs of a layer, or the columns of all ranks at the
+  // boundary.
   int64_t moved_columns(int64_t n) const { return n + up(n, m) * (m + (n % m == 0 ? 1 : 2)); }
   int64_t moved(int64_t i) const { return pixels(i) * moved_columns(columns(i)); }
   int64_t home() const {
@@ -343,8 +344,8 @@ struct Reference {
     }
     return 2 * elements;
   }
-  // In bf16 on a GPU weights of convolutions and of dense layers have theirs in bf16 where nothing is added to them; on
-  // the CPU those of dense layers have none then.
+  // In bf16 on a GPU, weights of convolutions and dense layers have bf16 gradients if nothing is added to them. On the
+  // CPU weights of dense layers have no gradients in that case.
   int64_t gradient_bytes() const {
     const bool of_rounds = q.dense_update == DenseUpdate::kStep && std::ssize(rounds) > 1;
     int64_t bytes = 0;

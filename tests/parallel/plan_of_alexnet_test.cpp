@@ -17,7 +17,7 @@ using ::testing::Key;
 using ::testing::Not;
 
 constexpr int64_t kRows = 128;  // per rank
-constexpr int64_t kOthers = 7;  // of 8 ranks
+constexpr int64_t kOthers = 7;  // the other ranks of 8
 
 Plan alexnet(Strategy strategy, int ranks = 8) {
   return plan_of(kAlexNet, {.ranks = ranks, .strategy = strategy, .step_rows = kRows * ranks});
@@ -195,7 +195,7 @@ TEST(PlanOfAlexNet, TheTableNamesEveryLayerAndTransfer) {
   EXPECT_THAT(table, HasSubstr(" 142358790 "));
 }
 
-// The inputs of fc6 (9216 values to 4096) and fc8 (4096 to 1000) are not brought together: their outputs are summed.
+// The inputs of fc6 (9216 values to 4096) and fc8 (4096 to 1000) are not gathered; their outputs are summed.
 TEST(PlanOfAlexNet, UnderOwtDLayersAreSplitByTheSideThatSendsLess) {
   const Plan plan = alexnet(Strategy::kOwtD);
   EXPECT_TRUE(layer(plan, "fc6").by_inputs());

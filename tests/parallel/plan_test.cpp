@@ -34,7 +34,7 @@ layer = [
 ]
 )";
 
-// Weights behind the first dense layer that cannot be split.
+// Weights after the first dense layer that cannot be split.
 const char* const kResidualBehindDense = R"(
 name = "late"
 input = [1, 4, 4]
@@ -292,7 +292,7 @@ TEST(Plan, OneRankUnderDpZeroSharesNothing) {
   EXPECT_EQ(transfer(plan, "gradients").collective, Collective::kAllReduce);
 }
 
-// Those of conv1's weights and bias, and of fc1's.
+// The types of the gradients of conv1's weights and bias, and of fc1's.
 std::vector<DType> gradient_types(PlanRequest request, Precision precision = Precision::kBf16) {
   request.step_rows = 8;
   request.on = {Device::kCuda, precision};
@@ -410,8 +410,8 @@ TEST(Plan, RunningAveragesAreNotRoundedWithTheGradients) {
   EXPECT_EQ(bytes(), ((kConv + kNorm + kDense) * 2 + kAverages * 4) / 2);
 }
 
-// Two numbers in f64 for each of 2 channels, added up in forward and in backward; behind the boundary for each of the
-// 4 of a rank's 8 features, by the ranks that have them of other rows.
+// Two numbers in f64 for each of 2 channels, summed in forward and in backward. In the back part they are summed for
+// each of a rank's 4 of 8 features, over the ranks that have these features of other rows.
 TEST(Plan, StatisticsOfTheStepTravelTwice) {
   const auto normalised = [](const PlanRequest& request) {
     return plan_of(R"(

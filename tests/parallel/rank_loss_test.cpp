@@ -133,7 +133,7 @@ TEST_P(RankLossTest, InEvaluationWantsNoGradientAndIgnoresSmoothing) {
 
 TEST_P(RankLossTest, ABadLogitOfOneRankIsSeenByAll) {
   LossCase of = random_case(kRows, 101);
-  of.logits[2 * 101 + 100] = NAN;  // of row 2, on the last rank
+  of.logits[2 * 101 + 100] = NAN;  // row 2, on the last rank
   const Plan shared = plan(101);
   run_ranks(
       ranks(), 1,

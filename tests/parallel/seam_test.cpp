@@ -21,7 +21,7 @@ namespace {
 
 constexpr int64_t kFeatures = 4;
 
-// A front with weights, and a dense layer behind it.
+// A front part with weights, and a dense layer after it.
 const char* const kModel = R"(
 name = "small"
 input = [2, 1, 1]
@@ -93,8 +93,8 @@ class RankSteps {
     if (plan.of_step.labels != kNoTransfer) labels_.emplace(plan, rows_, rank_, comm);
   }
 
-  // As a step does: the next round is gathered before this one is computed, and there is room for two. Every rank's
-  // summand of a gradient, or its columns of it, is rank + 1 times the gradient.
+  // Like a step: the next round is gathered before this one is computed; there is memory for two rounds. Every rank's
+  // contribution to a gradient, or its columns of it, is rank + 1 times the gradient.
   void run(int64_t step) {
     SCOPED_TRACE(concat(name_of(plan_.request.strategy), ", rank ", rank_, " of ", plan_.ranks(), ", ", rows_.total(),
                         " rows, step ", step));

@@ -340,7 +340,7 @@ TEST_P(ShardedSoftmaxLossTest, OfMixedLabelsIsThatOfWholeRows) {
   of.settings.mixed_labels = true;
   expect_whole_always(of, ways_to_split(20));
   of.logits[17] = -kInfinity;          // a label's: the loss is infinite
-  of.logits[3 * 20 + 4] = -kInfinity;  // of no share
+  of.logits[3 * 20 + 4] = -kInfinity;  // a class without share
   expect_whole_always(of, {{20}, {10, 0, 10}, {4, 1, 15}});
 }
 

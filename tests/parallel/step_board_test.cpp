@@ -40,7 +40,7 @@ TEST(StepBoardTest, SumsAreWaitedForUntilTheLastHasTold) {
   EXPECT_EQ(sums.get()[kRowSum], 7);
 }
 
-// What it told before counts; steps behind are of the others.
+// Its earlier reports count; later steps consist of the other ranks.
 TEST(StepBoardTest, ALostRankIsNotWaitedFor) {
   StepBoard board(0, 3);
   for (const int rank : {0, 1, 2}) board.note(rank, rows(1));

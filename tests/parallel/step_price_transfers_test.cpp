@@ -8,7 +8,7 @@
 namespace owt::step_price_transfers_test {
 namespace {
 
-// Dense layers before and behind a normalisation, and so many classes that the loss is on shards of the logits.
+// Dense layers before and after a normalisation, and enough classes that the loss works on shards of the logits.
 Model model_of(int classes) {
   Config config = Config::text(concat(R"(
 name = "wide"
@@ -27,8 +27,9 @@ layer = [
   return read_model(config);
 }
 
-// Without latency a ring's time is that of the bytes a rank sends; a chain's is that of the whole tensor from rank to
-// rank, as none here is larger than a chunk; a star's that of as many through one link.
+// Without latency, the time of a ring is the time of the bytes that a rank sends. A chain takes the time of the whole
+// tensor between two ranks, because no tensor here exceeds a chunk. A star takes the time of all parts through one
+// link.
 double seconds_of(const Plan& plan, double bytes_per_s) {
   double sum = 0;
   for (const Transfer& transfer : plan.transfers) {

@@ -42,7 +42,7 @@ StepWalk walk_two(const Plan& plan, const ActionTimes& times, bool overlaps) {
   return walk(plan, {.ranks = {0, 1}, .overlaps = overlaps}, times);
 }
 
-// Gradients leave in one bucket before the update, the result behind it.
+// Gradients are sent in one bucket before the update, the result after it.
 TEST(StepWalk, ACollectiveBeginsWhenTheLastRankHasCome) {
   const Plan plan = two_ranks();
   const int count = actions_that_compute(plan);

@@ -161,7 +161,7 @@ TEST(WeightRange, UpdatesGoOnFromThoseBefore) {
   EXPECT_EQ(served.range.updates(), 8);
 }
 
-// What nobody ever waits for too long: of two workers each may lead the other by the delay.
+// An upper bound of the staleness: of two workers each may lead the other by the delay.
 int64_t most_stale(int workers, const ConsistencyRules& rules) {
   return rules.by_task() ? rules.delay : (workers - 1) * (2 * rules.delay + 1);
 }

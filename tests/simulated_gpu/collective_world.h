@@ -141,7 +141,7 @@ struct Rank {
   std::shared_ptr<World> world;
   int rank = 0, device = 0;
   std::atomic<bool> aborted{false};
-  // Of a communicator that does not block: how often it is still said that the last call is being queued.
+  // For a nonblocking communicator: how often it still reports that the last call is being queued.
   bool blocking = true;
   std::atomic<int> queuing{0};
 };

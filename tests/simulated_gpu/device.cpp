@@ -220,7 +220,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   properties->maxThreadsDim[2] = 64;
   properties->maxGridSize[0] = 0x7fffffff;
   properties->maxGridSize[1] = properties->maxGridSize[2] = 65535;
-  properties->l2CacheSize = 1 << 20;  // small, because whoever measures overwrites it again and again
+  properties->l2CacheSize = 1 << 20;  // small, because measurements overwrite it repeatedly
   properties->memoryBusWidth = 6144;
   properties->pciBusID = device + 1;
   properties->asyncEngineCount = 3;
@@ -230,7 +230,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   return cudaSuccess;
 }
 
-// As many as the threads allow: a simulated kernel needs no registers.
+// Limited by threads only: a simulated kernel needs no registers.
 cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, const void* kernel, int threads, size_t) {
   if (!kernel || threads < 1 || threads > 1024) return report(cudaErrorInvalidValue);
   *blocks = std::min(2048 / threads, 32);

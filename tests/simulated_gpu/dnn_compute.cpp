@@ -43,7 +43,7 @@ struct Convolution {
   Extents image, filter, result;  // filter: K, C / groups, R, S
 
   int64_t groups() const { return image[C] / filter[C]; }
-  int64_t outs() const { return filter[N] / groups(); }  // of a group
+  int64_t outs() const { return filter[N] / groups(); }  // per group
 
   // body(group, image pixel, filter tap, result pixel) for all that meet.
   template <class Body>

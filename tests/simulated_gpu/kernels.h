@@ -11,7 +11,7 @@
 #include <cstdint>
 #include <functional>
 
-// Of the program itself: g++ 12 makes of their addresses by way of a table what ld does not take.
+// The variables are in the program itself: g++ 12 generates addresses through a table that ld does not accept.
 #define OWT_OF_THREAD extern constinit thread_local __attribute__((tls_model("local-exec")))
 OWT_OF_THREAD uint3 threadIdx;
 OWT_OF_THREAD uint3 blockIdx;

@@ -24,7 +24,7 @@ namespace simulated_gpu {
 
 void set_devices(int count);  // 0: a machine without a GPU
 int devices();
-void set_memory(size_t bytes);  // of each device, at most 16 GiB; what is allocated stays
+void set_memory(size_t bytes);  // for each device, at most 16 GiB; existing allocations stay
 
 // Where work comes from: a kernel, or the call that queued it.
 struct Origin {
@@ -39,12 +39,12 @@ cudaError_t enqueue(cudaStream_t stream, Origin origin, std::function<void()> wo
 struct GraphNode {
   std::string name;
   size_t stream;  // 0: the one whose recording began; the others in the order in which they joined it
-  int priority;   // of that stream, where the graph keeps it; else 0
+  int priority;   // priority of that stream, if the graph keeps it; else 0
 };
 // What each executable graph holds that has not been destroyed, in the order in which they were made; the nodes in the
 // order of the recording.
 std::vector<std::vector<GraphNode>> live_graphs();
 
-size_t zeroed_bytes();  // that cudaMemsetAsync has set to 0 in this process
+size_t zeroed_bytes();  // bytes set to 0 by cudaMemsetAsync in this process
 
 }  // namespace simulated_gpu

@@ -26,7 +26,7 @@ class Gate {
   }
 
  private:
-  // The stream may look at it after the test has gone on.
+  // The stream may read it after the test has continued.
   std::shared_ptr<std::atomic<bool>> open_ = std::make_shared<std::atomic<bool>>(false);
 };
 

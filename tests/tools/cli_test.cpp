@@ -384,7 +384,7 @@ TEST_F(CliTest, PlanComparesAllStrategiesTheFastestFirst) {
   EXPECT_THAT(plan.out, AllOf(HasSubstr("waits ms\n* "), HasSubstr("# computes"), Not(HasSubstr("busiest link"))));
   for (const std::string& name : strategy_names()) EXPECT_THAT(plan.out, HasSubstr(" " + name + " "));
   EXPECT_THAT(read_file(file("p.json")), HasSubstr("\"refused\": []"));
-  // Blocks are for those who can read them.
+  // Block characters are used only if the locale supports them.
   for (const auto& [locale, bar] : {std::pair("C", "# computes"), {"C.UTF-8", "█ computes"}}) {
     const Variable all("LC_ALL", locale);
     EXPECT_THAT(owt(words).out, HasSubstr(bar)) << locale;

@@ -121,8 +121,8 @@ lose_a_rank() {
   local launcher=(mpirun -np 3 -x OWT_TEST_CODES=$((ranks - 1)) "$work/rank")
   RANDOM=$((seed + number))
   victim=$((RANDOM % ranks)) ms=$((RANDOM % 500))  # a step takes a few, and after 25 there is a checkpoint
-  # Both ways in turn, so that few moments try both. What mpirun does depends on how a process ends, so a killed rank is
-  # mpirun's own child, not that of a shell.
+  # The two signals alternate, so that few moments cover both. mpirun's reaction depends on how a process ends, so a
+  # killed rank is a direct child of mpirun, not of a shell.
   if [ $((number % 2)) = 0 ]; then
     signal=STOP
     launcher+=(sh -c "$noting_codes" "$work/codes")
@@ -181,7 +181,7 @@ lose_a_link() {
     "${train[@]}" --parallel owt-c
   ip -n h2 link set e0 down
   for ((rank = 0; rank < 3; rank++)); do wait_for_rank "$rank"; done
-  # mpirun itself cannot reach the daemon behind that link and does not notice.
+  # mpirun itself cannot reach the daemon on the other side of that link and does not notice.
   kill -KILL "$launched"
   wait "$launched" 2>/dev/null || true
   launched=

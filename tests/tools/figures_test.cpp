@@ -185,7 +185,7 @@ TEST_F(FiguresTest, PrepareStatsPrintsWhatItWrites) {
   wanted << ", deviation";
   for (const double value : json["std"]) wanted << ' ' << value;
   EXPECT_EQ(shown, wanted.str() + "\n");
-  // As shares of white, with four digits.
+  // Colours as fractions of white, with four digits.
   std::string colours = "training images, 0 to 1: channel mean";
   for (const double value : json["mean"]) colours += format(" {:.4f}", value / 255);
   colours += ", std";

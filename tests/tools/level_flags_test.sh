@@ -19,7 +19,7 @@ features() {
   "$compiler" "$@" -dM -E -x c++ /dev/null | sed -nE 's/^#define __([A-Z0-9]+)__ 1$/\L\1/p' |
     grep -vxE 'xsave|evex256|evex512' | sort
 }
-# Those that the source names, as "avx2" or as bit_MOVBE.
+# The features that the source names, as "avx2" or as bit_MOVBE.
 asked=$(grep -oE 'OWT_HAS\("[a-z0-9]+"\)|bit_[A-Z0-9]+' src/core/cpu_level.cpp |
   sed -E 's/OWT_HAS\("(.*)"\)|bit_(.*)/\L\1\2/' | sort -u)
 

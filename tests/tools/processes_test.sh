@@ -28,7 +28,7 @@ wrong() {
   failed=1
 }
 
-small=$work/small.toml one=$work/one  # of all lanes
+small=$work/small.toml one=$work/one  # shared by all lanes
 cat >"$small" <<'TOML'
 [model]
 name = "small"
@@ -70,7 +70,7 @@ processes() {  # processes K OWT-ARGUMENTS...
   timeout -s KILL 100 mpirun -np "$count" "$owt" "$@"
 }
 
-# Two processes with a command line each. Not by mpirun's own ':', at which that of Open MPI 5.0.7 crashes.
+# Runs two processes with different command lines. mpirun's own ':' is not used, because Open MPI 5.0.7 crashes at it.
 unlike_processes() {  # unlike_processes WORDS-OF-RANK-0... and WORDS-OF-RANK-1...
   timeout -s KILL 100 mpirun -np 2 bash -c '
     mine=()
@@ -123,7 +123,7 @@ same_sums() {
   done
 }
 
-# With a delay a step's loss is still that of all rows, the weights are alike where the ranks meet, and a run goes on.
+# With a delay a step's loss still covers all rows, the weights are equal where the ranks meet, and a run resumes.
 served() {
   for rules in ps.delay=1 ps.delay=inf "ps.delay=3 --set ps.pushes=2"; do
     run=$work/served-${rules%% *}
@@ -137,7 +137,7 @@ served() {
   done
 }
 
-# Local SGD learns what it does among threads, sends the mean of the plan, and goes on from a checkpoint.
+# Local SGD has the same losses as among threads, sends the mean bytes of the plan, and resumes from a checkpoint.
 local_steps() {
   local local_steps=(--set parallel.average_every=2)
   for strategy in dp owt-c; do
@@ -157,7 +157,7 @@ local_steps() {
   done
 }
 
-# A step in slices has the losses of a whole one, and goes on in other slices from a checkpoint.
+# A step in micro-batches has the losses of a whole step, and resumes from a checkpoint with other micro-batches.
 sliced() {
   for strategy in dp-zero owt-c owt-d; do
     slices=(--parallel "$strategy" --set data.accumulate=3)
@@ -170,8 +170,8 @@ sliced() {
   done
 }
 
-# What else a recipe asks for gives among processes what it gives among threads: losses, norms and evaluations to
-# rounding, and but for owt-b, whose sums are in another order there, weights, states and averages to the last bit.
+# Other recipe settings give the same results among processes as among threads: losses, norms and evaluations up to
+# rounding; weights, states and averages bit for bit, except under owt-b, whose sums have another order there.
 options=$work/options.toml
 sed -e 's/{ name = "relu1", type = "relu" }/{ name = "norm1", type = "batch_norm", rows = 4 },\n  &/' \
   -e 's/^train_images = .*/train_images = 60/' "$small" >"$options"
@@ -321,7 +321,7 @@ chosen_algorithms() {
   done
 }
 
-# Damaged records count once for all processes together, and are told once, by rank 0.
+# Damaged records count once for all processes together; rank 0 reports each once.
 damaged_records() {
   local pixels status
   pixels=$(printf '%s' 'BM\366\006\0\0\0\0\0\0\066\0\0\0\050\0\0\0\030\0\0\0\030\0\0\0\001\0\030\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0')

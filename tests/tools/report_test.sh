@@ -76,7 +76,7 @@ check() {  # check PAGE LEAST-FIGURES
     [[ $found =~ ^([0-9]+)\ figures$ ]] || wrong "in a window of $size: ${found:-the script did not end}"
     [ "${BASH_REMATCH[1]}" -ge "$2" ] || wrong "there are $found, wanted $2"
   done
-  load "$1"  # as it is
+  load "$1"  # unchanged
 }
 
 "$owt" prepare synthetic "$work/shapes" --train 400 --test 100 >/dev/null
@@ -123,7 +123,7 @@ grep -q '1 run, ' "$work/said" || wrong "it said $(cat "$work/said")"
 check "$work/one.html" 20
 passed
 
-# What is folded is printed as if it were unfolded, but for the numbers of figures.
+# Folded sections are printed as if they were unfolded, except the numbers of figures.
 pages_of() {  # pages_of PAGE
   "$browser" --headless --no-sandbox --disable-gpu --user-data-dir="$work/profile" --no-pdf-header-footer \
     --print-to-pdf="$work/printed.pdf" "file://$1" >"$work/messages" 2>&1 || wrong "$browser ended with $?"

@@ -58,7 +58,7 @@ passed
 
 case_name="every address of this machine alone wants one of its names"
 other_address() {  # HOST...: what the watch at $1 answers to requests for each of the others
-  : >"$work/other_said"  # as in watch_run
+  : >"$work/other_said"  # see watch_run
   "$owt" watch "$run" --host "$1" --port 0 --name here.example >"$work/other_said" 2>&1 &
   local other=$! at host codes=
   until at=$(sed -n 's|^\(http://[^ ]*\) shows.*|\1|p' "$work/other_said") && [ -n "$at" ]; do
@@ -97,7 +97,7 @@ passed
 case_name="metrics are in Prometheus' text format"
 get -D "$work/head" "${url}metrics" >"$work/metrics"
 grep -qi '^content-type: text/plain; version=0.0.4; charset=utf-8' "$work/head" || wrong "$(cat "$work/head")"
-if command -v promtool >/dev/null; then  # of Debian's package prometheus, which is large
+if command -v promtool >/dev/null; then  # from Debian's package prometheus, which is large
   promtool check metrics <"$work/metrics" >"$work/said" 2>&1 || wrong "promtool complains"
   passed
 else

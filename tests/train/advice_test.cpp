@@ -69,7 +69,7 @@ TEST(Advice, NamesAStrategyThatIsPredictedToBeFaster) {
   EXPECT_THAT(found.text(), HasSubstr("waiting for `gradients`"));
   EXPECT_THAT(found.advice, StartsWith("Try --parallel "));
   EXPECT_THAT(found.text(), HasSubstr(found.advice));
-  // What it names it does not tell to leave again.
+  // The advice does not reject a strategy that it recommends.
   std::vector<std::string> others;
   for (const Strategy strategy : all_strategies())
     if (found.advice.starts_with(concat("Try --parallel ", name_of(strategy), " ")))

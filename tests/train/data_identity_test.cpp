@@ -23,7 +23,7 @@ using ::testing::Not;
 using ::testing::ThrowsMessage;
 using Lines = std::vector<std::string>;
 
-// The small recipe for shards of 40 x 52 images, with a model of so many classes.
+// The small recipe for shards of 40 x 52 images, with a model of `classes` classes.
 Settings shards_settings(int classes, const Overrides& changes = {}) {
   std::string recipe = kSmallRecipe;
   const size_t begin = recipe.find("format = \"synthetic\""), end = recipe.find("[optimizer]");

@@ -29,7 +29,7 @@ const std::string kRecipe = recipe_of("[3, 12, 12]", kData, R"(
 struct Training {
   std::vector<double> losses;
   double test_loss = 0;
-  std::vector<int64_t> channels;  // of each batch in training
+  std::vector<int64_t> channels;  // for each batch in training
   int packing_kernels = 0;        // in all recorded steps
 };
 

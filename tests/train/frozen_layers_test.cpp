@@ -21,11 +21,11 @@ using ::testing::Pointwise;
 using ::testing::ThrowsMessage;
 
 struct Frozen {
-  const char* patterns;             // as the recipe has them
-  std::vector<std::string> layers;  // of kSmallRecipe, which they are for
+  const char* patterns;             // the patterns in the recipe
+  std::vector<std::string> layers;  // matching layers of kSmallRecipe
 };
-// All before the boundary, what stands between layers that learn, what they begin and end with, all behind the
-// boundary, and what leaves one layer.
+// All of the front part; a layer between trained ones; the first and the last layer; all of the back part; and all
+// layers except one.
 const Frozen kFrozen[] = {{"['conv*']", {"conv1", "conv2"}},
                           {"['conv2']", {"conv2"}},
                           {"['conv1', 'fc3']", {"conv1", "fc3"}},
@@ -135,7 +135,7 @@ INSTANTIATE_TEST_SUITE_P(OnGpus, FrozenLayers,
 
 const char* const kData = "batch = 12\ntrain_images = 60\naugment = { mean = \"pixel\", scale = 0.02 }";
 
-// A block whose first layer, or whole body, is frozen; alone, and behind layers that learn and that do not.
+// A block whose first layer or whole body is frozen; alone, and after trained or frozen layers.
 const char* const kResidual = R"(
   { name = "conv", type = "conv", out = 8, kernel = 3, pad = 1 },
   { name = "block", type = "residual", body = [
@@ -298,7 +298,7 @@ TEST(FrozenPlan, HasNoBackwardPassBeforeTheFirstLayerThatLearns) {
   const Plan frozen_front = plan_of("owt-a", "['conv*', 'fc1']");
   EXPECT_THAT(transfers(frozen_front), ElementsAre("labels", "fc1 input", "fc2 input", "fc3 input",
                                                    "fc3 input gradient", "logits", "step result"));
-  EXPECT_EQ(frozen_front.gradient_bytes_per_rank(), 4 * (6 + 4));  // of biases: weights are updated at once
+  EXPECT_EQ(frozen_front.gradient_bytes_per_rank(), 4 * (6 + 4));  // biases; weights are updated at once
   const Plan stages = plan_of("pipeline", "['conv*', 'fc[12]']");
   EXPECT_THAT(backward(stages, 0), ElementsAre());
   EXPECT_THAT(backward(stages, 2).back(), HasSubstr("fc3"));

@@ -97,7 +97,7 @@ TEST_P(LocalSteps, SendNothingBetweenAveragesAndThenTheBytesOfThePlan) {
 TEST_P(LocalSteps, LearnSomethingElseThanSynchronousOnes) {
   const SmallRun dp = run(kSmallRecipe, 3, on_ranks("dp", "2")),
                  local = run(kSmallRecipe, 3, on_ranks("dp", "2", kEveryThird));
-  EXPECT_EQ(local.losses[0], dp.losses[0]);  // of the first weights
+  EXPECT_EQ(local.losses[0], dp.losses[0]);  // with the initial weights
   EXPECT_NE(local.losses[2], dp.losses[2]);
 }
 

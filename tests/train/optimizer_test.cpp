@@ -363,7 +363,7 @@ TEST_P(OptimizerTest, RenewsTheCopyOfAPartAndLeavesTheRest) {
   EXPECT_THAT(download(w.copy16), ElementsAre(1, 0.75, 0.5, 1));
 }
 
-// As a server's are, beside whose parameter the worker computes.
+// Like the weights of a parameter server, beside which the worker uses the parameter.
 TEST_P(OptimizerTest, APartWhoseValueIsElsewhereIsUpdatedThereAlone) {
   Optimizer optimizer({.momentum = 0.5, .decay = 0});
   Param w = make_param({1, 1, 1, 1}, {1, 1, 1, 1}, Precision::kBf16);
@@ -388,8 +388,8 @@ TEST_P(OptimizerOnGpu, TakesTheRateFromTheMemoryOfTheDevice) {
   EXPECT_THAT(download(w.value), ElementsAre(0.75));
 }
 
-// Of four weights after four updates: PyTorch 2.15's in double precision, from the same weights, with the same
-// gradients and rates, as tools/bench/torch_optimizers.py prints them.
+// Four weights after four updates: from PyTorch 2.15 in double precision with the same weights, gradients and rates,
+// printed by tools/bench/torch_optimizers.py.
 const std::vector<float> kFirst = {1, -0.5, 0.25, 2};
 const std::vector<std::vector<float>> kGradients = {
     {0.5, -1, 0.25, 0.125}, {-0.25, 0.5, 1.5, -2}, {1, 0, -0.75, 0.375}, {0.125, 2, -0.5, 0.25}};
@@ -446,7 +446,7 @@ TEST_P(OptimizerTest, LearnsWhatPyTorchLearns) {
     }
 }
 
-// As Optimizer's header has the formulas, in double precision.
+// The formulas of Optimizer's header, in double precision.
 std::vector<float> rmsprop_warmup_by_hand(const OptimizerSettings& s, const std::vector<double>& shares) {
   std::vector<float> after;
   for (size_t k = 0; k < kFirst.size(); ++k) {
@@ -520,7 +520,7 @@ TEST_P(OptimizerTest, AnUpdateAtARateOfZeroChangesNoWeight) {
   }
 }
 
-// The number of an update is that of those before the step and of those in it: under dense_update = "round".
+// An update's number includes the updates before the step and the earlier ones in the step: dense_update = "round".
 TEST_P(OptimizerTest, CountsTheUpdatesOfAStepOneByOne) {
   Optimizer optimizer(settings_of("type = 'adamw'"));
   Param w = make_param(kFirst, {});

@@ -27,7 +27,7 @@ constexpr int64_t kSteps = 6;
 using Weights = std::map<std::string, std::vector<float>>;
 struct Learned {
   std::vector<double> losses;  // mean of each step
-  Weights weights;             // of all stages
+  Weights weights;             // weights of all stages
 };
 
 Overrides pipeline(const std::string& schedule, int workers, int micro_batches, const Overrides& more = {}) {
@@ -141,8 +141,8 @@ class ByHand {
     }
   }
 
-  // What the schedules are, in terms of what has been learnt from: mini-batch b came to stage k when b - gap others had
-  // come back.
+  // Defines the schedules by the updates in the weights: mini-batch b reaches stage k when b - gap others have come
+  // back.
   void set_for(bool forward, int b, int micro_batches) {
     const auto count = static_cast<int>(stages_.size());
     for (int k = 0; k < count; ++k) {

@@ -57,8 +57,8 @@ TEST(Pipeline, BeginsItsStagesWhereItIsTold) {
   EXPECT_TRUE(run.weights.at("fc1.weight").empty());
 }
 
-// Of 24 rows four micro-batches have five, and one four. What comes from the next stage is as long as what the last
-// layer of this one has, which a sum of branches copies whole.
+// With 24 rows four micro-batches have five rows, and one has four. The gradient from the next stage is as long as the
+// output of this stage's last layer, which a sum of branches copies whole.
 TEST(Pipeline, TakesMicroBatchesOfUnlikeRowsThroughResidualBlocksAtTheEndsOfStages) {
   const std::string recipe =
       recipe_of("[3, 8, 8]", "train_images = 48\nbatch = 24\naugment = { scale = 0.02, mean = \"channel\" }", R"(

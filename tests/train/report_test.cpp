@@ -34,7 +34,7 @@ void run_steps(Profiler& profiler) {
       profiler.add_transfer(1.0, 3'000'000);
     }
     { const Profiler::Scope scope(&profiler, "conv1", Phase::kUpdate); }
-    { const Profiler::Scope scope(&profiler, "clip", Phase::kUpdate); }  // of no layer
+    { const Profiler::Scope scope(&profiler, "clip", Phase::kUpdate); }  // belongs to no layer
     profiler.end_step();
   }
 }

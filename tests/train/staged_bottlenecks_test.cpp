@@ -19,7 +19,7 @@ using ::testing::HasSubstr;
 using ::testing::StartsWith;
 using Clock = Profiler::Clock;
 
-thread_local Clock::time_point staged_now;  // of this rank
+thread_local Clock::time_point staged_now;  // for this rank
 Clock::time_point read_staged_clock() { return staged_now; }
 void pass(double ms) {
   staged_now += std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double, std::milli>(ms));
@@ -110,7 +110,7 @@ void wait() {
   }
 }
 
-// Images of a byte; what whoever reads one does for it.
+// One-byte images; reading one calls work().
 class StagedImages : public MemoryDataset {
  public:
   explicit StagedImages(void (*work)())

@@ -1,4 +1,4 @@
-// The predicted launches of a step equal those in a recorded step, so that the estimate follows the code.
+// The predicted launches of a step equal the launches of a recorded step, so that the estimate follows the code.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -31,7 +31,7 @@ void choose_what_is_expected() {
 
 std::string line(const std::string& kernel, bool beside) { return kernel + (beside ? " (beside)" : ""); }
 
-// Of the second step on one rank, which is recorded, with images as the first layer wants them.
+// The nodes of the second step on one rank, which is recorded, with images in the layout that the first layer wants.
 std::vector<std::string> recorded(const Model& model, const Plan& plan) {
   std::vector<std::string> nodes;
   run_ranks(

@@ -108,7 +108,7 @@ void for_every_plan(const char* layers, const StepCase& step, int64_t step_rows,
     }
 }
 
-// The same in training and in evaluation, in both precisions of CPUs.
+// Checks training and evaluation in both precisions of CPUs.
 template <class Check>
 void for_every_step(int64_t step_rows, const Check& check) {
   for (const std::vector<std::string>& frozen : {std::vector<std::string>{"bn"}, {"fc1"}, {"bn", "fc1"}, {"fc?"}})
@@ -323,8 +323,8 @@ TEST(StepMemory, OfASecondStateOfTheOptimizerIsWhatThePlanSays) {
       }
 }
 
-// Gradients that travel together are padded (Bucket), and there is what the host and the device tell each other of
-// every step under way.
+// Gradients that are sent together are padded (Bucket), and host and device exchange some data for every step in
+// flight.
 void expect_weights_as_said(const MemoryNeed& need, const Taken& taken, const Plan& plan) {
   const int64_t more = 640 + 192 * plan.steps_apart();
   const int64_t said = need.weight_bytes * plan.ranks() - of_first_alone(plan) * (plan.ranks() - 1);

@@ -75,7 +75,8 @@ TEST_P(StepInBf16, LearnsAlmostWhatF32Learns) {
   }
 }
 
-// On a GPU all weights have one; on the CPU those that ops read: of dense layers, where there are instructions for it.
+// On a GPU all weights have a copy. On the CPU only weights that ops read do: dense layers, if the CPU has the
+// instructions.
 TEST_P(StepInBf16, TheCopiesOfTheWeightsStayEqualToThem) {
   const Overrides shares{{"parallel.workers", "3"}, {"parallel.strategy", "dp-zero"}, {"parallel.bucket_mb", "0.001"}};
   const Overrides star{{"parallel.workers", "3"}, {"parallel.strategy", "dp-star"}, {"parallel.bucket_mb", "0.001"}};
@@ -94,8 +95,8 @@ TEST_P(StepInBf16, TheCopiesOfTheWeightsStayEqualToThem) {
   }
 }
 
-// 16 steps, batches in two places in turn: those of 24 rows are run, recorded and replayed, those of 4 at the end of
-// an epoch run and recorded. The learning rate changes with every step, and so does what dropout drops.
+// 16 steps, with batches in two places, alternating. Steps of 24 rows are run, recorded and replayed; steps of 4 rows
+// at the end of an epoch are run and recorded. The learning rate and the dropped elements change with every step.
 TEST_P(StepOnGpu, RecordedStepsGiveTheSameBits) {
   for (const char* precision : {"fp32", "bf16"}) {
     const Overrides base{{"run.precision", precision}, {"schedule.type", "cosine"}, {"schedule.warmup_epochs", "1"}};
@@ -226,7 +227,7 @@ TEST_P(StepsUnderWay, GiveTheirResultsInTheirOrder) {
   });
 }
 
-// On one GPU the last two of four steps are recorded ones. One rank has everything before the boundary.
+// On one GPU the last two of four steps are recorded ones. One rank has all of the front part.
 TEST_P(StepsUnderWay, TakeTheirOwnRatesBeforeAndBehindTheBoundary) {
   for (const bool split : {false, true}) {
     const Overrides changes{{"parallel.workers", split ? "2" : "1"}, {"optimizer.momentum", "0"}};

@@ -37,7 +37,7 @@ constexpr int64_t kRowsOfARank = 4;  // so that no round is empty
 
 using Scopes = std::vector<std::pair<std::string, Phase>>;
 
-// The profiler's scopes of a step, one after the other. One that goes on counts once.
+// The profiler's scopes of a step, in order. A scope that continues counts once.
 Scopes scopes_of(const Profiler& profiler) {
   Scopes scopes;
   for (const Profiler::Span& span : profiler.spans()) {
@@ -226,7 +226,7 @@ TEST_P(StepOrder, IsTheListOnGridsAndWithAnUpdateEveryRound) {
       expect_the_list({kFewClasses, strategy, 4, 2, update, false}, Mode::kTrain);
 }
 
-// The scopes of an update and of the averages behind it are one, so those under a pipeline without a flush tell most.
+// The scopes of an update and of the averages after it are merged, so pipelines without a flush show the most.
 TEST_P(StepOrder, IsTheListWithAveragesOverTime) {
   const Case plain{kFewClasses, Strategy::kOwtC, 3, 0, DenseUpdate::kStep, false};
   for (const Strategy strategy : {Strategy::kDataParallelZero, Strategy::kOwtC, Strategy::kPipeline})

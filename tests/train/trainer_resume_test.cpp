@@ -43,7 +43,7 @@ TEST_F(ResumedRun, ARunStoppedAfterAnyStepGoesOnBitForBit) {
       if (tag != "" && tag != "owt-c" && stop[0] == '1') continue;  // an epoch has five steps
       const std::string out = "part" + tag + stop;
       run(out, merged(changes, {{"schedule.max_steps", stop}}));
-      ConvChoices::process().clear();  // as in a new process
+      ConvChoices::process().clear();  // state of a new process
       run(out, changes, "auto");
       EXPECT_EQ(read_file(weights_of(out)), read_file(weights_of("whole" + tag))) << "stopped after step " << stop;
       EXPECT_EQ(read_file(optimizer_of(out)), read_file(optimizer_of("whole" + tag))) << "stopped after step " << stop;
@@ -90,7 +90,7 @@ TEST_F(ResumedRun, EveryOptimizerGoesOnBitForBit) {
   }
 }
 
-// It has fallen before the stop, and falls again behind it.
+// The rate has fallen before the stop, and falls again after it.
 TEST_F(ResumedRun, APlateauGoesOnWhereItWas) {
   const Overrides changes = merged(kEveryStepLogged, {{"schedule.type", "plateau"},
                                                       {"schedule.factor", "0.5"},
@@ -131,7 +131,7 @@ TEST_F(ResumedRun, ACheckpointOfAnotherOptimizerIsRefused) {
               HasSubstr("wants sgd with momentum_correction"));
 }
 
-// As an older version wrote it.
+// The checkpoint format of an older version.
 TEST_F(ResumedRun, ACheckpointThatNamesNoOptimizerIsOfSgd) {
   run("a", merged(kEveryStepLogged, {{"schedule.max_steps", "3"}}));
   const std::string state = read_file(*newest_checkpoint(path("a")) + "/state.json");
@@ -157,7 +157,7 @@ TEST_F(ResumedRun, AResumedRunTakesTheConvolutionAlgorithmsOfItsCheckpoint) {
   EXPECT_EQ(used, state.conv_choices);
 }
 
-// As if the checkpoint were from another version: none has Winograd's algorithm for groups.
+// Simulates a checkpoint of another version: no version has Winograd's algorithm for groups.
 TEST_F(ResumedRun, ACheckpointWhoseConvolutionsWentByWinogradGoesOnWhereThereIsNone) {
   run("a", merged(kEveryStepLogged, {{"schedule.max_steps", "3"}}));
   const std::string checkpoint = *newest_checkpoint(path("a"));
@@ -211,7 +211,7 @@ TEST_F(ResumedRun, OtherSharesGoOnTheSameWay) {
   for (const auto& [step, loss] : found) EXPECT_NEAR(loss, expected.at(step), 1e-4 * loss) << step;
 }
 
-// As measured on workers of unlike speeds, which a test has not got.
+// Shares like those measured on workers of different speeds, which a test does not have.
 void note_measured_shares(const std::string& run, const std::vector<double>& shares) {
   const std::string checkpoint = *newest_checkpoint(run);
   RunState state = load_checkpoint_state(checkpoint);
@@ -291,7 +291,7 @@ Overrides under(const char* workers, const char* strategy, const Overrides& more
 }
 
 TEST_F(ResumedRun, CheckpointsDependOnNeitherColumnsNorReplicas) {
-  // Two steps whose gradients count, so that the velocities are those of the whole net too.
+  // Two steps with gradients, so that the velocities of the whole net differ from zero too.
   const Overrides two_steps = merged(kEveryStepLogged, {{"schedule.max_steps", "2"}});
   run("one", two_steps);
   const std::map<std::string, Overrides> others{{"d2", under("2", "owt-d")},
@@ -386,7 +386,7 @@ TEST_F(ResumedRun, AfterGoingBackToAnOlderCheckpointAutoGoesOnFromThere) {
   EXPECT_EQ(read_file(weights_of("a")), read_file(weights_of("whole")));
 }
 
-// As if that evaluation could not be beaten.
+// Claims that the evaluation of this checkpoint cannot be beaten.
 void claim_best(const std::string& checkpoint) {
   RunState state = load_checkpoint_state(checkpoint);
   state.best_top1 = 1;
@@ -475,7 +475,8 @@ TEST_F(ResumedRun, ARunStoppedAfterEveryStepEvaluatesAsOneThatWasNot) {
             best_checkpoint(path("whole"))->substr(path("whole").size()));
 }
 
-// From every checkpoint: of one that an evaluation follows, as it is behind that and as a crash before it leaves it.
+// Resumes from every checkpoint; if an evaluation follows one, from the state after it and from the state of a crash
+// before.
 TEST_F(ResumedRun, EvaluationsByStepsAreNeitherLostNorDoneTwice) {
   const Overrides changes = merged(kEvaluatedBySteps, {{"run.checkpoint_every_steps", "1"}});
   for (const Overrides& parallel :
@@ -587,7 +588,8 @@ TEST_F(ResumedRun, PassesOverADamagedCheckpointUnlessItIsNamed) {
   EXPECT_THAT(message_of([&] { run("a", kEveryStepLogged, "auto"); }), HasSubstr("none of the checkpoints"));
 }
 
-// The limit is above what else the run writes. Without it the run goes on as one that always had room.
+// The limit is above the size of the run's other files. Without the limit the run continues like one that always had
+// space.
 TEST_F(ResumedRun, AFullDiskAtCheckpointsDoesNotEndTheRun) {
   const Overrides changes{{"schedule.epochs", "4"}, {"run.log_every", "5"}};
   run("whole", changes);

@@ -85,8 +85,8 @@ TEST_F(VirtualRunTest, SynchronousIsDataParallelToTheLastBit) {
   }
 }
 
-// One worker in earnest updates at once, with a gradient that nobody keeps. oneDNN does not add up so many rows at a
-// time, so that another way to compute that gradient shows on every processor.
+// A real run with one worker updates at once and keeps no gradient. oneDNN does not add this many rows at a time, so
+// another computation of that gradient would show on every processor.
 TEST_F(VirtualRunTest, OneWorkerLearnsFromLargeBatchesToTheLastBitAsWell) {
   const Overrides large{{"data.train_images", "500"}, {"data.batch", "500"}, {"schedule.max_steps", "2"}};
   trained("real", 1, large);
@@ -155,7 +155,7 @@ TEST_F(VirtualRunTest, MessagesTakeTimeOfTheProcessor) {
   }
 }
 
-// Half of what either pushes and pulls is its own; what is not, passes through links that nobody else needs then.
+// Half of what either worker pushes and pulls is its own; the other half uses links that are idle then.
 TEST_F(VirtualRunTest, WorkersThatServeSendTheirOwnPartsNowhere) {
   const Overrides steps{{"schedule.max_steps", "3"}};
   const auto one = simulated("one", 1, {}, steps).virtual_run.record.bytes_to_servers / 3;
@@ -261,7 +261,7 @@ TEST_F(VirtualRunTest, StaleGradientsCountLessWhereThatIsAsked) {
   EXPECT_EQ(weights("fresh"), weights("synchronous"));
 }
 
-// A push for every second task, of the sum of two gradients; between pulls workers go on by themselves.
+// A push for every second task, with the sum of two gradients; between pulls workers update locally.
 TEST_F(VirtualRunTest, DownpourPushesAndPullsOnceInSeveralTasks) {
   VirtualCluster cluster{.rules = {.delay = kNoBound, .pushes = 1}};
   const SimulationRecord each = simulated("each", 2, cluster).virtual_run.record;
@@ -278,8 +278,8 @@ TEST_F(VirtualRunTest, DownpourPushesAndPullsOnceInSeveralTasks) {
   EXPECT_NE(weights("fourth"), weights("second"));
 }
 
-// Between pulls a worker with plain descent goes where the server comes to when all is pushed: with the sum of its
-// gradients, of which that of the last step of an epoch is of fewer rows.
+// Between pulls a worker with plain descent reaches the same weights as the server after all pushes: it applies the sum
+// of its gradients. The gradient of the last step of an epoch has fewer rows.
 TEST_F(VirtualRunTest, OneWorkerByItselfLearnsWhatTheServerLearns) {
   const Overrides plain{{"optimizer.momentum", "0"}, {"optimizer.decay", "0"}, {"schedule.max_steps", "5"}};
   VirtualCluster cluster{.rules = {.delay = kNoBound, .pushes = 1}};
@@ -334,7 +334,7 @@ TEST_F(VirtualRunTest, FiltersDoWhatTheyDoInEarnest) {
 
 // Delayed block proximal gradient: a task is about one layer, and nothing else travels.
 TEST_F(VirtualRunTest, ABlockIsAllThatATaskMoves) {
-  const Overrides proximal = merged(with_optimizer("proximal"), {{"data.batch", "20"}});  // of 100 images
+  const Overrides proximal = merged(with_optimizer("proximal"), {{"data.batch", "20"}});  // 100 images
   const auto changed = [&](BlockOrder order, int64_t steps) {
     const std::string tag = concat(static_cast<int>(order), "-", steps);
     VirtualCluster cluster{.blocks = order};
@@ -345,7 +345,7 @@ TEST_F(VirtualRunTest, ABlockIsAllThatATaskMoves) {
   const int64_t of_all = whole.bytes_to_servers / 20;
   int64_t to_servers = 0;
   std::set<int64_t> sizes;
-  const int64_t layers = 5;  // that learn
+  const int64_t layers = 5;  // number of trained layers
   for (int64_t steps = 1; steps <= layers; ++steps) {
     const SimulationRecord record = changed(BlockOrder::kGiven, steps);
     sizes.insert(record.bytes_to_servers - to_servers);
@@ -439,7 +439,7 @@ TEST_F(VirtualRunTest, WhatLearnsOtherwiseThanDpHasNoStepTimesHere) {
   refused("pipeline", {{"pipeline.schedule", "pipedream"}}, "without a flush");
 }
 
-// Who waits for whom, and what is sent, whether there are gradients or not.
+// Waiting times and sent bytes do not depend on whether gradients are computed.
 TEST_F(VirtualRunTest, TimesAloneAreThoseOfARunThatLearns) {
   const std::vector<Straggler> late{{.worker = 1, .factor = 3}, {.share = 0.3, .factor = 2}};
   const Link slow{1e-4, 1e6};

@@ -268,7 +268,7 @@ TEST_P(RunsWithEma, GoOnBitForBitAfterAnyStep) {
       const std::string out = "part" + tag + stop;
       SCOPED_TRACE(out);
       run(out, merged(changes, {{"schedule.max_steps", stop}}));
-      ConvChoices::process().clear();  // as in a new process
+      ConvChoices::process().clear();  // state of a new process
       run(out, changes, "auto");
       EXPECT_EQ(read_file(ema_of(out)), read_file(ema_of("whole" + tag)));
       EXPECT_EQ(read_file(weights_of(out)), read_file(weights_of("whole" + tag)));

@@ -31,7 +31,7 @@ Plan plan_of(PlanRequest request) {
 }
 Plan plan_of(Strategy strategy, int ranks) { return plan_of({.ranks = ranks, .strategy = strategy}); }
 
-// Of a machine about which all is known. Every rank is so many times as slow.
+// Times of a machine with known speeds; slowness: a factor for each rank.
 class Known : public ActionTimes {
  public:
   Known(const Plan& plan, double bytes_per_s, std::vector<double> slowness)
@@ -47,7 +47,7 @@ class Known : public ActionTimes {
     for (int64_t i = action.layers.begin; i < action.layers.end; ++i) seconds += of_layer(rank, action, i);
     return seconds * slowness_[static_cast<size_t>(rank)] + host_s;
   }
-  // Who sends a message copies it.
+  // The sender copies a message.
   double own_s(int rank, const Action& action) const {
     const Transfer& transfer = plan_.transfer(action.transfer);
     const bool copies = transfer.is_between_places() && transfer.sender == plan_.place_of(rank);
@@ -87,7 +87,7 @@ double walked_ms(const Plan& plan, const Known& known) {
   return ms;
 }
 
-using Rows = std::map<std::pair<std::string, Phase>, RowTimes>;  // of a rank
+using Rows = std::map<std::pair<std::string, Phase>, RowTimes>;  // the rows of a rank
 
 // What profilers would have seen of a kind of step, of which there are so many.
 void add_step(const Plan& plan, const Known& known, const StepWalk& step, double part, std::vector<Rows>& rows) {
@@ -187,8 +187,8 @@ std::vector<Plan> all_plans() {
   return all;
 }
 
-// Not to the last digit where not all ranks have as many rows of a slice, and where shares are updated: then all
-// updates are one row, and those of buckets are told apart by their bytes alone.
+// Tolerates differences if not all ranks have equal rows of a micro-batch, and if shards are updated: then all updates
+// are one row, and updates of buckets differ only in their bytes.
 double tolerance(const Plan& plan) {
   if (plan.shares_update()) return 0.12;
   return plan.request.slices > 1 && plan.replicas() > 1 ? 0.04 : 1e-6;

@@ -78,7 +78,7 @@ TEST(BaselineJpeg, ACodeThatNoTableHasIsDamage) {
 }
 
 TEST(BaselineJpeg, DataThatEndTooSoonAreDamage) {
-  // Behind its end zeros are read, which are whole blocks here.
+  // After the end of the data zeros are read, which are whole blocks here.
   const std::string end_of_block = codes(0x10, bytes_of({0}));
   EXPECT_NO_THROW(decoded({.others = end_of_block, .data = bytes_of({0})}));
   EXPECT_THAT([&] { decoded({.others = end_of_block, .data = ""}); },
@@ -139,7 +139,7 @@ TEST(BaselineJpeg, OfThreeComponentsOnlyTheFirstMayBeFiner) {
   EXPECT_FALSE(opens(frame(0x11, 0x21, 3)));
   EXPECT_FALSE(opens(frame(0x11, 0x12, 3)));
   EXPECT_FALSE(opens(frame(0x41, 0x11, 3)));
-  EXPECT_FALSE(opens(frame(0x11, 0x11, 4)));  // of colours that libjpeg guesses
+  EXPECT_FALSE(opens(frame(0x11, 0x11, 4)));  // libjpeg guesses the colours of these
 }
 
 }  // namespace

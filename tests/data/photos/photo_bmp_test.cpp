@@ -93,7 +93,7 @@ TEST(BmpPhoto, BmpOfUnknownKindsAreRefused) {
   EXPECT_THAT(reason(made_bmp(0, 1, std::string(8, '\0'), {})), HasSubstr("no pixels"));
 }
 
-// Every value of a field of so many bits becomes the nearest of 0 to 255.
+// Every value of a field of `bits` bits becomes the nearest value of 0 to 255.
 TEST(BmpPhoto, ColoursOfAnyNumberOfBitsAreRoundedToTheNearestOfEight) {
   constexpr uint32_t kBitFields = 3;
   for (int bits = 1; bits <= 10; ++bits) {

@@ -122,14 +122,14 @@ TEST_F(AverageTest, TooFewCheckpointsNameTheKeyThatKeepsThem) {
   EXPECT_FALSE(fs::exists(path("other")));
 }
 
-// Those of steps behind the one that the run goes on from.
+// Checkpoints of later steps than the one from which the run resumes.
 TEST_F(AverageTest, CheckpointsOfABranchThatWasLeftDoNotCount) {
   run_normed("a", {});
   write_bytes(path("a") + "/checkpoints/latest", "step-00000010\n");
   EXPECT_THAT(average_checkpoints({path("a"), 2, file()}).steps, ElementsAre(5, 10));
 }
 
-// As a crash leaves it that hits while a checkpoint takes the place of one of its step.
+// The state after a crash while a checkpoint replaces one of the same step.
 TEST_F(AverageTest, OfACheckpointAndTheOneThatItReplacedTheNewerCounts) {
   run_normed("a", {});
   const std::string folder = path("a") + "/checkpoints/step-00000020";

@@ -179,7 +179,7 @@ TEST_F(SafetensorsTest, KnowsTheCountersThatPyTorchKeepsAndRefusesIntegersAsWeig
                 AllOf(HasSubstr("tensor 'x'"), HasSubstr(dtype), HasSubstr("save it unquantised")));
 }
 
-// Whoever takes no such tensor need not understand it.
+// A tensor that is not used need not be understood.
 TEST_F(SafetensorsTest, RefusesWhatItCannotReadOnlyWhereItIsTaken) {
   write_bytes(path_, with_length(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},)"
                                  R"("odd":{"dtype":"F4","shape":[8],"data_offsets":[4,8]},)"

@@ -172,7 +172,7 @@ TEST_F(HttpServerTest, MoreEventStreamsThanItKeepsAreRefused) {
   EXPECT_THAT(answer_to("GET /events HTTP/1.1\r\n\r\n"), StartsWith("HTTP/1.1 503 "));
 }
 
-// Every answer is another text, as it is where a run goes on: old ones are given up before they are too many.
+// Every answer has another text, like in a growing run; old texts are dropped before there are too many.
 TEST_F(HttpServerTest, OldTextsOfSlowReadersAreGivenUp) {
   std::vector<std::weak_ptr<const std::string>> given;
   server.answer_with([&](const HttpRequest&) {
