@@ -41,7 +41,7 @@ TEST(Bench, EveryRankLearnsTheSameTimes) {
     }
 }
 
-// A communicator whose sums are over some time after their call.
+// A communicator whose sums finish some time after the call.
 class Slow : public Communicator {
  public:
   explicit Slow(Communicator& inner) : inner_(inner) {}

@@ -114,7 +114,7 @@ TEST_P(Collectives, DoublesKeepTheirPrecisionInSums) {
   });
 }
 
-// Where bf16 numbers are 2 apart, 256 + 1 is rounded to 256: only a sum that is rounded once gets further.
+// Where neighbouring bf16 numbers differ by 2, 256 + 1 is rounded to 256: only a sum that is rounded once grows.
 TEST_P(Collectives, SumsOfBf16AreRoundedOnce) {
   if (!one_memory()) GTEST_SKIP() << "NCCL rounds after each addition";
   run([&](Communicator& comm) {

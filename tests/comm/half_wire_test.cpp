@@ -25,7 +25,7 @@ std::vector<float> all_equal(int64_t elements, int value) {
   return std::vector<float>(static_cast<size_t>(elements), static_cast<float>(value));
 }
 
-// In steps of two from 256 on every odd number lies between two that bf16 has, and goes to a multiple of four.
+// From 256 on bf16 numbers are 2 apart: an odd number lies between two of them and is rounded to a multiple of four.
 constexpr float kOdd = 259, kRounded = 260;
 
 class HalfWire : public ::testing::TestWithParam<std::tuple<Device, int>> {
@@ -37,7 +37,7 @@ class HalfWire : public ::testing::TestWithParam<std::tuple<Device, int>> {
 
   Device device() const { return std::get<0>(GetParam()); }
   int ranks() const { return std::get<1>(GetParam()); }
-  // kOdd after its journey; a rank alone sends nothing.
+  // kOdd after a transfer; a single rank sends nothing.
   float odd() const { return ranks() == 1 ? kOdd : kRounded; }
   void run(const std::function<void(Communicator&)>& body) const {
     run_ranks(
@@ -254,7 +254,7 @@ TEST_P(HalfWire, StandsBetweenWhatIsQueuedBeforeReadyAndWhatWaitsForItsEvent) {
   });
 }
 
-// Two ranks with the same numbers, whose sums arrive when they are waited for.
+// Two ranks with the same numbers, whose sums arrive only in wait().
 class LateTwins : public Communicator {
  public:
   int rank() const override { return 0; }

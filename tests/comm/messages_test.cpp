@@ -82,7 +82,7 @@ INSTANTIATE_TEST_SUITE_P(Devices, Messages,
                            return concat(name_of(std::get<0>(info.param)), "_", std::get<1>(info.param));
                          });
 
-// The sizes go from nothing to more than MPI moves at once, and include exactly as much as that.
+// The sizes range from 0 to more than MPI sends at once, and include exactly that size.
 TEST_P(Messages, ReachTheRankTheyAreForAsTheyWereSent) {
   if (!one_memory() && ranks() > 3) GTEST_SKIP() << "so many routes take long on simulated GPUs";
   run([&](Communicator& comm) {
@@ -398,7 +398,7 @@ TEST_P(Messages, OfOtherThreadsTravelBesideTheRanksOwnAndAreCountedByTheRank) {
   });
 }
 
-// In steps of two from 256 on every odd number lies between two that bf16 has, and goes to a multiple of four.
+// From 256 on bf16 numbers are 2 apart: an odd number lies between two of them and is rounded to a multiple of four.
 TEST_P(Messages, OverAHalfWireAreRoundedAndTakeHalfTheBytes) {
   constexpr int64_t kElements = 100'000;
   run([&](Communicator& inner) {

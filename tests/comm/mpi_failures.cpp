@@ -71,8 +71,7 @@ void all_reduce_for_ever(Communicator& comm) {
   }
 }
 
-// In chunks larger than what the others send here in the sum of 100,000 that they begin with, so that MPI does not
-// notice.
+// Receives chunks larger than any of the initial sum of 100,000 that the others send here, so that MPI does not notice.
 void receive_for_ever(Communicator& comm) {
   Tensor share({400'000});
   while (true) comm.broadcast(share, share, 2, {}).wait();

@@ -135,7 +135,7 @@ TEST_F(HostLimits, LimitsOfTheProcessCount) {
   for (const auto& [resource, has, name] : limits) {
     rlimit before{};
     getrlimit(resource, &before);
-    constexpr rlim_t kFew = rlim_t{700} << 20;  // the limit of this process, which takes nothing meanwhile
+    constexpr rlim_t kFew = rlim_t{700} << 20;  // limit of this process, which allocates nothing meanwhile
     const rlimit few{kFew, before.rlim_max};
     write("/proc/meminfo", "MemAvailable:  8192000000 kB\n");
     setrlimit(resource, &few);

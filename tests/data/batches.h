@@ -13,7 +13,7 @@
 
 namespace owt {
 
-// Images of 4 x 4 whose label is their index.
+// Images of 4 x 4, whose label is their index.
 inline std::shared_ptr<const Dataset> numbered_images(int64_t size, int64_t colours = 3) {
   std::vector<uint8_t> pixels(static_cast<size_t>(size * 16 * colours)), labels(static_cast<size_t>(size));
   for (size_t i = 0; i < pixels.size(); ++i) pixels[i] = static_cast<uint8_t>(i * 37 % 251);

@@ -66,7 +66,7 @@ const ImageLayout kLayouts[] = {{6, 6, 3, 4, 4, 2, 2, 3, 3, 48},
                                 {6, 6, 3, 1, 1, 0, 0, 6, 6, 8},
                                 {6, 6, 3, 3, 2, 1, 4, 3, 5, 24}};
 
-// What a loader makes, in the layout, and in bf16 where that is asked for.
+// The loader's batches in the layout, and in bf16 if requested.
 std::vector<Copy> laid_out_run(const LoaderSettings& made, int steps, const ImageLayout& layout, Precision precision) {
   Loader loader(made);
   std::vector<Copy> batches;

@@ -242,7 +242,7 @@ TEST(Loader, ThrowsWhatWentWrongInItsThreads) {
   }
 }
 
-// The first image takes until another one has failed, and a while longer.
+// The first image is slow: it waits until another one has failed, and a while longer.
 class SlowFirstImage : public CountingDataset {
  public:
   SlowFirstImage(int64_t size, int64_t bad) : CountingDataset(size, bad) {}
@@ -270,7 +270,7 @@ TEST(Loader, AnErrorInALaterStepDoesNotEndAnEarlierOne) {
   }
 }
 
-// Its images come when they are let go.
+// Its images are delivered only after a release.
 class HangingDataset : public CountingDataset {
  public:
   HangingDataset() : CountingDataset(40, -1) {}

@@ -21,7 +21,7 @@ AugmentSettings settings() {
   return augment;
 }
 
-// What the filters give of every patch of the first images.
+// The outputs of the filters for every patch of the first images.
 std::vector<std::vector<double>> outputs(const Dataset& dataset, const std::vector<float>& filters,
                                          const PatchWhitening& of) {
   const Augmenter augmenter(settings(), dataset.image());

@@ -84,7 +84,7 @@ double stretched(const Picture& p, double value, int64_t c) {
   return high == low ? value : (value - low) * 255 / (high - low);
 }
 
-// The pixel that lies nearest to what a map of places says; NaN where two are as near.
+// The pixel nearest to these coordinates; NaN if two pixels are equally near.
 double moved(const Picture& p, double x, double y, int64_t c) {
   const auto tie = [](double at) { return std::abs(at - std::round(at)) < 1e-6; };
   if (tie(x) || tie(y)) return NAN;
@@ -132,7 +132,7 @@ double wanted(const Picture& p, int op, int bin, double sign, int y, int x, int 
   }
 }
 
-// How far rounding may lie from the formula: twice where grey values or sums are rounded before.
+// How much rounding may differ from the formula: twice as much if grey values or sums are rounded before.
 double tolerance(int op, double factor) {
   if (op <= 5 || op == 10 || op == 11 || op == 13) return 0;
   return op >= 7 && op <= 9 ? 0.51 + 0.5 * std::abs(1 - factor) : 0.51;
@@ -149,7 +149,7 @@ TEST(TrivialAugmentWide, HasTheOperationsOfItsTable) {
       const double sign = i % 2 == 0 ? 1 : -1;
       const Picture found{grid, after(ops[i], grid, p.bytes)};
       const double allowed = tolerance(number, 1 + sign * 0.99 * bin / 30);
-      // Every seventh value: means and counts are made anew for each.
+      // Every seventh value only, because means and counts are computed again for each.
       for (int64_t e = bin % 7; e < bytes_of(grid); e += 7) {
         const int c = static_cast<int>(e % grid.channels), x = static_cast<int>(e / grid.channels % grid.width);
         const int y = static_cast<int>(e / grid.channels / grid.width);

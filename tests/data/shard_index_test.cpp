@@ -62,7 +62,7 @@ TEST(ShardIndex, RecordsThatNoImageCanHaveAreRefused) {
   refused([](ShardRecord& record) { record.offset = two_records().tar_bytes + 1; });
 }
 
-// With a right checksum, so that nothing else gives it away.
+// With a matching checksum, so that the checksum does not reveal the change.
 std::string with_byte(size_t place, int change) {
   std::string bytes = shard_index_bytes(two_records());
   bytes[place] = static_cast<char>(bytes[place] + change);

@@ -46,7 +46,7 @@ void count(Accesses& accesses, int bytes) {
   accesses.narrow += bytes < 8;
 }
 
-// "ld.global.nc.v4.f32" is a load of 4 x 32 bits; what names no space may be global memory as well.
+// "ld.global.nc.v4.f32" is a load of 4 x 32 bits. An access without a state space may be to global memory too.
 void count_ptx(const std::string& line, KernelCode& kernel) {
   static const std::regex access(R"(^\s*(?:@!?%p\d+\s+)?(ld|st)((?:\.[\w:]+)*)\.[a-z](\d+)\s)");
   static const std::regex elsewhere(R"(\.(?:param|shared|const|local)\b)"), vector(R"(\.v(\d)\b)");
@@ -136,8 +136,8 @@ std::string why_no_compiler() {
   return "";
 }
 
-// What a kernel is to be. `kernel` is a part of its name; registers: so that as many blocks of 256 threads run at once
-// on a multiprocessor as the launch counts on: 6 with at most 40 registers, 5 with 48, 4 with 64, 3 with 80.
+// Requirements for a kernel. `kernel`: a part of its name. registers: a limit for which the launch's number of blocks
+// of 256 threads run at once on a multiprocessor: 6 with at most 40 registers, 5 with 48, 4 with 64, 3 with 80.
 struct Wanted {
   const char* kernel;
   int wide_loads, wide_stores;      // at least
@@ -150,7 +150,7 @@ struct HotFile {
   std::vector<Wanted> kernels;
 };
 
-// A row for each kernel that takes time in a step; f32 where it is not only the tests' type.
+// A row for each kernel that takes time in a step; f32 if it is used outside of tests.
 const std::vector<HotFile>& hot_files() {
   static const std::vector<HotFile> files = {
       {"layers/relu.cu",
@@ -239,7 +239,7 @@ TEST_P(HotKernels, AreTheSameInMachineCode) {
   }
 }
 
-// The figures themselves are right: kernels whose accesses can be counted by hand.
+// Checks the figures themselves with kernels whose accesses can be counted by hand.
 TEST(DeviceCode, WideAndNarrowAccessesAreToldApart) {
   if (const std::string why = why_no_compiler(); !why.empty()) GTEST_SKIP() << why;
   const TempFolder folder;

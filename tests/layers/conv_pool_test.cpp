@@ -87,7 +87,7 @@ class ConvPoolTest : public testing::TestWithParam<Case> {
     Values x, dy;
     std::vector<Values> params;
   };
-  // What two steps compute that add to the same gradients; the second one needs no dx.
+  // The results of two steps that add to the same gradients; the second one needs no dx.
   struct Results {
     Values y, dx;
     std::vector<Values> grads;
@@ -328,7 +328,7 @@ TEST_P(ConvPoolTest, OnlyADropoutBehindAReluIsTakenIntoADenseLayersOp) {
   EXPECT_EQ(run_of({dense, dropout, relu}, on()), 1);
 }
 
-// In evaluation nothing is dropped.
+// In evaluation dropout has no effect.
 TEST_P(ConvPoolTest, EvaluationKnowsTheReluOnly) {
   Net net = net_of({"type='dense' out=2", "type='relu'", "type='dropout' rate=0.9"}, {1}, on());
   net.params()[0]->set_value(upload({1, -1}, {2, 1}, Device::kCpu));

@@ -25,8 +25,8 @@ ConvGeometry depthwise(const std::string& keys, const Shape& image) {
   return geometry_of(concat(keys, " out=", image[2], " groups=", image[2]), image);
 }
 
-// Channels of less and more than whole vectors and blocks, widths of less than a tile and of several, kernels and
-// strides with code of their own and without, and zeros of all kinds.
+// Channels that fill vectors and blocks and that do not; widths of less than a tile and of several; kernels and strides
+// with and without special code; and all kinds of padding.
 const std::vector<ConvGeometry>& geometries() {
   static const std::vector<ConvGeometry> all{
       depthwise("kernel=3 pad=1", {9, 8, 48}),
@@ -63,7 +63,7 @@ Gradients add_gradients(const ConvProblem& p, const Gradients& to, float beta, f
   return p.add_gradients(*make_depthwise_conv(p.shape, PassKind::kBackwardWeights), to, beta, bias_beta);
 }
 
-// The first images of a problem, as a batch of their own.
+// The first images of a problem, as a separate batch.
 ConvProblem first_images(const ConvProblem& all, int64_t rows) {
   ConvProblem first(all.shape.geometry, rows, all.shape.images);
   std::copy_n(all.x.begin(), first.x.size(), first.x.begin());

@@ -104,7 +104,7 @@ std::vector<bool> numbers(const auto& values) {
   return are;
 }
 
-// Pairs of bf16 at the end of a run or a row have a half that belongs to nothing.
+// Pairs of bf16 at the end of a run or a row have an unused half.
 TEST_P(FewChannelConv, NaNIsWhereTheDefinitionHasItAndNowhereElse) {
   for (const ConvGeometry& g : geometries()) {
     ConvProblem p = problem(g, 2);

@@ -31,7 +31,7 @@ ConvGeometry geometry(int64_t extent) { return {extent, extent, 8, extent, exten
 
 class PlanChoice : public testing::Test {
  protected:
-  // Choices are remembered, so each test has an extent of its own.
+  // Choices are stored, so each test uses a different extent.
   std::optional<ChosenPlan> choose(int64_t extent, bool accept, int64_t rows = 1) {
     return choose_plan(conv_forward_graph(geometry(extent), rows, DType::kF32), {}, setup_stream(Device::kCuda),
                        [&](const auto& memory, const auto& run) {
@@ -149,7 +149,7 @@ TEST(ConvPlans, OfTheOtherModeAreNotReused) {
   EXPECT_EQ(remembered_about("epilogue"), epilogues + 2 * in_one_mode);
 }
 
-// A convolution that learns asks for plans of its own.
+// A trained convolution needs additional plans.
 TEST(ConvPlans, OfAFrozenConvolutionHaveNoneForTheWeightsGradient) {
   ConvGeometry first = geometry(13);
   first.in_c = 3;
@@ -182,7 +182,7 @@ TEST(Fastest, KeepsTheFirstTimeWhereTheSecondIsWorse) {
   EXPECT_EQ(best.ms, 1);
 }
 
-// Queued by time_work() for a GPU: runs of the work, and bytes that were written besides.
+// Work queued by time_work() for a GPU: runs of the work, and bytes written in addition.
 struct Queued {
   int runs;
   size_t zeroed;

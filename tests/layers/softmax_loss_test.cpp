@@ -26,7 +26,7 @@ constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 class SoftmaxLossTest : public DeviceTest {
  protected:
-  // With step_rows = rows unless given.
+  // step_rows defaults to rows.
   LossResult run(const std::vector<float>& logits, const std::vector<int>& labels, int64_t step_rows = 0) const {
     return run_loss({.logits = logits, .labels = labels, .step_rows = step_rows}, device());
   }
@@ -192,7 +192,7 @@ TEST_P(SoftmaxLossTest, SumsAndGradientsDoNotDependOnTheThreads) {
   EXPECT_EQ(one.dlogits, three.dlogits);
 }
 
-// More classes than a block has threads, and a number that fits nothing.
+// More classes than a block has threads, and a number that is no multiple of any block size.
 TEST_P(SoftmaxLossTest, ManyClassesGiveTheLossOfTheDefinition) {
   constexpr int64_t kClasses = 3001;
   const std::vector<float> logits = distinct_values(2 * kClasses, 4, 5);

@@ -26,7 +26,7 @@ class BadLayerTest : public DeviceTest {
     tape_.forward(pass_.pass(), x);
     return noted_layer(tape_.watched(10), loss, before, pass_.stream());
   }
-  // The same, numbered from 0 on, of an evaluation that forgot what it was; -1: none.
+  // The same, numbered from 0, for an evaluation that overwrote its activations; -1: none.
   int32_t found_again() {
     Pass pass = pass_.pass();
     pass.mode = Mode::kEval;
@@ -76,7 +76,7 @@ TEST_P(BadLayerTest, IsTheEarliestOfAllThatWereFound) {
   EXPECT_EQ(bad_layer(kNaN, 5), 5);
 }
 
-// On a GPU an evaluation forgets nothing.
+// On a GPU an evaluation keeps its activations.
 TEST_P(BadLayerTest, IsFoundAgainWhenAnEvaluationForgotIt) {
   const auto forgotten = [this](int layer) { return device() == Device::kCpu ? layer : -1; };
   EXPECT_EQ(found_again(), -1);

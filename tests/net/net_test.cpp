@@ -25,7 +25,7 @@ using ::testing::IsNan;
 
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 
-// y = 2 x; counts what is asked of it.
+// y = 2 x; counts its calls.
 class Doubling : public Layer {
  public:
   struct Calls {
@@ -190,7 +190,7 @@ TEST_F(TapeTest, WithPoisonForgetsActivationsBehindBackwardButTheOutput) {
   }
 }
 
-// y = x, and what forward leaves in scratch memory is read by backward: other ops may have been there.
+// y = x, and backward reads what forward wrote to scratch memory, which other ops may have overwritten.
 TEST_F(TapeTest, WithPoisonShowsWhoReadsScratchMemoryThatIsOthers) {
   class Late : public Layer {
    public:
@@ -260,7 +260,7 @@ TEST_F(TapeTest, OfFewerRowsComputesTheSameInTheMemoryOfItsLender) {
   }
 }
 
-// conv1 and what stands between it and fc1, which learns.
+// conv1 and the layers between it and fc1, which is trained.
 TEST_F(TapeTest, OfLayersBeforeAllThatLearnKeepsTheLastOutput) {
   Net net = net_of(kEveryKindOfLayer, {6, 6, 2});
   for (Param* param : net.layer(0).params()) param->freeze();
@@ -385,7 +385,7 @@ TEST_F(TapeTest, ReportsEveryLayerToTheProfilerByNameAndPhase) {
   EXPECT_THAT(rows, ElementsAre("double0 forward", "double1 forward", "double1 backward", "double0 backward"));
 }
 
-// y = 2 x with a parameter, and together with `more` of its followers as one op y = 2 x as well.
+// y = 2 x with a parameter; together with `more` successors one op, also with y = 2 x.
 class Starter : public Doubling {
  public:
   Starter(const std::string& name, int64_t more, Calls& calls) : Doubling(name, false, calls), more_(more) {}

@@ -71,8 +71,8 @@ TEST(Choose, BytesOfAlexNetAreThoseWorkedOutByHand) {
   }
 }
 
-// Fewer bytes are sent below dense weights / dense inputs = 58.6 M / 17408 = 3367 rows. We also gather labels and what
-// the loss must know of the others' logits, which moves it to 2 * 58.6 M / (2 * 17408 + kLossStats + 1).
+// Fewer bytes are sent below dense weights / dense inputs = 58.6 M / 17408 = 3367 rows. owt also gathers labels and the
+// loss statistics of the others' logits, which moves it to 2 * 58.6 M / (2 * 17408 + kLossStats + 1).
 TEST(Choose, ByBytesAloneTheTrickPaysUpToTheBatchWorkedOutByHand) {
   const double dense = static_cast<double>(kFc6Params + kFc7Params + kFc8Params);
   EXPECT_NEAR(dense / 17408, 3367, 2);  // without biases
@@ -162,9 +162,9 @@ TEST(Choose, TheSameQuestionHasTheSameAnswer) {
             choose_strategy(model, request_of(8, 1024), network, *compute).table());
 }
 
-// An estimate made apart from this program, of AlexNet on 8 H200s with 128 rows each: 1.61 ms under dp with bf16
-// gradients that the NVLink switch sums, 1.43 ms split by columns and rows with half of the exchange of activations
-// hidden. Ours sends f32 gradients and hides no gather of features.
+// An independent estimate for AlexNet on 8 H200s with 128 rows each: 1.61 ms under dp with bf16 gradients that the
+// NVLink switch sums, 1.43 ms split by columns and rows with half of the exchange of activations hidden. owt sends f32
+// gradients and hides no gather of features.
 TEST(Choose, EightH200sAreNearAnEstimateMadeElsewhere) {
   const Model model = alexnet();
   Network network = links(8, 370e9, 12e-6);

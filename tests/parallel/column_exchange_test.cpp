@@ -171,7 +171,7 @@ TEST_P(ColumnExchangeTest, ServesManyStepsInBothDirections) {
   });
 }
 
-// The gradient of the weights is computed from the batch while the batch's own gradient travels.
+// The gradient of the weights is computed from the batch while the batch's gradient is in transfer.
 TEST_P(ColumnExchangeTest, TheBatchOutlivesTheWayOfItsGradient) {
   on_every_rank([&](Rank& rank) {
     rank.forward(block(rank.rows, rank.all_columns, place));

@@ -62,8 +62,8 @@ size_t index_of(const Plan& plan, const std::string& name) {
   fail("no layer ", name);
 }
 
-// Worked out by hand at 790 TFLOP/s and 4.3 TB/s; a pool's backward pass reads no y, because its index says where a
-// maximum is positive.
+// Computed by hand at 790 TFLOP/s and 4.3 TB/s. A pool's backward reads no y, because its index shows where a maximum
+// is positive.
 TEST(DeviceCompute, FloorsOfAlexNetOnAnH200AreThoseWorkedOutByHand) {
   const Plan plan = alexnet();
   DeviceSpeed h200 = device_speed("H200");
@@ -156,7 +156,7 @@ TEST(DeviceCompute, AnUnknownGpuIsAnErrorWithTheList) {
   }
 }
 
-// On a device whose products cost nothing and that moves a byte a second.
+// A device whose products cost nothing and that moves one byte per second.
 TEST(DeviceCompute, BytesOfEveryKindOfLayerAreThoseOfTheContract) {
   const Model kinds = model_of("[5, 2, 2]", 4, R"(
   { name = "conv", type = "conv", out = 8, kernel = 1, bias = false },

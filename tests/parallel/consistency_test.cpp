@@ -14,7 +14,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::ThrowsMessage;
 
-// Starts a worker's next task and lets its gradient come at once; the weights are updated where that completes one.
+// Starts a worker's next task; its gradient arrives at once. Updates the weights if that completes an update.
 std::vector<Push> do_task(Consistency& rules, int worker) {
   EXPECT_TRUE(rules.may_start(worker));
   const Push push{worker, rules.start(worker), rules.updates()};
@@ -37,7 +37,7 @@ TEST(ConsistencyTest, SequentialUpdatesWithTheGradientsOfAllInTheirOrder) {
   EXPECT_EQ(do_task(rules, 2).front(), (Push{0, 1, 1}));
 }
 
-// Task t waits for all before t - delay: the fast worker leads by so many and no more.
+// Task t waits for all tasks before t - delay: the fast worker leads by `delay` tasks at most.
 TEST(ConsistencyTest, ABoundOnTheDelayIsALead) {
   for (const int64_t delay : {0, 1, 2, 5}) {
     Consistency rules(2, {.delay = delay, .pushes = 1});

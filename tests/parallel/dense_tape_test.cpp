@@ -43,7 +43,7 @@ class DenseTapeTest : public ::testing::TestWithParam<Case> {
   Strategy strategy() const { return std::get<1>(GetParam()); }
   int ranks() const { return std::get<2>(GetParam()); }
 
-  // Columns of a rank of the batch, which it takes alone where fc1 is split by inputs.
+  // A rank's columns of the batch; it uses only these if fc1 is split by inputs.
   static constexpr int64_t kFeatures = 12;
   static Slice columns_of(const Plan& plan, int rank) {
     const LayerPlan& first = plan.layers.at(static_cast<size_t>(plan.boundary));

@@ -20,7 +20,7 @@ namespace {
 
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 
-// Parameters of 2 + 2, 4 + 2 and 6 + 3 elements in layers 0, 2 and 3, each of which takes 8 in a bucket.
+// Parameters of 2 + 2, 4 + 2 and 6 + 3 elements in layers 0, 2 and 3, each padded to 8 in a bucket.
 constexpr int kKernel = 1;
 
 Plan plan_for(int ranks, int64_t bucket_bytes, const Compute& on = {}) {

@@ -105,7 +105,7 @@ TEST(MemoryNeed, OfAnLrnCountsTheScratchMemoryOfItsKernels) {
   EXPECT_EQ(row_bytes(Device::kCpu, 7), row_bytes(Device::kCpu, 5));
 }
 
-// On the CPU only the weights of dense layers have a copy, where there are instructions for it.
+// On the CPU only weights of dense layers have a copy, if the CPU has the instructions.
 TEST(MemoryNeed, Bf16HalvesActivationsAndOnAGpuGradientsAndAddsCopiesOfWeights) {
   const MemoryNeed need = memory_need(plan_of(1, Strategy::kOwtA, 8, {Device::kCpu, Precision::kBf16}));
   const MemoryNeed on_gpu = memory_need(plan_of(1, Strategy::kOwtA, 8, {Device::kCuda, Precision::kBf16}));
@@ -145,11 +145,12 @@ TEST(MemoryNeed, OfLayersSplitByOutputsTheGatheredInputsAreCounted) {
   { name = "fc1", type = "dense", out = 6 },
   { name = "fc2", type = "dense", out = 4 })");
   const Plan plan = make_plan(model, {.ranks = 2, .strategy = Strategy::kOwtA, .step_rows = 8});
-  // A rank's own rows: images 4, conv 12, two gradients of 12, the gradient that comes home, 12, and labels, which are
-  // there by rank, all together and of a round.
+  // A rank's own rows: images 4, conv 12, two gradients of 12, the returned gradient 12, and labels, which are stored
+  // by rank, all together and for a round.
   const double own = 4 + 12 + 2 * 12 + 12 + 1;
-  // All rows: the dense batch and its gradient; fc1's 3 outputs and two gradients; fc2's 6 inputs, their gradient, and
-  // what travels, 3 of mine and 6 of all; its 2 outputs and two gradients; the logits, their gradient and what travels.
+  // All rows: the dense batch and its gradient. fc1's 3 outputs and two gradients. fc2's 6 inputs, their gradient, and
+  // the transfer, 3 of this rank and 6 of all; its 2 outputs and two gradients. The logits, their gradient and the
+  // transfer.
   const double all = 2 * 12 + 3 + 2 * 3 + (2 * 6 + 3 + 6) + 2 + 2 * 2 + (2 * 4 + 2 + 4) + 2;
   EXPECT_DOUBLE_EQ(memory_need(plan).step_row_bytes, 4 * (own * 4 / 8 + all));
 }
@@ -198,7 +199,7 @@ TEST(MemoryNeed, OfLayersSplitByInputsTheSummandsAreKeptAndTheColumnsMoved) {
   const MemoryNeed need = memory_need(plan);
   // The biases are whole on rank 0.
   EXPECT_EQ(need.weight_bytes, (3 + 4 + 2) * 12 + (4 * 3 + 2 * 1) * 8);
-  // A rank's own rows, 2 of 8: images 4, conv 12, two gradients of 12, the gradient that comes home, 12, and labels.
+  // A rank's own rows, 2 of 8: images 4, conv 12, two gradients of 12, the returned gradient 12, and labels.
   const double own = 4 + 12 + 2 * 12 + 12 + 1;
   // All rows: the 3 columns sent, received and returned, and their gradient. fc1: its 4 contributions with two
   // gradients, and the buffer of the all-gather. fc2: its one column's gradient, its 2 contributions with two
@@ -257,7 +258,7 @@ TEST(MemoryNeed, WhatWouldOverwriteAnOutputThatIsReadHasMemoryOfItsOwn) {
   EXPECT_FALSE(can_be_staged(model, {.ranks = 4, .strategy = Strategy::kPipeline, .step_rows = 4}));
 }
 
-// What goes round the body is read once more when the sum is made, so that nothing may take its place.
+// The input of the body is read again when the sum is computed, so it must not be overwritten.
 TEST(MemoryNeed, TheFirstLayerOfABranchIsNotInPlace) {
   const Model model = model_of("[1, 2, 2]", 4, R"(
   { name = "block", type = "residual", body = [

@@ -18,7 +18,7 @@ using ::testing::IsEmpty;
 
 using Kind = Action::Kind;
 
-// Two layers of the front learn; of four ranks each has columns of fc1 and fc2.
+// Two layers of the front part are trained; each of four ranks has columns of fc1 and fc2.
 const char* const kLayers = R"(
   { name = "conv1", type = "conv", out = 4, kernel = 1 },
   { name = "conv2", type = "conv", out = 4, kernel = 1 },
@@ -138,7 +138,7 @@ TEST(Order, OfShardedLogitsWaitsForStatisticsBeforeBackwardOrBehindThatOfLogisti
   EXPECT_EQ(order(LossType::kLogistic, false), order(LossType::kSoftmax, false));
 }
 
-// The rows of the next round travel while one is computed; there is room for two.
+// The rows of the next round are gathered while one round is computed; there is memory for two.
 TEST(Order, OfRoundsGathersOneAheadAndWaitsForThePlaceOfTheOneBefore) {
   for (const Strategy strategy : {Strategy::kOwtB, Strategy::kOwtC}) {
     const Plan plan = plan_of({.ranks = 4, .strategy = strategy});
@@ -205,7 +205,7 @@ TEST(Order, OfEvaluationEndsWithTheLossAndItsResult) {
   }
 }
 
-// Forward of a micro-batch takes the memory of an output before it.
+// Forward of a micro-batch uses the memory of an earlier output.
 TEST(Order, OfAPipelinesEvaluationOverwritesNoOutputOnItsWay) {
   const Plan plan = plan_of({.ranks = 2, .strategy = Strategy::kPipeline});
   ASSERT_GT(plan.micro_batches, plan.tapes(0));
@@ -268,7 +268,7 @@ TEST(Order, LargeDenseLayersOfAGpuAreUpdatedBesideWhatFollows) {
               ElementsAre("update conv1 to fc2"));
 }
 
-// Gradients add up over the slices, and what is done with them comes once.
+// Gradients are summed over the micro-batches, and transfers of gradients occur once.
 TEST(Order, OfSlicesIsTheOrderOfEachAndGradientsLeaveWithTheLast) {
   const Plan plan = plan_of({.ranks = 2, .strategy = Strategy::kDataParallel, .slices = 2});
   const std::vector<std::string> pass = {"forward conv1",

@@ -130,7 +130,7 @@ class LateMessages : public Communicator {
   std::vector<std::shared_ptr<Message>> late_;
 };
 
-// A rank whose answers to the others are late: they go through the second group that it makes.
+// A rank whose answers to the others are late: they are sent through the second group that it makes.
 class LateAnswers : public Communicator {
  public:
   explicit LateAnswers(Communicator& inner) : inner_(inner) {}
@@ -206,7 +206,7 @@ TEST(ParameterServer, EveryGradientOfEveryWorkerIsInTheWeightsOnceBehindSettling
       }
 }
 
-// The last ranks push nothing, and have what the others have brought when all meet.
+// The last ranks push nothing, and have the others' updates when all synchronise.
 TEST(ParameterServer, ServersApartHaveWhatWorkersPushAndSendTheBytesOfThePlan) {
   constexpr int kSteps = 6;
   for (const ConsistencyRules& rules : kAllRules)
@@ -259,7 +259,7 @@ TEST(ParameterServer, SynchronouslyAllHaveTheNewestWeightsBehindEveryStep) {
   });
 }
 
-// Rank 0 has no gradient before rank 1 has done as many steps as it may lead by.
+// Rank 0 has no gradient before rank 1 has done the most steps by which it may lead.
 TEST(ParameterServer, AWorkerGoesOnWhileAnotherIsLate) {
   for (const auto& [rules, lead] : {std::pair(kOneAhead, 1), {kThreeAhead, 3}, {kAnyNumberAhead, 10}}) {
     SCOPED_TRACE(rules.text());
@@ -308,7 +308,7 @@ TEST(ParameterServer, SendsTheBytesOfThePlan) {
     }
 }
 
-// 1 + 2^-8 is between two bf16; a rank's gradient for itself stays what it is.
+// 1 + 2^-8 is between two bf16 numbers; a rank's gradient for itself is not rounded.
 TEST(ParameterServer, Bf16OnTheWireRoundsGradientsAndNoWeights) {
   Plan plan = served(2, kSynchronous);
   plan.request.half_wire = true;

@@ -107,8 +107,8 @@ layer = [
   return text;
 }
 
-// To two ranks of owt-b and owt-c whole rows come in two rounds; under mp-dense the rows are there, and 2 x 8 is less
-// than 24.
+// Two ranks of owt-b and owt-c get whole rows in two rounds. Under mp-dense the rows are there already, and 2 x 8 is
+// less than 24.
 TEST(Plan, DenseLayersAreSplitAsTheRequestSays) {
   for (const Strategy strategy :
        {Strategy::kOwtA, Strategy::kOwtB, Strategy::kOwtC, Strategy::kOwtD, Strategy::kModelParallelDense}) {
@@ -239,7 +239,7 @@ TEST(Plan, PadsUnevenRowsToTheMost) {
   const Plan a = plan_of(kTenClasses, {.ranks = 4, .strategy = Strategy::kOwtA, .step_rows = 10});
   EXPECT_EQ(transfer(a, "fc1 input").bytes, 3 * (3 * 8 * 4));
   EXPECT_EQ(transfer(a, "labels").bytes, 3 * (3 * 4));
-  // Under owt-c the rounds take 1 1 1 1, 1 1 1 1, 1 1 0 0 and nothing.
+  // Under owt-c the rounds have 1 1 1 1, 1 1 1 1, 1 1 0 0 and no rows.
   const Plan c = plan_of(kTenClasses, {.ranks = 4, .strategy = Strategy::kOwtC, .step_rows = 10});
   EXPECT_EQ(transfer(c, "fc1 input").bytes, 3 * 3 * (1 * 8 * 4));
   // Under owt-b only the rows there are.
@@ -354,7 +354,7 @@ TEST(Plan, TheGradientAtTheInputOfASplitLayerIsASummand) {
   const Plan plan = plan_of(kTenClasses, {.ranks = 2, .strategy = Strategy::kOwtA, .step_rows = 8});
   EXPECT_EQ(plan.gradient_layout(1), Layout::kPartial);  // fc1
   EXPECT_EQ(plan.gradient_layout(3), Layout::kPartial);  // fc2
-  // The gradient of the logits' columns is these ranks' own where the loss takes whole rows.
+  // The logits' gradient is complete on every rank if the loss takes whole rows.
   EXPECT_EQ(plan.loss_layout(), Layout::kReplicated);
 }
 

@@ -71,7 +71,7 @@ TEST(PublishedSpeedups, OfDataParallelismOverEightCardsOnPciExpressArePredictedW
   EXPECT_NEAR(vgg16 / 0.78, 1, 0.20) << vgg16;
 }
 
-// There the trick would have paid: the dense layers' weights stay where they are.
+// The trick would have been faster there, because the dense layers' weights need no transfer.
 TEST(PublishedSpeedups, WouldHaveBeenLargerWithTheTrick) {
   PlanRequest request{.ranks = 8, .strategy = Strategy::kOwtD, .step_rows = 8 * 48};
   EXPECT_GT(speedup("rtx3090x8", "vgg16", request), 2);

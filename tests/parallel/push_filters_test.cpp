@@ -111,7 +111,7 @@ TEST(PushFiltersTest, WhatIsNotSignificantWaitsUntilItIs) {
   EXPECT_GT(sent_in_all, 15);  // without the filter 30
 }
 
-// With a threshold of 1: what the penalty outweighs, where the weight is 0 already.
+// With a threshold of 1: entries whose gradient is smaller than the penalty, where the weight is 0 already.
 TEST(PushFiltersTest, WhatAPenaltyHoldsAtZeroIsNotSent) {
   PushFilter filter({.kkt = 1}, 1, 0);
   const std::vector<float> weights = {0, 0, 0, 1, 0};

@@ -112,7 +112,8 @@ TEST(PushMessageTest, WhatIsNotFiniteArrivesAsSuch) {
       const Tensor packed = message.packed(values, {&filtered, 1}, {0, 4});
       message.unpack(packed, message.count({&filtered, 1}, {0, 4}), {0, 4}, arrived);
       EXPECT_FALSE(std::isfinite(arrived.data()[1])) << settings.text() << ' ' << bad;
-      EXPECT_FALSE(std::isfinite(values.data()[1])) << settings.text() << ' ' << bad;  // for the worker's own server
+      // the message to the worker's own server
+      EXPECT_FALSE(std::isfinite(values.data()[1])) << settings.text() << ' ' << bad;
     }
 }
 

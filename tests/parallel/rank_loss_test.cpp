@@ -98,7 +98,7 @@ INSTANTIATE_TEST_SUITE_P(RanksAndSmoothing, RankLossTest,
                                             ::testing::Values(LossType::kSoftmax, LossType::kLogistic)),
                          case_name);
 
-// 4 classes are gathered everywhere; of 101 the ranks keep their own from two ranks on.
+// 4 classes are gathered on all ranks; 101 classes stay on their ranks if there are two or more.
 TEST_P(RankLossTest, IsThatOfWholeRowsOnEveryRank) {
   for (const int64_t classes : {4, 101}) {
     const LossCase of = random_case(kRows, classes);

@@ -153,7 +153,7 @@ TEST_P(ShardedUpdateTest, SendsTheBytesOfThePlan) {
     run_step(*sync, shared);
     EXPECT_EQ(shared.transfers.at(0).name, "gradients");
     EXPECT_EQ(shared.transfers.at(1).name, "weights");
-    const int64_t result = shared.transfers.at(2).bytes;  // travels at the end of a step
+    const int64_t result = shared.transfers.at(2).bytes;  // is sent at the end of a step
     EXPECT_EQ(comm.bytes(), shared.traffic(StepKind::kSynchronous, comm.rank()).out - result);
   });
 }

@@ -67,7 +67,7 @@ TEST(StepLaunches, OfASmallNetworkHaveTheFlopsAndBytesThatAreCountedByHand) {
   }
 }
 
-// A block of threads takes all channels of a pixel in the narrow kernels: 256 packs of 8 bf16 at most.
+// In the narrow kernels a block of threads takes all channels of a pixel: at most 256 packs of 8 bf16.
 TEST(StepLaunches, OfAnLrnDependOnItsChannels) {
   for (const auto& [channels, kernel] : {std::pair{2048, "lrn_forward_narrow"}, std::pair{2056, "lrn_forward_wide"}}) {
     const Model model = model_of(concat("[", channels, ", 1, 1]"), 4, R"(

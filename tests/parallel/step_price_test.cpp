@@ -71,7 +71,7 @@ TEST(StepPrice, AveragesOverTimeWaitForTheStepThatAveragesTheRanks) {
   }
 }
 
-// fc's gradients have come while conv ran backward, conv's take 1/3 s; then squares of gradients are added up, and an
+// fc's gradients arrive while conv runs backward; conv's take 1/3 s. Then squares of gradients are summed, and an
 // update follows.
 TEST(StepPrice, NormsComeBetweenGradientsAndUpdates) {
   for (const int sums : {1, 2}) {
@@ -121,7 +121,7 @@ TEST(StepPrice, OneRoundOfAllRowsWaitsForItsGatherAndItsWayHome) {
   EXPECT_NEAR(p.transfer_s, 1.0 / 6 + 2 + 2.0 / 3 + 2 + 1.0 / 3 + kStepResult, 1e-12);
 }
 
-// A half of the rows at a time; what hides a transfer is as long as that, and the gradients leave once.
+// Half of the rows at a time; the hiding computation takes equally long, and the gradients are sent once.
 TEST(StepPrice, SlicesTakeAsLongWhereTransfersHaveNoLatencyAndLessMemory) {
   for (const Strategy strategy : {Strategy::kDataParallel, Strategy::kOwtA, Strategy::kOwtC}) {
     Plan sliced = tiny(strategy);
@@ -141,7 +141,7 @@ TEST(StepPrice, SlicesTakeAsLongWhereTransfersHaveNoLatencyAndLessMemory) {
 TEST(StepPrice, WhatTheWeightGradientsDoNotHideOfTheWayHomeIsExposed) {
   Network slow = two_ranks();
   slow.local.bytes_per_s = 16;
-  // Six times as long: gather 12, logits 4, way home 12 - 8, conv's gradients 2 - 0.5.
+  // Six times as long: gather 12, logits 4, reduce-scatter 12 - 8, conv's gradients 2 - 0.5.
   EXPECT_NEAR(price_step(tiny(Strategy::kOwtA), slow, compute()).exposed_s, 12 + 4 + 4 + 1.5 + 6 * kStepResult, 1e-12);
 }
 
@@ -154,8 +154,8 @@ TEST(StepPrice, TheNextRoundTravelsWhileThisOneComputes) {
   EXPECT_NEAR(p.exposed_s, 1 + 2.0 / 3 + kStepResult, 1e-12);
 }
 
-// Four rounds, 48 bytes a second. Every gather and way home takes 3 s, the logits of a round and the labels 1; fc takes
-// 4 forward (a quarter on four rows) and 4 backward, 2 of them for its weights.
+// Four rounds, 48 bytes a second. Every gather and reduce-scatter takes 3 s, the logits of a round and the labels 1. fc
+// takes 4 in forward (a quarter on four rows) and 4 in backward, 2 of them for its weights.
 TEST(StepPrice, ARoundIsGatheredIntoASlotWhoseGradientsAreHome) {
   PlanRequest request = tiny(Strategy::kOwtC).request;
   request.ranks = 4;
@@ -173,7 +173,7 @@ TEST(StepPrice, ARoundIsGatheredIntoASlotWhoseGradientsAreHome) {
 }
 
 TEST(StepPrice, OneSenderAtATimeTakesTwiceAsLong) {
-  // owt-b: a broadcast of 4 rows, 192 bytes, takes 2 s, and so does the reduction of their gradients.
+  // owt-b: a broadcast of 4 rows, 192 bytes, takes 2 s; the reduction of their gradients takes 2 s too.
   const Prediction p = price_step(tiny(Strategy::kOwtB), two_ranks(), compute());
   EXPECT_NEAR(p.transfer_s, 1.0 / 6 + 2 * (2 + 1.0 / 3 + 2) + 1.0 / 3 + kStepResult, 1e-12);
   EXPECT_NEAR(p.exposed_s, 2 + 2.0 / 3 + kStepResult, 1e-12);
@@ -219,7 +219,8 @@ TEST(StepPrice, IsThatOfTheSlowestRank) {
   EXPECT_DOUBLE_EQ(by_rows.compute_s, 9.0 / 4 * (4 + 12 + 1 + 16 + 8));
 }
 
-// The front is the second rank's, which has 6 rows at the same speed; fc's rows wait for the first, which is slower.
+// The front's time is the second rank's, which has 6 rows at the same speed; fc's rows wait for the first, which is
+// slower.
 TEST(StepPrice, EveryPartIsThatOfTheRankThatHoldsItUp) {
   PlanRequest request = tiny(Strategy::kOwtA).request;
   request.speeds = {0.5, 1};
@@ -242,9 +243,9 @@ TEST(StepPrice, AGridSumsDenseGradientsBetweenHosts) {
   const Prediction p = price_step(plan, network, compute());
   EXPECT_EQ(p.name(), "owt-a 2x2");
   EXPECT_DOUBLE_EQ(p.compute_s, 4 + 12 + 2 + 16 + 8);  // equal to two ranks with half of the rows
-  // In a host: labels 1/6, gather 2, logits 2/3, way home 2. Between hosts two ranks share 12 bytes a second. Half of
-  // fc's gradients, 96 bytes, 16 s: from the end of fc's backward on. Conv's, 32 bytes: a rank sends 8 to each of two
-  // ranks there, twice: 2 * 2 * 16 / 12. The result in the same way.
+  // Within a host: labels 1/6, gather 2, logits 2/3, reduce-scatter 2. Between hosts two ranks share 12 bytes a second.
+  // Half of fc's gradients, 96 bytes: 16 s from the end of fc's backward on. Conv's, 32 bytes: a rank sends 8 to each
+  // of two ranks there, twice: 2 * 2 * 16 / 12. The result likewise.
   EXPECT_NEAR(p.transfer_s, 1.0 / 6 + 2 + 2.0 / 3 + 2 + 16 + 64.0 / 12 + 2.0 * kStepResultBytes / 12, 1e-12);
   // conv's backward of 8 hides a part of fc's 16. conv's gradients wait for these, and fc's update of 0.5 hides a part
   // of them.
@@ -252,14 +253,14 @@ TEST(StepPrice, AGridSumsDenseGradientsBetweenHosts) {
   EXPECT_DOUBLE_EQ(p.update_s, 1);
 }
 
-// fc takes 12 features and gives 4: under owt-d it is split by its inputs.
+// fc has 12 inputs and 4 outputs: under owt-d it is split by its inputs.
 TEST(StepPrice, SplitByInputsRowsAreExchangedAndOutputsSummed) {
   const Plan plan = tiny(Strategy::kOwtD);
   ASSERT_TRUE(plan.layers.back().by_inputs());
   const Prediction p = price_step(plan, two_ranks(), compute());
   EXPECT_DOUBLE_EQ(p.compute_s, 4 + 12 + 2 + 16 + 8);  // half of fc's inputs on 8 rows
   EXPECT_DOUBLE_EQ(p.update_s, 1);
-  // Half of the rank's 4 rows of 48 bytes to the other and back: 1 s each, the way home hidden. The outputs, 8 rows of
+  // Half of the rank's 4 rows of 48 bytes to the other and back: 1 s each, the way back hidden. The outputs, 8 rows of
   // 16 bytes: 2/3 for their sums, and again for the logits, whose whole gradient all ranks have.
   EXPECT_NEAR(p.transfer_s, 1.0 / 6 + 1 + 1 + 2 * 2.0 / 3 + 1.0 / 3 + kStepResult, 1e-12);
   EXPECT_NEAR(p.exposed_s, 1 + 2 * 2.0 / 3 + kStepResult, 1e-12);
@@ -278,13 +279,13 @@ TEST(StepPrice, SharesOfTheUpdateTravelBackWhileTheNextIsMade) {
 TEST(StepPrice, WeightsLeaveAStarsFirstRankWhileGradientsCome) {
   const Prediction p = price_step(tiny(Strategy::kDataParallelStar), two_ranks(), compute());
   EXPECT_DOUBLE_EQ(p.update_s, 1.5);
-  // fc's gradients come during conv's backward pass, conv's during fc's update. Then fc's weights take 2, beside conv's
+  // fc's gradients arrive during conv's backward, conv's during fc's update. Then fc's weights take 2, beside conv's
   // update of 0.5, and conv's 1/3.
   EXPECT_NEAR(p.exposed_s, 2 - 0.5 + 1.0 / 3 + kStepResult, 1e-12);
   EXPECT_NEAR(p.transfer_s, 2 * (2 + 1.0 / 3) + kStepResult, 1e-12);
   EXPECT_EQ(p.bytes, 192 + 32 + kStepResultBytes);
   EXPECT_EQ(p.busiest_link, 192 + 32 + kStepResultBytes);
-  // With links so slow that fc's weights leave before conv's gradients have come.
+  // The links are so slow that fc's weights are sent before conv's gradients have arrived.
   Network slow = two_ranks();
   slow.local.bytes_per_s = 9.6;
   const Prediction q = price_step(tiny(Strategy::kDataParallelStar), slow, compute());

@@ -64,7 +64,7 @@ TEST(PredictTransfers, TakeTheTimeOfAllBytesOfThePlan) {
             const Prediction p = price_step(plan, network, compute);
             const double expected = seconds_of(plan, 1e6);
             EXPECT_NEAR(p.transfer_s, expected, 1e-9 + 1e-6 * expected) << plan.table();
-            EXPECT_NEAR(p.exposed_s, p.transfer_s, 1e-9);  // nothing overlaps
+            EXPECT_NEAR(p.exposed_s, p.transfer_s, 1e-9);  // no overlap
             EXPECT_EQ(p.bytes, plan.bytes_per_step());
             EXPECT_EQ(p.busiest_link, plan.busiest_link());
           }
@@ -87,7 +87,7 @@ TEST(PredictTransfers, OfWeightsThatAreAveragedCountForTheirPartOfTheSteps) {
       const FixedCompute compute(std::vector<FixedCompute::Layer>(plan.layers.size(), {1e-3, 2e-3, 1e-4}));
       const Prediction prediction = price_step(plan, network, compute);
       EXPECT_NEAR(prediction.transfer_s * 1e6, static_cast<double>(plan.bytes_per_step()), 1.0);
-      EXPECT_NEAR(prediction.transfer_s, prediction.exposed_s, 1e-9);  // nothing overlaps
+      EXPECT_NEAR(prediction.transfer_s, prediction.exposed_s, 1e-9);  // no overlap
       EXPECT_EQ(prediction.bytes, plan.bytes_per_step());
     }
 }

@@ -23,7 +23,7 @@ Tensor filled(float value) {
   return tensor;
 }
 
-// What a range does, seen by its workers, of whom one may be its rank's own. Every gradient is added to the weights.
+// A range as seen by its workers, one of which may be on the same rank. Every gradient is added to the weights.
 constexpr int kNobody = -1;
 class Served {
  public:
@@ -92,7 +92,7 @@ TEST(WeightRange, SynchronouslyAllAreAnsweredWhenTheLastHasPushed) {
   EXPECT_EQ(served.range.updates(), 1);
 }
 
-// 1 is lost beside 2^24, but not beside -2^24 + 2^24.
+// Adding 1 to 2^24 has no effect; adding it to -2^24 + 2^24 does.
 TEST(WeightRange, AddsTheGradientsOfATaskInTheOrderOfTheWorkers) {
   const float large = 1 << 24;
   for (const std::vector<int>& order : {std::vector<int>{0, 1, 2}, {2, 1, 0}, {1, 2, 0}}) {

@@ -28,7 +28,7 @@ struct CollectiveCall {
 size_t bytes_of(ncclDataType_t type);  // 0 for a type that is not simulated
 bool is_simulated(ncclRedOp_t op);
 
-// Elements that a rank sends and receives, 0 where its buffer is not used.
+// Numbers of elements that a rank sends and receives; 0 if its buffer is not used.
 size_t sent_elements(const CollectiveCall& call, int rank, int ranks);
 size_t received_elements(const CollectiveCall& call, int rank, int ranks);
 

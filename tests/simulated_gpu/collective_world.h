@@ -50,7 +50,7 @@ class World {
     changed_.wait(lock, [&] { return joined_ == ranks(); });
   }
 
-  // ncclInProgress until all ranks have come.
+  // ncclInProgress until all ranks have called it.
   ncclResult_t state() {
     const std::lock_guard lock(mutex_);
     if (joined_ < ranks()) return ncclInProgress;
@@ -94,7 +94,7 @@ class World {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return message.taken || aborted; });
     if (message.taken) return;
-    auto& box = mail_[{from, to}];  // the message must not outlive this call
+    auto& box = mail_[{from, to}];  // references to the message must not outlive this call
     box.erase(std::remove(box.begin(), box.end(), &message), box.end());
   }
 

@@ -82,8 +82,7 @@ cudaError_t copy_now(const Copy& copy, cudaMemcpyKind kind) {
   return cudaSuccess;
 }
 
-// Pageable memory is read before the call returns, and written before it returns; pinned memory when the stream comes
-// to it.
+// Pageable memory is read or written before the call returns; pinned memory when the stream reaches the copy.
 cudaError_t copy_on_stream(const Copy& copy, cudaMemcpyKind kind, cudaStream_t stream) {
   if (nothing_to_do(copy)) return cudaSuccess;
   const Place to = place_of(copy.to, copy.to_bytes()), from = place_of(copy.from, copy.from_bytes());

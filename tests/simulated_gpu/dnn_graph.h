@@ -50,8 +50,8 @@ struct OperationGraph {
   std::vector<GraphOperation> operations;
 
   std::string text() const;                             // JSON
-  static OperationGraph from_text(const std::string&);  // throws what nlohmann::json throws
-  // Why it is not computed here, as the real library does not compute it either; empty where it is.
+  static OperationGraph from_text(const std::string&);  // throws nlohmann::json's exceptions
+  // The reason why it is not supported, like in the real library; empty if it is.
   std::string unsupported() const;
 };
 

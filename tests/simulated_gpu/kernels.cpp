@@ -112,7 +112,7 @@ class BlockRunner {
     if (fiber->resume(start_threads_)) pool_.give_back(fiber);
   }
 
-  // In a fiber: starts threads until one has to wait. A kernel without synchronisation needs one fiber only.
+  // Runs in a fiber: starts threads until one must wait. A kernel without synchronisation needs one fiber only.
   void start_threads() {
     while (started_ < threads_.size()) {
       const size_t i = started_++;

@@ -24,7 +24,7 @@ struct EventState {
   size_t signal = 0;                 // this number
 };
 
-// One step of a captured stream. A lane is what one stream did.
+// One step of a captured stream. A lane has the steps of one stream.
 struct Node {
   enum class Kind { kWork, kSignal, kWait, kRecordExternal, kWaitExternal };
   Kind kind = Kind::kWork;
@@ -50,7 +50,7 @@ struct Capture {
   bool valid = true;  // false after a call that capturing forbids
 };
 
-// Guards all that handles stand for. Never held while waiting.
+// Guards the objects of all handles. Never held while waiting.
 std::mutex& api_mutex();
 
 bool is_live(cudaStream_t stream);
@@ -59,7 +59,7 @@ bool is_live(cudaEvent_t event);
 // Remembers the error for cudaGetLastError.
 cudaError_t report(cudaError_t status);
 
-// An error, and a void capture, where this thread may not do something that a capture forbids.
+// Returns an error and invalidates the capture if this thread must not do what a capture forbids.
 cudaError_t refuse_in_capture();
 cudaError_t refuse_in_capture(cudaStream_t stream);
 

@@ -155,7 +155,8 @@ COMMANDS = {
         "csv": Shows("--csv new/t.csv"),
         "trace": Shows("--trace new/t.json"),
         "what-if": Shows("--what-if"),
-        "shares": Refused("--workers 2 --shares 3,1,1", "'shares' has 3 numbers, wanted 2"),  # else the bytes beside times
+        # otherwise the bytes beside times
+        "shares": Refused("--workers 2 --shares 3,1,1", "'shares' has 3 numbers, wanted 2"),
         "links": Unseen("--workers 2 --links links.json", "only where a transfer takes most of a step",
                         base="--workers 2"),
     }),
@@ -285,7 +286,7 @@ COMMANDS = {
         "seed": Shows("--seed 7"),
         "force": Unseen("--force", "there is nothing to replace"),
     }),
-    "prepare cifar": Command(None, {}),  # takes the official archives only: tests/tools/prepare_test.cpp
+    "prepare cifar": Command(None, {}),  # accepts only the official archives: tests/tools/prepare_test.cpp
     "average": Command("runs/small --out new/a.safetensors", {
         "last": Shows("--last 1"),
         "out": Shows("--out new/b.safetensors"),
@@ -658,7 +659,7 @@ class Tester:
             self.fail(outcome.words, f"exit code {outcome.code}, wanted 1 or 2: {outcome.err[-300:]}")
         elif len(outcome.errors()) != 1:
             self.fail(outcome.words, f"{len(outcome.errors())} error lines: {outcome.err[-300:]}")
-        # What owt prepare has read so far is kept for the same command with another limit.
+        # Intermediate results of owt prepare are kept for the same command with another limit.
         if outcome.files and "--max-skipped allows" not in outcome.err:
             self.fail(outcome.words, f"failed and changed {', '.join(list(outcome.files)[:5])}")
 

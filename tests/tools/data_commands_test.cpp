@@ -33,7 +33,7 @@ class DataCommands : public ProgramTest {
     const Result done = owt("prepare folder " + file(from) + " " + file(to) + " --size 0 " + more);
     ASSERT_EQ(done.code, 0) << done.err;
   }
-  // A run on bird, cat and dog that knows them all.
+  // A run on bird, cat and dog that classifies all of them.
   void train() {
     photos("photos", {"bird", "cat", "dog"});
     prepare("photos", "data");

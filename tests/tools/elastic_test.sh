@@ -22,7 +22,7 @@ elastic=$here/../../tools/elastic.sh
 export OWT_TEST_MARK=$ranks_mark
 elastic_pid=
 
-# Where a case fails nothing may run on.
+# If a case fails, no process may remain.
 clean_up() {
   if [ -n "$elastic_pid" ]; then kill -KILL "$elastic_pid" 2>/dev/null || true; fi
   kill_ranks
@@ -113,7 +113,7 @@ if [ "${2:-}" = link ]; then
   exit 0
 fi
 
-# The first part is long enough that the kill comes before its end; the second stops by itself.
+# The first part is long enough that the kill comes before its end; the second ends by itself.
 case_name="four processes, of which one is killed: three go on to the end"
 begin --hosts localhost:4 --least 2
 wait_for has_checkpoint

@@ -86,7 +86,7 @@ same_losses() {  # same_losses RUN RUN: to 1e-4, and there are some
     END { exit bad || lines != 6 }'
 }
 
-# All that follows is of functions, which run side by side in folders of their own.
+# The rest consists of functions, which run in parallel in separate folders.
 "$owt" train "$small" --threads 1 --out "$one" >/dev/null 2>&1
 strategies=$("$owt" plan "$small" --workers 2 | sed -n '/^strategy /,/^$/p' | awk 'NR > 1 && NF { print $1 }')
 
@@ -111,7 +111,7 @@ same_as_one_rank() {  # same_as_one_rank STRATEGY...
   done
 }
 
-# Rank 0, and servers, add up what all have in the order of dp's sums.
+# Rank 0 and servers add in the order of dp's sums.
 same_sums() {
   same_as_one_rank dp dp-star ps
   for count in 2 3 4; do
@@ -176,7 +176,7 @@ options=$work/options.toml
 sed -e 's/{ name = "relu1", type = "relu" }/{ name = "norm1", type = "batch_norm", rows = 4 },\n  &/' \
   -e 's/^train_images = .*/train_images = 60/' "$small" >"$options"
 metrics() { grep -oE '"(loss|top1|gradient_norm|ema|split|images)":[^,}]*' "$1/metrics.jsonl"; }
-same_metrics() {  # same_metrics RUN RUN: words are the same, numbers to 1e-6
+same_metrics() {  # same_metrics RUN RUN: equal words, and equal numbers to 1e-6
   paste -d: <(metrics "$1") <(metrics "$2") | awk -F: '
     { d = $2 - $4; if (NF != 4 || $1 != $3 || d * d > (1e-6 * $2) ^ 2 || ($2 + 0 == 0 && $2 != $4)) bad = 1 }
     END { exit bad || NR == 0 }'
@@ -218,7 +218,7 @@ alike_with_options() {
     --set data.validation=0.2 --set data.augment.mixup=0.2 --set 'optimizer.freeze=["conv*"]' --parallel owt-c
 }
 
-# Pipelines without a flush learn among processes what they learn among threads, to the last bit.
+# Pipelines without a flush give bit-identical results among processes and among threads.
 without_a_flush() {
   for schedule in pipedream spectrain; do
     stages=(--parallel pipeline --set pipeline.schedule=$schedule --set pipeline.micro_batches=6)
@@ -243,7 +243,7 @@ grids_and_errors() {
     "$("$owt" eval "$work/grid/config.toml" --set parallel.workers=1 --weights "$(ls -d "$work"/grid/checkpoints/step-*6)/weights.safetensors" 2>/dev/null)" ] ||
     wrong "owt eval on two processes finds another accuracy"
 
-  # Errors: exit code 1 and the reason; nothing hangs.
+  # Errors: exit code 1 and the reason; no process hangs.
   status=0
   processes 2 train "$small" --out "$work/grid" >/dev/null 2>"$work/error.txt" || status=$?
   [ $status = 1 ] && grep -q '^owt: error: the run folder .* holds a run already' "$work/error.txt" ||
@@ -308,7 +308,7 @@ unlike_hosts() {
   done
 }
 
-# Rank 0's choices of algorithms are everybody's, so a resumed run gives the same bits as the one that was not stopped.
+# All ranks use rank 0's choices of algorithms, so a resumed run gives the same bits as an uninterrupted one.
 chosen_algorithms() {
   sed 's/conv_algorithm = "direct"/conv_algorithm = "auto"/' "$unlike" >"$work/auto.toml"
   for try in 1 2 3; do
@@ -353,7 +353,7 @@ damaged_records() {
     wrong "three damaged records, two allowed: exit code $status, $(cat "$work/error.txt")"
 }
 
-# What the processes were given is compared before the first step: other data, another recipe, another command line.
+# The inputs of the processes are compared before the first step: other data, another recipe, another command line.
 unlike_inputs() {
   local status
   for made in "all 60 20 1" "fewer 50 20 1" "others 60 20 2" "tests 60 30 1"; do
@@ -389,7 +389,7 @@ unlike_inputs() {
     wrong "bench-comm with another number of workers on one rank: exit code $status, $(cat "$work/error.txt")"
   differ "weights for one" '--weights: rank 1 on .* has a value, rank 0 on .* has nothing; give' all --weights "$work/none"
 
-  # A file that gives nothing, for ever, as on a dead file system: the rank that waits for it is named on the others.
+  # A file that never returns data, like on a dead file system: the others report the rank that waits for it.
   cp -r "$work/all" "$work/hanging"
   rm "$work/hanging/cifar-10-batches-bin/data_batch_3.bin"
   mkfifo "$work/hanging/cifar-10-batches-bin/data_batch_3.bin"

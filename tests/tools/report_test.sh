@@ -28,7 +28,7 @@ wrong() {
 }
 passed() { echo "passed: $case_name"; }
 
-# What the page holds when it is loaded, with what the script found at its end. As root the browser has no sandbox.
+# The page's contents after loading, with the script's results at its end. The browser cannot run in a sandbox as root.
 load() {  # load PAGE [OPTION]...
   local page=$1
   shift
@@ -38,8 +38,8 @@ load() {  # load PAGE [OPTION]...
   if grep -E 'CONSOLE|ERR_' "$work/messages" >&2; then wrong "the console has messages"; fi
 }
 
-# Every figure: a title, a picture with a label for screen readers, drawn with a size, and numbers; no id twice; every
-# link leads to a section; nothing is wider than the page.
+# Every figure has a title, a picture with a label for screen readers and a size, and numbers. Ids are unique, every
+# link leads to a section, and nothing is wider than the page.
 cat >"$work/check.js" <<'END'
 const wrong = [], note = (element, what) => wrong.push(what + ': ' + element.outerHTML.slice(0, 120).replaceAll('\n', ' '));
 const figures = [...document.querySelectorAll('figure')];
@@ -130,7 +130,7 @@ pages_of() {  # pages_of PAGE
   grep -ac '/Type /Page$' "$work/printed.pdf"
 }
 case_name="a printed page"
-# Without the policy, which allows the page's own style and no changed one.
+# Without the policy, which allows only the page's own unchanged style.
 sed -e 's|settings</summary>|&<div style="height:200cm"></div>|' -e '/Content-Security-Policy/d' "$work/one.html" \
   >"$work/long.html"
 sed 's/<details><summary>All/<details open><summary>All/' "$work/long.html" >"$work/unfolded.html"

@@ -24,7 +24,7 @@ if ! command -v mpirun >/dev/null || ! grep -q libmpi <<<"$(ldd "$owt")"; then
   exit 77
 fi
 
-# Where a case fails nothing may run on.
+# If a case fails, no process may remain.
 clean_up() {
   if [ -n "$mpirun_pid" ]; then kill -KILL "$mpirun_pid" 2>/dev/null || true; fi
   kill_ranks

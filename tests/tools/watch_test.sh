@@ -23,8 +23,8 @@ line() { echo "{\"kind\":\"train\",\"step\":$1,\"epoch\":0,\"loss\":$2,\"top1\":
 line 1 2.5 >"$run/metrics.jsonl"
 echo secret >"$work/secret"
 
-# Begins to watch; $url is where. What an earlier one said is emptied here: the child may come to it too late, and the
-# address of one that has ended be taken.
+# Starts a watch; $url is its address. The output of the previous watch is cleared here: the child may clear it too
+# late, and the address of an ended watch would be used.
 watch_run() {
   : >"$work/said"
   "$owt" watch "$@" --port 0 >"$work/said" 2>&1 &
@@ -57,7 +57,7 @@ done
 passed
 
 case_name="every address of this machine alone wants one of its names"
-other_address() {  # HOST...: what the watch at $1 answers to requests for each of the others
+other_address() {  # HOST...: the answers of the watch at $1 to requests for each of these hosts
   : >"$work/other_said"  # see watch_run
   "$owt" watch "$run" --host "$1" --port 0 --name here.example >"$work/other_said" 2>&1 &
   local other=$! at host codes=
@@ -105,8 +105,7 @@ else
 fi
 
 case_name="an event comes when the run has news, and the page has them"
-# The first event says the version; the next one comes with a line.
-# Several browsers look at once.
+# The first event has the version; the next one follows a line. Several browsers read at once.
 browsers=()
 for i in 1 2 3; do
   get --max-time 600 -N "${url}events" >"$work/events$i" &

@@ -14,7 +14,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::ThrowsMessage;
 
-// With a format whose images are not there.
+// A format whose images do not exist.
 Settings cifar_settings(const std::string& augment) {
   std::string recipe = kSmallRecipe;
   const size_t begin = recipe.find("format = \"synthetic\""), end = recipe.find("batch = 24");

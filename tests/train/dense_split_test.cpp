@@ -14,7 +14,7 @@ namespace {
 
 constexpr int64_t kInputs = 1000, kOutputs = 500, kRows = 128;
 
-// The normalisation learns, so that the gradient of the dense layer's input is wanted.
+// The normalisation is trained, so that the gradient of the dense layer's input is needed.
 Model one_dense_layer() {
   return model_of("[10, 10, 10]", kOutputs, R"(
   { name = "norm", type = "batch_norm" },

@@ -133,7 +133,7 @@ class EventFileTest : public ::testing::Test {
   std::string metrics_ = folder_.file("metrics.jsonl");
 };
 
-// RFC 3720 has the first ones, TensorBoard's own reader the records.
+// The first values are from RFC 3720, the records from TensorBoard's own reader.
 TEST(EventRecord, IsFramedAsTensorFlowDoes) {
   EXPECT_EQ(crc32c("123456789"), 0xe3069283u);
   EXPECT_EQ(crc32c(std::string(32, '\0')), 0x8a9136aau);

@@ -338,7 +338,7 @@ TEST_P(GradientNormsTest, OfLargeLayersLearnTheSameOnAnyNumberOfRanks) {
   }
 }
 
-// A rank that learns by itself clips its own gradients.
+// A rank that trains separately clips its own gradients.
 TEST_P(GradientNormsTest, UnderLocalSgdAreTheRanks) {
   const Overrides local = on_ranks("dp", "2", merged(kClip, {{"parallel.average_every", "3"}}));
   const SmallRun run = small(steps(6), local), plain = small(1, {}, kClip);
@@ -363,7 +363,7 @@ TEST_P(GradientNormsTest, AreNotThereBeforeUpdatesOfPartsOfAStep) {
               HasSubstr("with an update after every micro-batch (pipeline.schedule); use \"1f1b\""));
 }
 
-// Every copy of a weight has the same bits after every step, or the run would end.
+// Every copy of a weight has the same bits after every step; otherwise the run would end.
 TEST_P(GradientNormsTest, LeaveCopiesOfWeightsAlikeToTheLastBitAndGoOnBitForBit) {
   const Overrides all{{"run.log_every", "1"}, {"schedule.max_steps", "7"}, {"run.equality_every", "1"}};
   for (const Overrides& on : {on_ranks("owt-d", "4", {{"parallel.model_ranks", "2"}}), on_ranks("dp-zero", "3")})

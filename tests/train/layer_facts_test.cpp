@@ -43,7 +43,7 @@ TEST(LayerFacts, OfALayerSplitByInputsCountTheShareOfTheInputs) {
   const Plan plan = plan_of(Strategy::kOwtD, 3, 3);
   ASSERT_TRUE(plan.layers[2].by_inputs());
   const LayerFacts fc = layer_facts(plan, 8)[2];
-  EXPECT_DOUBLE_EQ(fc.forward_flops, 2 * 12 * 4 * 8 / 3.0);  // 4 of 12 inputs, where 2 of 4 outputs would be the most
+  EXPECT_DOUBLE_EQ(fc.forward_flops, 2 * 12 * 4 * 8 / 3.0);  // 4 of 12 inputs; 2 of 4 outputs would be the most
   EXPECT_EQ(fc.weight_bytes, 12 * 4 * 4 / 3);
 }
 

@@ -75,7 +75,7 @@ int64_t resident_bytes() {
 
 TEST(Sgd, AVelocityIsZeroAndTakesNoMemoryBeforeItsFirstUse) {
   constexpr int64_t kBytes = 64 << 20, kCount = kBytes / 4 - 3;
-  Tensor(Shape{kCount}).zero();  // memory that may come again
+  Tensor(Shape{kCount}).zero();  // memory that may be reused
   Param w;
   w.name = "w";
   w.full_shape = Shape{kCount};
@@ -204,7 +204,7 @@ TEST_P(OptimizerTest, TreatsEveryElementAlikeWhateverTheTeam) {
   set_team_size(threads);
 }
 
-// The parts of a parameter and the lists of parameters that a device takes at a time, and all that does not fit them.
+// Sizes around the limits of a launch, for parts of a parameter and lists of parameters, and beyond.
 TEST_P(OptimizerTest, UpdatesEveryElementOfEveryParameterOfALongList) {
   Optimizer optimizer({.momentum = 0, .decay = 0});
   std::vector<Param> params;
@@ -238,7 +238,7 @@ std::vector<float> counted(int64_t count, float scale) {
   return values;
 }
 
-// Parts that begin and end anywhere: in the middle of what a kernel takes at once, or of what one of its blocks takes.
+// Parts with arbitrary boundaries: within one access of a kernel, or within one block.
 TEST_P(OptimizerTest, PartsAreUpdatedAsTheWholeIs) {
   constexpr int64_t kCount = 9001;
   const std::vector<float> value = counted(kCount, 1), grad = counted(kCount, -0.25f);
@@ -321,8 +321,8 @@ TEST_P(OptimizerTest, RenewsTheCopyInBf16OfTheWholeParameter) {
   }
 }
 
-// Gradients that bf16 holds: as many of them as are handled by fours and one by one, and more than a block takes. All
-// products are exact, so that it does not matter which of them a compiler adds up unrounded.
+// Gradients that bf16 represents: numbers handled by fours and one by one, and more than a block takes. All products
+// are exact, so fused additions do not change the result.
 TEST_P(OptimizerOnGpu, TakesGradientsInBf16AsTheirValues) {
   for (const size_t count : {4, 7, 4104, 4099}) {
     std::vector<float> value(count), grad(count);
@@ -415,8 +415,8 @@ OptimizerSettings settings_of(const std::string& table) {
   return OptimizerSettings::from(config);
 }
 
-// Weights after kGradients, times a factor that gradient_scale takes out again; the first of them by a part of the
-// whole where `by_parts` says so.
+// Weights after kGradients, times a factor that gradient_scale removes again; the first of them updated by parts of the
+// whole if `by_parts`.
 std::vector<float> OptimizerTest::learned(Optimizer& optimizer, float factor, bool by_parts) const {
   Param w = make_param(kFirst, {});
   for (size_t i = 0; i < kGradients.size(); ++i) {
@@ -539,7 +539,7 @@ TEST_P(OptimizerTest, PartsHaveStatesOfTheirOwn) {
   }
 }
 
-// More than fit a block, by four and one by one, and whole of what a bf16 copy holds.
+// More elements than one block takes, in fours and singly; the bf16 copies are exact.
 TEST_P(OptimizerTest, TwoStatesOfManyElementsAreTreatedAlike) {
   for (const size_t count : {8, 7, 9001}) {
     Optimizer optimizer(settings_of("type = 'adamw'"));
@@ -562,7 +562,7 @@ TEST_P(OptimizerTest, BiasesHaveARateOfTheirOwn) {
   EXPECT_THAT(download(bias.value), ElementsAre(0.5));
 }
 
-// On the CPU, where the gradient is not kept.
+// On the CPU, without a stored gradient.
 TEST(Optimizer, PiecesOfAGradientGiveWhatTheWholeGives) {
   for (const auto& [table, weights] : kOfPyTorch) {
     Optimizer optimizer(settings_of(table));

@@ -50,7 +50,7 @@ TEST(Pipeline, BeginsItsStagesWhereItIsTold) {
   const Plan plan = small_settings(kSmallRecipe, told).plan_to_run();
   EXPECT_EQ(plan.stages[1].begin, 2);
   EXPECT_EQ(plan.layer(plan.stages[2].begin).name, "fc2");
-  // Rank 0 has the weights of its own stage alone, and they learn what one rank's do.
+  // Rank 0 has only the weights of its own stage, with the same updates as on one rank.
   const std::vector<float>&learned = run.weights.at("conv1.weight"), &wanted = one.weights.at("conv1.weight");
   ASSERT_EQ(learned.size(), wanted.size());
   for (size_t i = 0; i < wanted.size(); ++i) EXPECT_NEAR(learned[i], wanted[i], 1e-4) << i;

@@ -168,7 +168,7 @@ TEST(Schedule, WarmsUpLinearlyToWhatTheScheduleSaysThen) {
   EXPECT_DOUBLE_EQ(at("epochs = 4\nwarmup_epochs = 2\ntype = 'poly'\npower = 1", 3), 0.25);
 }
 
-// Every step of runs whose borders fall on steps and between them.
+// Every step of runs whose boundaries are at steps and between them.
 TEST(Schedule, EveryStepHasTheRateOfItsPlace) {
   const struct {
     const char* text;

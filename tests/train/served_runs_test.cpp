@@ -83,7 +83,7 @@ TEST_F(ServedRuns, RanksHaveTheSameWeightsWhereTheyMeet) {
         << text_of(kDelays[i]);
 }
 
-// To the last bit, in weights and in what the optimizer keeps, with servers that compute nothing beside the workers.
+// Bit-identical weights and optimizer states, with servers that run no worker.
 TEST_F(ServedRuns, WithServersApartLearnWhatDataParallelWorkersLearn) {
   const Overrides few{{"parallel.bucket_mb", "0.001"}, {"run.equality_every", "3"}};
   const Evaluation dp =
@@ -101,7 +101,7 @@ TEST_F(ServedRuns, WithServersApartLearnWhatDataParallelWorkersLearn) {
   }
 }
 
-// Every rank asks to stop in every step, and hears so of the first one as many steps later.
+// Every rank asks to stop in every step; the first request takes effect `delay` steps later.
 TEST_F(ServedRuns, AWishToStopIsHeardAfterTheDelayAndTheRunGoesOn) {
   for (const auto& [delay, step] : {std::pair("0", 1), {"2", 3}, {"inf", 5}}) {  // 5 steps are an epoch
     SCOPED_TRACE(delay);
@@ -126,7 +126,7 @@ TEST_F(ServedRuns, ACheckpointKnowsHowManyUpdatesThereWere) {
   EXPECT_EQ(updates(served("3", "0")), 7);
   EXPECT_EQ(updates(served("3", "1")), 21);
   EXPECT_EQ(updates(served("3", "1", {{"ps.pushes", "0"}})), 7);
-  // 15 gradients of the first epoch are 7 updates and a rest, 6 of the second are 3.
+  // 15 gradients of the first epoch are 7 updates and a remainder, 6 of the second are 3.
   EXPECT_EQ(updates(served("3", "1", {{"ps.pushes", "2"}})), 11);
 }
 

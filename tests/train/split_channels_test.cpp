@@ -134,7 +134,7 @@ TEST_P(SplitChannels, InBf16AndWithBf16OnTheWireLearnNearlyTheSame) {
 
 class SplitChannelsRun : public ::testing::Test, protected WholeRuns {
  protected:
-  // Up to this step, on so many workers under mp.
+  // Trains up to this step on this many workers under mp.
   TrainOutcome run_to(const char* step, const char* workers, const std::string& out, const std::string& resume = "") {
     TrainOptions options;
     options.out = path(out);

@@ -144,7 +144,7 @@ TEST_P(StepOnGpu, DenseLayersThatAreUpdatedAfterEveryRoundAreUpdatedOnce) {
   EXPECT_EQ(run_with(0).losses, run_with(1 << 20).losses);
 }
 
-// One rank with its step, and batches of its own.
+// One rank with its step, and separate batches.
 class SteppingRank : public Worker {
  public:
   SteppingRank(const Job& job, Communicator& comm)
@@ -164,7 +164,7 @@ class SteppingRank : public Worker {
     batch.images = bad_images_;
     step.start_training(batch, next_++, {0.01, 0.01}, false);
   }
-  // What is said of the oldest step; empty where it was good.
+  // The message about the oldest step; empty: no error.
   std::string complaint() {
     return message_of([&] { step.finish(); });
   }
@@ -289,7 +289,7 @@ TEST_P(StepsUnderWay, InBf16AddGradientsInF32AndKeepOthersInBf16) {
   }
 }
 
-// Recorded training must not be taken for recorded evaluation of the same batch, nor the other way round.
+// Recorded training must not be replayed for a recorded evaluation of the same batch, nor vice versa.
 TEST_P(StepsUnderWay, OfEvaluationDoNotTrainAndOfTrainingDo) {
   on_every_rank({}, [&](SteppingRank& rank) {
     for (int i = 0; i < 4; ++i) {
@@ -313,7 +313,7 @@ TEST_P(StepsUnderWay, AreNoMoreThanAllowed) {
   });
 }
 
-// A bad image spoils the weights, so that all layers of the steps after it are bad as well.
+// A bad image spoils the weights, so that all layers of later steps have bad values too.
 TEST_P(StepsUnderWay, ABadOneIsNamedWithItsOwnFirstBadLayer) {
   for (const char* graphs : {"true", "false"})
     for (const char* workers : {"1", "2"}) {

@@ -226,8 +226,8 @@ INSTANTIATE_TEST_SUITE_P(
                                          Case{"owt-d", 4, 2, "[1, 3, 2, 5]", "strategy", "sgd", 3, kLogistic})),
     case_name);
 
-// Every strategy on one to four ranks in two to four slices, of which some are uneven: 24 rows are 6 for each of four
-// ranks, and a step of 4 rows at the end of an epoch has one slice. A simulated GPU is slow.
+// Every strategy on one to four ranks in two to four micro-batches, some of them uneven: 24 rows are 6 for each of four
+// ranks, and a step of 4 rows at the end of an epoch has one micro-batch. A simulated GPU is slow.
 std::vector<std::tuple<Device, Case>> in_slices() {
   std::vector<std::tuple<Device, Case>> all;
   for (const Device device : devices())
@@ -411,7 +411,7 @@ TEST_P(StepTest, SlicesWithBf16LearnWhatWholeStepsLearn) {
   expect_same_losses(run(kSmallRecipe, steps(8), bf16), run(kSmallRecipe, steps(8), sliced), 0.01);
 }
 
-// Each rank's own rows, whose gradients add up over the slices.
+// Each rank's own rows, whose gradients are summed over the micro-batches.
 TEST_P(StepTest, SlicesOfLocalStepsLearnWhatWholeOnesLearn) {
   for (const char* strategy : {"dp", "owt-c"}) {
     const Overrides whole{{"parallel.workers", "3"}, {"parallel.strategy", strategy}, {"parallel.average_every", "3"}};
@@ -506,7 +506,7 @@ TEST_P(StepTest, UnequalSharesLearnTheSameInBf16) {
   }
 }
 
-// The averages are means over the rows of the step, to which a worker without rows adds nothing.
+// The averages are means over the rows of the step, to which a worker without rows contributes zero.
 TEST_P(StepTest, AWorkerWithoutRowsLeavesRunningAveragesAsTheyAre) {
   const std::string recipe = with(kSmallRecipe, "name = \"norm1\"\ntype = \"lrn\"\nsize = 3\nalpha = 0.01",
                                   "name = \"norm1\"\ntype = \"batch_norm\"");
@@ -863,15 +863,15 @@ TEST_P(StepTest, BatchNormLearnsAndKeepsTheSameAveragesOnAllRanks) {
   EXPECT_LT(one.losses.back(), one.losses.front());
   const SmallRun two = run(recipe, count, {{"parallel.workers", "2"}, {"parallel.strategy", "owt-a"}});
   EXPECT_LT(two.losses.back(), two.losses.front());
-  // Means over the step's rows do not depend on how the rows are dealt; the first step sees the same weights.
+  // Means over the step's rows do not depend on how the rows are dealt; the first step uses the same weights.
   const SmallRun first_one = run(recipe, 1);
   const SmallRun first_two = run(recipe, 1, {{"parallel.workers", "2"}, {"parallel.strategy", "dp"}});
   const auto &a = first_one.weights.at("norm1.running_mean"), &b = first_two.weights.at("norm1.running_mean");
   for (size_t i = 0; i < a.size(); ++i) EXPECT_NEAR(a[i], b[i], 1e-5);
 }
 
-// The sums are the same, and so is what is done to every weight and running average, wherever it is done. (A GPU's
-// kernel takes weights by four where it can, and parts end elsewhere; a compiler may fuse an addition on one way only.)
+// The sums are equal, and so is the update of every weight and running average on any rank. (A GPU's kernel handles
+// weights by fours if possible, and parts have other boundaries; a compiler may fuse an addition in one case only.)
 TEST_P(StepTest, SharesOfTheUpdateGiveTheBitsOfDp) {
   const std::string recipe = with(kSmallRecipe, "name = \"norm1\"\ntype = \"lrn\"\nsize = 3\nalpha = 0.01",
                                   "name = \"norm1\"\ntype = \"batch_norm\"");
@@ -892,7 +892,7 @@ TEST_P(StepTest, SharesOfTheUpdateGiveTheBitsOfDp) {
   }
 }
 
-// On every device: rank 0 takes the weights as one rank alone would.
+// On every device: rank 0 updates the weights like a single rank.
 TEST_P(StepTest, AStarGivesTheBitsOfDpAndSoDoServers) {
   const std::string recipe = with(kSmallRecipe, "name = \"norm1\"\ntype = \"lrn\"\nsize = 3\nalpha = 0.01",
                                   "name = \"norm1\"\ntype = \"batch_norm\"");
@@ -966,7 +966,7 @@ TEST_P(StepTest, SlicesOfAnEvaluationAddUpToTheWhole) {
   }
 }
 
-// On the CPU an evaluation looks for it anew, in the slice that it was in.
+// On the CPU an evaluation searches again, in the micro-batch with the bad loss.
 TEST_P(StepTest, ALossThatIsNotFiniteInAnySliceNamesTheFirstBadLayer) {
   for (const int64_t row : {0, 3, 7})
     EXPECT_THAT(message_of([&] {
@@ -981,7 +981,7 @@ TEST_P(StepTest, ALossThatIsNotFiniteInAnySliceNamesTheFirstBadLayer) {
                 HasSubstr("the first layer with a value that is not finite is 'conv1'"));
 }
 
-// Layers before all that learn keep the last of their outputs only, so they are looked through anew.
+// Layers before all trained ones keep only their last output, so they are run again.
 TEST_P(StepTest, ALossThatIsNotFiniteNamesAFrozenLayer) {
   const Overrides frozen{{"optimizer.freeze", "['conv*']"}};
   for (const auto& [strategy, slices] : {std::pair("dp", "1"), {"owt-c", "2"}, {"mp", "3"}})

@@ -148,7 +148,7 @@ TEST_F(ResumedRun, AResumedRunTakesTheConvolutionAlgorithmsOfItsCheckpoint) {
   const std::string checkpoint = *newest_checkpoint(path("a"));
   RunState state = load_checkpoint_state(checkpoint);
   ASSERT_FALSE(state.conv_choices.empty());
-  // The opposite of what was measured, so that measuring again could not give it by chance for all of them.
+  // The opposite of the measured choices, so that a new measurement could not give all of them by chance.
   for (auto& [key, choice] : state.conv_choices) choice = choice == "direct" ? "few-channels" : "direct";
   write_bytes(checkpoint + "/state.json", state.to_json());
   ConvChoices::process().clear();
@@ -246,7 +246,7 @@ TEST_F(ResumedRun, SharesAreMeasuredAtTheStartAndForOtherWorkersAnew) {
   for (const auto& [step, loss] : losses(path("part"))) EXPECT_NEAR(loss, expected.at(step), 1e-4 * loss) << step;
 }
 
-// What is split, and what is shared out, changes from one part of the run to the next.
+// The split of the layers and of the update changes from one part of the run to the next.
 TEST_F(ResumedRun, SharesOfTheUpdateGoOnUnderAnotherStrategyAndComeBack) {
   run("whole", kEveryStepLogged);
   const auto expected = losses(path("whole"));
@@ -521,8 +521,8 @@ TEST_F(ResumedRun, ResumingAFinishedRunChangesNothing) {
   EXPECT_EQ(read_file(*newest_checkpoint(path("a")) + "/state.json"), state);
 }
 
-// The images of an epoch: 7 steps of 20 rows are 40 of the second, 20 are no whole step of 24, and what is left of them
-// are two steps and 12 images. Steps, and --steps, count on in all lines.
+// The images of the epochs: 7 steps of 20 rows use 40 of the second epoch, 20 are less than a step of 24, and the rest
+// is two steps and 12 images. Steps, and --steps, continue to count in all lines.
 TEST_F(ResumedRun, GoesOnBehindTheLastImageWithStepsOfAnySize) {
   const auto until = [](const char* rows, const char* steps) {
     return merged({{"run.log_every", "1"}, {"schedule.epochs", "3"}, {"run.keep_checkpoints", "9"}},

@@ -128,7 +128,7 @@ TEST(BaselineJpeg, CodesOfElevenAndTenBitsAreTheLongest) {
   EXPECT_TRUE(opens({.others = codes(0x10, bytes_of({0x0a, 0xf0}))}));
 }
 
-// The first three tables are there; chroma of its own half size, and nothing else.
+// Only the first three tables exist; chroma has half the size.
 TEST(BaselineJpeg, OfThreeComponentsOnlyTheFirstMayBeFiner) {
   const auto frame = [](int first, int second, int third_id) {
     OneBlock made{.frame = bytes_of({8, 0, 8, 0, 8, 3, 1, first, 0, 2, second, 0, third_id, 0x11, 0})};

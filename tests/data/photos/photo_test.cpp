@@ -176,7 +176,7 @@ TEST(Photo, DamagedFilesPrintNothing) {
 
 TEST(Photo, OfAnAnimationTheFirstFrameIsTaken) {
   expect_four_colours(animated_webp(48, 64, four_colours(), 0, 0));
-  const Photo part = read_photo(animated_webp(60, 80, four_colours(), 10, 6));  // the rest of the canvas is empty
+  const Photo part = read_photo(animated_webp(60, 80, four_colours(), 10, 6));  // the remaining canvas is empty
   EXPECT_EQ(part.height, 60);
   EXPECT_EQ(part.width, 80);
   EXPECT_THAT(pixel(part, 5, 20), ElementsAre(255, 255, 255));
@@ -197,7 +197,7 @@ TEST(Photo, WhatIsNoImageIsNamed) {
   EXPECT_THAT(reason("<svg xmlns=\"http://www.w3.org/2000/svg\"/>"), HasSubstr("no image"));
 }
 
-// A picture in which every part differs from what a decoder makes up.
+// A picture in which every part differs from the values that a decoder fills in.
 Photo noisy() {
   Photo photo{64, 96, {}};
   uint32_t state = 1;

@@ -89,7 +89,7 @@ TEST_F(RunRecords, AnEvaluationBelongsToTheEpochThatWasTrained) {
     EXPECT_THAT(log_of("a"), HasSubstr(told));
 }
 
-// With a rate that changes nothing the first evaluation is the best, and is kept.
+// With a rate that changes nothing, the first evaluation is the best, and its checkpoint is kept.
 TEST_F(RunRecords, EvaluationsAndCheckpointsComeWhenTheRecipeSays) {
   const struct {
     const char *evaluate, *evaluate_steps, *epochs, *steps, *keep;  // eval_every_ and checkpoint_every_epochs, _steps
@@ -158,7 +158,7 @@ TEST_F(RunRecords, EvaluationsByStepsSeeTheWeightsOfACheckpointUnderEveryStrateg
   }
 }
 
-// With a rate that changes nothing the first evaluation stays the best.
+// With a rate that changes nothing, the first evaluation stays the best.
 TEST_F(RunRecords, EvaluationsThatAreNotBetterEndTheRunOnceThereIsNoPatience) {
   const Overrides changes{
       {"schedule.epochs", "4"},      {"optimizer.learning_rate", "1e-30"}, {"run.eval_every_epochs", "0"},

@@ -136,7 +136,7 @@ TEST_F(HttpServerTest, AHeadWithoutEndIsRefusedAndNotKept) {
   EXPECT_THAT(answer_to(lines), StartsWith("HTTP/1.1 431 "));
 }
 
-// The answer is there while the body is still coming, and what comes is thrown away.
+// The answer is sent while the body is still arriving; the body is discarded.
 TEST_F(HttpServerTest, ABodyIsNotWaitedFor) {
   Client client(server);
   client.send("POST / HTTP/1.1\r\nContent-Length: 1000000000\r\n\r\n");

@@ -277,7 +277,7 @@ TEST_F(Pages, NameTheFewWeightsThatLearnLeast) {
                         "w4.weight (5e-06) and 2 others</p>"));
 }
 
-// What lies between the rows is part of it.
+// The time between the rows is part of the step.
 TEST_F(Pages, DrawAStepThatIsAsLongAsItWas) {
   run("a", kLogged);
   RunRecord record = read_run(path("a"));
@@ -318,7 +318,7 @@ TEST_F(Pages, KeepWhatWasReadOfAFolderThatIsGone) {
   EXPECT_THAT(reader.record().wrong, ElementsAre());
 }
 
-// A process holds the lock of a run's log while it is at it; its last files come before it lets go.
+// A process holds the lock of a run's log while it works on it; its last files are written before it releases the lock.
 TEST_F(Pages, AreMadeAnewWhenTheRunEnds) {
   run("a", kLogged);
   const std::string times = read_file(path("a") + "/timing.csv");
