@@ -13,8 +13,8 @@
 //   layer ("synchronised" batch normalisation: Peng et al. 2018, "MegDet", section 3.3).
 //
 // Parameters, [channels] each: weight (initially 1), bias (0), and the running averages running_mean (0) and
-//   running_var (1) with role kAverage. Backward adds each group's mean, and its variance with divisor n - 1 (1 if n is
-//   1), times the op's rows in the group / Pass::step_rows, to the grad of the averages.
+//   running_var (1) with role kAverage. Backward adds each group's mean and variance (divisor n - 1, or 1 if n is 1) to
+//   the grad of the averages, weighted by the op's rows in the group / Pass::step_rows.
 // Keys: rows (0), eps (1e-5), momentum (0.1: the weight of the latest statistic), weight and bias (tables: lr, decay,
 // init).
 #pragma once
