@@ -6,8 +6,8 @@
 // for the weight), bias (true | false | a table of lr, decay and init (constant 0)).
 // Parameters: `name.weight` [out, OH * OW, kh * kw * C], and `name.bias` [out, OH * OW]; files use the same order.
 // There are OH * OW times as many as in a conv, and they fit images of one size only.
-// With LayerSpec::part it computes only those channels of y and holds only those rows of the parameters, like a conv:
-// in the front part the gradients are summed over the ranks, and under mp the channels are split.
+// With LayerSpec::part it computes only those channels of y and holds only those rows of the parameters, like a conv.
+// In the front part the gradients are summed over the ranks; under mp the channels are split.
 #pragma once
 
 #include "layers/conv.h"

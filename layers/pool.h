@@ -32,8 +32,8 @@ const Window* avg_pool_window(const Layer& layer);
 std::unique_ptr<Op> bind_max_pool(Cpu, const Window& window, const Shape& in);
 std::unique_ptr<Op> bind_max_pool(Cuda, const Window& window, const Shape& in);
 // Max pooling whose x is the output of a relu, after a bias (null: no bias). Backward covers all three layers: dx is
-// the gradient of the relu's input, and the sum of dx over all positions is added to the bias gradient, or replaces it
-// if it counts as zero. Backward reads dy but not x: a maximum is positive exactly where its pixel is, and only such a
+// the gradient of the relu's input. The sum of dx over all positions is added to the bias gradient, or replaces it if
+// it counts as zero. Backward reads dy but not x: a maximum is positive exactly where its pixel is, and only such a
 // maximum passes its gradient on. The order of summation depends only on the extents and the type.
 std::unique_ptr<Op> bind_relu_max_pool(Cuda, const Window& window, const Shape& in, Param* bias);
 std::unique_ptr<Op> bind_avg_pool(Cpu, const Window& window, const Shape& in);

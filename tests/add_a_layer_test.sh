@@ -10,7 +10,7 @@ set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 page=$root/docs/add_a_layer.md
 
-# The file of the tree with what the diff says: parts between lines of @@, each without line numbers.
+# The file after applying the diff: parts between lines of @@, without line numbers.
 changed() {
   local text line old= new=
   text=$(<"$root/$1")$'\n'

@@ -25,7 +25,7 @@ loss_of() {  # loss_of LEVEL PRECISION: of the eighth step
     wrong "$1, $2: $(cat "$run.log")"
   sed -n 's/.*"kind":"train","step":8,.*"loss":\([0-9.e-]*\),.*/\1/p' "$run/metrics.jsonl"
 }
-expect_near() {  # expect_near WHAT FOUND WANTED TOLERANCE, relative to what is wanted
+expect_near() {  # expect_near WHAT FOUND WANTED TOLERANCE, relative to WANTED
   awk -v found="$2" -v wanted="$3" -v most="$4" \
     'BEGIN { d = found - wanted; exit !(wanted > 0 && d <= most * wanted && -d <= most * wanted) }' ||
     wrong "$1: the loss is $2, wanted $3"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Checks that all C++ and CUDA files have the format of clang-format 14 with .clang-format, and that no comment line has
-# more than 120 columns, in these files and in recipes, scripts and CMake files.
+# Checks that all C++ and CUDA files have the format of clang-format 14 with .clang-format. Also checks that no comment
+# line has more than 120 columns, in these files and in recipes, scripts and CMake files.
 #
 #   usage: tools/check_format.sh      (to reformat a file: clang-format-14 -i FILE)
 #

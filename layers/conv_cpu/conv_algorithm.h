@@ -1,5 +1,5 @@
 // Chooses the algorithm for each pass of a convolution on the CPU. The candidates are oneDNN's direct algorithm, our
-// products for images with few channels (layers/conv_cpu/few_channel_conv.h), depthwise convolutions (layers/conv_cpu/depthwise_conv.h),
+// products for images with few channels (few_channel_conv.h), depthwise convolutions (depthwise_conv.h),
 // and Winograd's algorithm (layers/conv_cpu/winograd.h).
 //
 // The fastest is found by measurement, once for each geometry, pass, type and team size, or taken by the shape alone.

@@ -8,7 +8,7 @@
 // of neighbouring channels. Each image vector that is loaded is used for several neighbouring columns.
 //
 // Sums are f32. With bf16 images the weights are rounded to bf16, as in every algorithm. Pixels outside the image are
-// not multiplied: an infinite weight makes no NaN of the zeros around the image, and NaN in a channel stays in that
+// not multiplied, so an infinite weight makes no NaN of the zeros around the image. NaN in a channel stays in that
 // channel. y and dx do not depend on the number of threads.
 #pragma once
 

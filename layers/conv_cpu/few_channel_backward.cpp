@@ -48,8 +48,8 @@ class Panel {
 
  private:
   // Copies vectors of outputs up to the end of `dy`. Whole vectors may include outputs of the next column after their
-  // own; these do not affect the result. At the end, where reading beyond dy is not allowed, it copies element by
-  // element.
+  // own; these do not affect the result. At the end, where reading beyond dy is not allowed, it reads from a padded
+  // copy.
   template <int kVectors>
   void enter_block(const Element* dy, const Element* end, float* to, float* sums) const {
     constexpr int64_t kColumns = kPerUnit<Element>, kOutputs = kVectors * kLanes;

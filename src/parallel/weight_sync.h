@@ -36,8 +36,9 @@ class WeightSync {
   virtual Slice updated(const Param& param) const = 0;  // the elements that this rank updates
 };
 
-// The WeightSync of the front part, and of the back part, if no servers update (ServedSync). They lay the gradients of every bucket side by side in
-// memory; the parameters' gradients become views of it. The groups must outlive them.
+// The WeightSync of the front part, if no servers update its weights (ServedSync), and of the back part. They lay the
+// gradients of every bucket side by side in memory; the parameters' gradients become views of it. The groups must
+// outlive them.
 std::unique_ptr<WeightSync> make_front_sync(const Plan& plan, const WeightSync::LayerOf& layer_of,
                                             const Groups& groups);
 std::unique_ptr<WeightSync> make_dense_sync(const Plan& plan, const WeightSync::LayerOf& layer_of,

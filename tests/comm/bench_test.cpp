@@ -41,7 +41,7 @@ TEST(Bench, EveryRankLearnsTheSameTimes) {
     }
 }
 
-// A communicator whose sums are over some time after their call.
+// A communicator whose sums finish some time after the call.
 class Slow : public Communicator {
  public:
   explicit Slow(Communicator& inner) : inner_(inner) {}
@@ -74,8 +74,8 @@ TEST(Bench, TellsWhetherACallReturnsBeforeItsCollectiveIsOver) {
   });
 }
 
-// Three of the seven timed calls are over at once. Before them one call warms up, one shows whether it overlaps, and
-// one tells how many fit.
+// Three of the seven timed calls return at once. Before them one call warms up, one shows whether the collective
+// overlaps, and one determines how many calls fit.
 class MostlySlow : public Slow {
  public:
   using Slow::Slow;

@@ -6,7 +6,7 @@ namespace owt::chain_test {
 namespace {
 
 TEST(Chain, ChunksAreSmallWhereRanksLieBetweenTheEnds) {
-  EXPECT_EQ(chain_chunk(1 << 30, 2), 512 << 10);  // nobody waits for a chunk to be passed on
+  EXPECT_EQ(chain_chunk(1 << 30, 2), 512 << 10);  // no rank waits for a chunk to be passed on
   EXPECT_EQ(chain_chunk(1 << 30, 4), 512 << 10);
   EXPECT_EQ(chain_chunk(4 << 20, 4), 256 << 10);
   EXPECT_EQ(chain_chunk(4 << 20, 10), 64 << 10);

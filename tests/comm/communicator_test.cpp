@@ -114,7 +114,7 @@ TEST_P(Collectives, DoublesKeepTheirPrecisionInSums) {
   });
 }
 
-// Where bf16 numbers are 2 apart, 256 + 1 is rounded to 256: only a sum that is rounded once gets further.
+// Where neighbouring bf16 numbers differ by 2, 256 + 1 is rounded to 256: only a sum that is rounded once grows.
 TEST_P(Collectives, SumsOfBf16AreRoundedOnce) {
   if (!one_memory()) GTEST_SKIP() << "NCCL rounds after each addition";
   run([&](Communicator& comm) {
@@ -236,7 +236,7 @@ TEST_P(Collectives, TensorsWithoutElementsTakePartToo) {
   });
 }
 
-// What does not fit is told on every rank before any of them waits for the others.
+// Every rank gets the error for tensors that do not fit, before it waits for the others.
 TEST_P(Collectives, TensorsThatDoNotFitEachOtherAreRefused) {
   run([&](Communicator& comm) {
     Tensor two = empty(2), odd = empty(2 * ranks() + 1), numbers({2}, DType::kI32, device());
@@ -265,8 +265,8 @@ TEST_P(Collectives, ManyInARowKeepTheirOrder) {
   });
 }
 
-// No host waits between the rounds: whoever read too early or too late, or wrote while another rank still reads, would
-// see the numbers of another round.
+// No host waits between the rounds. A rank that reads too early or too late, or writes while another rank still reads,
+// would see numbers of another round.
 TEST_P(Collectives, StandBetweenWhatIsQueuedBeforeReadyAndWhatWaitsForTheirEvent) {
   constexpr int kRounds = 10;
   constexpr int64_t kElements = 50'000;
@@ -308,7 +308,7 @@ std::vector<float> members(Communicator& group, int world_rank, Device device) {
   return values(all);
 }
 
-// The ranks with the same color, in rank order; colors need not be consecutive, nor those of a group neighbours.
+// The ranks with the same color, in rank order; neither colors nor the ranks of a group need to be consecutive.
 TEST_P(Collectives, ASplitGroupIsTheRanksOfOneColorInTheirOrder) {
   const std::vector<std::function<int(int)>> colors{[](int) { return 5; },                   // all together
                                                     [](int rank) { return rank; },           // each alone
@@ -358,7 +358,7 @@ TEST_P(Collectives, EveryCollectiveOfAGroupStaysInIt) {
   });
 }
 
-// As in a grid: groups of both directions and the whole, in turn, and groups of groups.
+// Like a grid: groups of both directions and the whole, alternating, and groups of groups.
 TEST_P(Collectives, GroupsTheWholeAndGroupsOfGroupsWorkInTurn) {
   run([&](Communicator& comm) {
     const auto row = comm.split(comm.rank() / 2), column = comm.split(comm.rank() % 2);

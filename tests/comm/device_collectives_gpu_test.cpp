@@ -82,7 +82,7 @@ TEST_P(DeviceCollectives, AreQueuedWhileAnotherRanksTensorIsNotReady) {
       Device::kCuda);
 }
 
-// The rank whose tensors are read last decides when all may go on.
+// All ranks continue only when the last tensor has been read.
 TEST_P(DeviceCollectives, EndOnARankWhenNoOtherRankReadsItsTensorAnyMore) {
   std::barrier all_asked(kRanks);
   run_ranks(

@@ -25,7 +25,7 @@ std::vector<float> all_equal(int64_t elements, int value) {
   return std::vector<float>(static_cast<size_t>(elements), static_cast<float>(value));
 }
 
-// In steps of two from 256 on every odd number lies between two that bf16 has, and goes to a multiple of four.
+// From 256 on bf16 numbers are 2 apart: an odd number lies between two of them and is rounded to a multiple of four.
 constexpr float kOdd = 259, kRounded = 260;
 
 class HalfWire : public ::testing::TestWithParam<std::tuple<Device, int>> {
@@ -37,7 +37,7 @@ class HalfWire : public ::testing::TestWithParam<std::tuple<Device, int>> {
 
   Device device() const { return std::get<0>(GetParam()); }
   int ranks() const { return std::get<1>(GetParam()); }
-  // kOdd after its journey; a rank alone sends nothing.
+  // kOdd after a transfer; a single rank sends nothing.
   float odd() const { return ranks() == 1 ? kOdd : kRounded; }
   void run(const std::function<void(Communicator&)>& body) const {
     run_ranks(
@@ -199,7 +199,7 @@ TEST_P(HalfWire, HalvesTheBytesThatAreCounted) {
 
 TEST_P(HalfWire, GroupsThatAreSplitOffHalveToo) {
   run([&](Communicator& comm) {
-    const auto group = comm.split(comm.rank() % 2);  // of four: 0 and 2, 1 and 3
+    const auto group = comm.split(comm.rank() % 2);  // four ranks: groups 0 and 2, 1 and 3
     Tensor sum = tensor({group->rank() == 0 ? kOdd : 0.0f, 1});
     group->all_reduce(sum, {}).wait();
     EXPECT_THAT(download(sum), ElementsAre(group->ranks() == 1 ? kOdd : kRounded, group->ranks()));
@@ -254,7 +254,7 @@ TEST_P(HalfWire, StandsBetweenWhatIsQueuedBeforeReadyAndWhatWaitsForItsEvent) {
   });
 }
 
-// Two ranks with the same numbers, whose sums arrive when they are waited for.
+// Two ranks with the same numbers, whose sums arrive only in wait().
 class LateTwins : public Communicator {
  public:
   int rank() const override { return 0; }
@@ -309,7 +309,7 @@ TEST(HalfWireUnderWay, IsDoneOnlyWithItsValuesInPlace) {
   const auto comm = make_half_wire(twins, Device::kCpu);
   Tensor sum = upload({3}, {1}, Device::kCpu);
   const Event event = comm->all_reduce(sum, {});
-  twins.last->wait();  // it has arrived, and nobody has waited for it
+  twins.last->wait();  // it has arrived, and no wait() was called for it
   EXPECT_TRUE(event.done());
   EXPECT_THAT(download(sum), ElementsAre(6));
 }

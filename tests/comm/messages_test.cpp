@@ -82,7 +82,7 @@ INSTANTIATE_TEST_SUITE_P(Devices, Messages,
                            return concat(name_of(std::get<0>(info.param)), "_", std::get<1>(info.param));
                          });
 
-// The sizes go from nothing to more than MPI moves at once, and include exactly as much as that.
+// The sizes range from 0 to more than MPI sends at once, and include exactly that size.
 TEST_P(Messages, ReachTheRankTheyAreForAsTheyWereSent) {
   if (!one_memory() && ranks() > 3) GTEST_SKIP() << "so many routes take long on simulated GPUs";
   run([&](Communicator& comm) {
@@ -171,7 +171,8 @@ TEST_P(Messages, ManyUnderWayArriveInTheOrderInWhichTheyWereSent) {
   });
 }
 
-// Rank 0 asks rank 1 first, who answers last: only when rank 0 has heard of the last rank and told it.
+// Rank 0 asks rank 1 first, but rank 1 answers last: only after rank 0 has received from the last rank and sent to rank
+// 1.
 TEST_P(Messages, OfOtherRoutesDoNotWaitForOneAnother) {
   if (ranks() < 3) GTEST_SKIP() << "for three ranks or more";
   const int last = ranks() - 1;
@@ -213,7 +214,7 @@ TEST_P(Messages, CollectivesDoNotWaitForThem) {
   });
 }
 
-// No host waits between the rounds: whoever read too early or too late would see the numbers of another round.
+// No host waits between the rounds. A rank that reads too early or too late would see numbers of another round.
 TEST_P(Messages, StandBetweenWhatIsQueuedBeforeReadyAndWhatWaitsForTheirEvent) {
   constexpr int kRounds = 10;
   constexpr int64_t kElements = 50'000;
@@ -242,9 +243,9 @@ TEST_P(Messages, StandBetweenWhatIsQueuedBeforeReadyAndWhatWaitsForTheirEvent) {
   });
 }
 
-// As a pipeline runs: batches go from rank to rank and come back the same way. A rank runs forward as often as there
-// are ranks behind it before its first backward, then one forward and one backward in turn. No host waits, and no
-// memory is made or freed meanwhile, which a GPU would wait for.
+// Like a pipeline: batches pass from rank to rank and return the same way. Before its first backward a rank runs
+// forward as often as there are ranks after it; then forward and backward alternate. No host waits, and no memory is
+// allocated or freed, for which a GPU would wait.
 TEST_P(Messages, CarryAPipelineInItsFixedOrder) {
   constexpr int kBatches = 6;
   constexpr int64_t kElements = 20'000;
@@ -366,7 +367,7 @@ TEST_P(Messages, AreCountedWhereTheyAreSent) {
   });
 }
 
-// Two kinds of messages along each route, those of a thread beside the rank's own in a group of their own.
+// Two kinds of messages on each route; messages of a thread use a separate group beside the rank's own.
 TEST_P(Messages, OfOtherThreadsTravelBesideTheRanksOwnAndAreCountedByTheRank) {
   if (device() != Device::kCpu) GTEST_SKIP() << "a GPU's queues are those of a rank's own thread";
   constexpr int kTimes = 50;
@@ -397,7 +398,7 @@ TEST_P(Messages, OfOtherThreadsTravelBesideTheRanksOwnAndAreCountedByTheRank) {
   });
 }
 
-// In steps of two from 256 on every odd number lies between two that bf16 has, and goes to a multiple of four.
+// From 256 on bf16 numbers are 2 apart: an odd number lies between two of them and is rounded to a multiple of four.
 TEST_P(Messages, OverAHalfWireAreRoundedAndTakeHalfTheBytes) {
   constexpr int64_t kElements = 100'000;
   run([&](Communicator& inner) {
@@ -499,7 +500,7 @@ TEST_P(FailingMessages, EndWithTheRankAtTheirOtherEnd) {
       Tensor none = empty(10);
       const Tensor first = filled(1, 1);
       try {
-        if (comm.rank() == 1) comm.send(first, 0, {}).wait();  // which may hear of the failure, too
+        if (comm.rank() == 1) comm.send(first, 0, {}).wait();  // may throw because of the failure too
         comm.receive(none, 0, {}).wait();
       } catch (const Aborted&) {
         ++aborted;

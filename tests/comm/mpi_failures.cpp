@@ -71,8 +71,7 @@ void all_reduce_for_ever(Communicator& comm) {
   }
 }
 
-// In chunks larger than what the others send here in the sum of 100,000 that they begin with, so that MPI does not
-// notice.
+// Receives chunks larger than any of the initial sum of 100,000 that the others send here, so that MPI does not notice.
 void receive_for_ever(Communicator& comm) {
   Tensor share({400'000});
   while (true) comm.broadcast(share, share, 2, {}).wait();
@@ -93,7 +92,7 @@ void send_around_for_ever(Communicator& comm) {
 void run(const std::string& what) {
   set_watch_timeout(2);
   if (what == "stall") set_stall_timeout(4);
-  std::signal(SIGTERM, SIG_IGN);  // as owt, mpirun sends it when the first process has ended
+  std::signal(SIGTERM, SIG_IGN);  // like owt; mpirun sends SIGTERM when the first process has ended
   if (what == "start") {
     set_start_timeout(3);
     hangs_at_the_start = launch().rank == 1;

@@ -54,8 +54,8 @@ expect_end() {  # expect_end PROCESS
 }
 expect_status() { [ "$status" = "$1" ] || wrong "exit status $status, wanted $1"; }
 
-# A rank that lives, but for which the others wait in vain.
-expect_stuck() {  # expect_stuck PATTERN: all say so, but the stuck one may say that the others have given it up
+# A rank is alive, but the others wait for it in vain.
+expect_stuck() {  # expect_stuck PATTERN: all report it; the stuck rank may report that the others gave it up
   local line="^owt: error: (rank [0-2]: )?(rank [0-2] on [^ ]+ \(process [0-9]+\) makes no progress|.* given this one up): $1"
   [ "$(grep -cE "$line" "$work/out")" = 3 ] || wrong "not three ranks say '$1'"
   expect_lines 3
@@ -87,7 +87,7 @@ of_errors() {
   start "a rank does not come to the start" 3 start
   finish
   expect_status 1
-  # The first that gives up has mpirun end the others, which may come to say so too.
+  # The first rank that gives up makes mpirun end the others, which may report the same before.
   grep -qE '^owt: error: (rank [12]: )?MPI has not brought the 3 processes together for 3 s; ' "$work/out" ||
     wrong "nobody says that MPI has not brought the processes together"
   passed
@@ -163,7 +163,7 @@ of_stuck_ranks() {
   start "a rank is in another collective" 3 mismatch
   finish
   expect_status 1
-  # Who counts as being in the wrong one depends on how many messages of the others rank 1 took for its own.
+  # Which rank counts as being in the wrong collective depends on how many messages of others rank 1 took for its own.
   in='it has been in' number='\(its collective [0-9]+\) for [0-9]+ s, while'
   expect_stuck "($in all_reduce $number rank 1 waits in broadcast|$in broadcast $number rank 0 waits in all_reduce)"
   passed

@@ -21,7 +21,7 @@ std::atomic<int64_t> bytes_on_the_wire{0};
 
 }  // namespace
 
-// MPI's profiling interface: what the program sends goes through here.
+// MPI's profiling interface: all sends of the program pass through here.
 extern "C" int MPI_Isend(const void* from, int count, MPI_Datatype type, int to, int tag, MPI_Comm comm,
                          MPI_Request* request) {
   bytes_on_the_wire += count;
@@ -37,7 +37,7 @@ int processes() { return launch().ranks; }
 
 void run(const std::function<void(Communicator&)>& body) { run_ranks(processes(), 1, body); }
 
-// What a rank brings: numbers in [-1, 1) whose sums need rounding.
+// A rank's numbers, in [-1, 1); their sums need rounding.
 template <class T, class Convert>
 void draw(Tensor& tensor, int rank, int salt, const Convert& convert) {
   uint64_t state = static_cast<uint64_t>(1 + rank) * 1'000'003 + static_cast<uint64_t>(salt + 1000);
@@ -80,10 +80,10 @@ Tensor numbers(const std::vector<float>& values) {
   return tensor;
 }
 
-// A rank's part in one collective, and what it has got.
+// A rank's part in one collective, and its result.
 using Part = std::function<Tensor(Communicator&)>;
 
-// The same among threads: what the thread with this process's rank got.
+// The same among threads: the result of the thread with this process's rank.
 Tensor among_threads(const Part& part) {
   ThreadGroup group(processes(), false);
   std::vector<Tensor> results(static_cast<size_t>(processes()));
@@ -105,14 +105,15 @@ void expect_as_among_threads(const Part& part) {
   });
 }
 
-// Sizes: none, fewer elements than ranks, no multiple of anything, several chunks of each rank's share with a rest.
+// Sizes: none, fewer elements than ranks, odd numbers, and several chunks of each rank's part with a remainder.
 constexpr int64_t kSizes[] = {0, 1, 3, 64, 1000, 100'003, 1'300'003};
 
 class Sums : public ::testing::TestWithParam<std::tuple<DType, int64_t>> {
  protected:
   DType dtype() const { return std::get<0>(GetParam()); }
   int64_t elements() const { return std::get<1>(GetParam()); }
-  int64_t part() const { return (elements() + processes() - 1) / processes(); }  // where all ranks bring one
+  // for collectives where all ranks have a part
+  int64_t part() const { return (elements() + processes() - 1) / processes(); }
 };
 class Moves : public Sums {};
 std::string name(const ::testing::TestParamInfo<std::tuple<DType, int64_t>>& info) {
@@ -144,7 +145,7 @@ TEST_P(Sums, OfReduceScatterHaveTheBitsOfThreads) {
   });
 }
 
-// Small whole numbers, whose sums are exact in every order.
+// Small integers, whose sums are exact in every order.
 TEST_P(Sums, OfReduceAreOnTheRoot) {
   run([&](Communicator& comm) {
     for (int root = 0; root < comm.ranks(); ++root) {
@@ -210,7 +211,7 @@ TEST(MpiCollectives, MayGatherIntoTheTensorThatThePartIsOf) {
   });
 }
 
-// All ranks together send what all ranks of a ring would.
+// All ranks together send as many bytes as the ranks of a ring.
 TEST(MpiCollectives, SendTheBytesOfARing) {
   run([](Communicator& comm) {
     constexpr int64_t kElements = 300'007;
@@ -305,7 +306,7 @@ TEST(MpiCollectives, OnIntegersDoNotSum) {
   });
 }
 
-// Rank 0 is in a sum that rank 1 comes to only when it has the message.
+// Rank 0 is in a sum that rank 1 reaches only after it has the message.
 TEST(MpiMessages, LeaveBesideACollectiveThatWaitsForTheirReceiver) {
   run([](Communicator& comm) {
     comm.connect({{0, 1, 4'000'000}});
@@ -351,7 +352,7 @@ TEST(MpiSplit, MakesGroupsInTheOrderOfRanks) {
   });
 }
 
-// Messages of one group do not get into another's, though both have the same processes.
+// Messages of one group do not reach another group of the same processes.
 TEST(MpiSplit, GroupsAreIndependent) {
   run([](Communicator& comm) {
     const auto twin = comm.split(0);

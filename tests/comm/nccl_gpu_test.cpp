@@ -33,7 +33,7 @@ class NcclTest : public ::testing::Test {
   NcclTest() { simulated_gpu::set_devices(4); }
   ~NcclTest() override { simulated_gpu::set_devices(1); }
 
-  // body(communicator) on a thread with a GPU of its own for each rank; `patience` by rank.
+  // Runs body(communicator) on a thread with a separate GPU for each rank; `patience` by rank.
   static void run(const std::vector<std::chrono::milliseconds>& patience,
                   const std::function<void(Communicator&)>& body) {
     const int ranks = static_cast<int>(patience.size());
@@ -48,7 +48,7 @@ class NcclTest : public ::testing::Test {
     for (std::thread& thread : threads) thread.join();
   }
 
-  // Long enough for ranks that a busy machine holds up on their way to where they meet.
+  // Long enough for ranks that a busy machine delays before they meet.
   static constexpr std::chrono::milliseconds kLong = std::chrono::minutes(10), kShort{3000};
 };
 
@@ -103,7 +103,7 @@ TEST_F(NcclTest, TensorsOnTheHostAreRefused) {
   });
 }
 
-// The host waits for the GPU here, which does not know of ranks.
+// The host waits for the GPU here, without information about ranks.
 TEST_F(NcclTest, ARankThatFailsEndsThoseThatWaitForTheirGpu) {
   std::atomic<int> queued{0}, woken{0}, aborted{0};
   EXPECT_THAT(message_of([&] {
@@ -181,7 +181,7 @@ TEST_F(NcclTest, ARankThatFailsEndsThoseThatWaitForAReplay) {
   EXPECT_EQ(aborted, 2);
 }
 
-// The first one ends when its patience does, and the second when NCCL tells it of the first.
+// The first rank ends at its own timeout, the second when NCCL reports the end of the first.
 TEST_F(NcclTest, ARankThatNeverComesEndsAllThatWaitForIt) {
   std::array<std::string, 2> messages;
   std::atomic<int> ended{0};

@@ -82,7 +82,7 @@ TEST(ProfiledCommunicator, CountsATransferUnderWayOnceWhenItIsWaitedFor) {
   EXPECT_EQ(profiler.rows()[0].own_ms[0], 0);  // it may have waited for other ranks
 }
 
-// Of threads the second of the two to come copies, in its call.
+// With threads, the second rank to arrive copies the message in its call.
 TEST(ProfiledCommunicator, WhoCopiesAMessageIsBusyWithIt) {
   run_ranks(2, 1, [&](Communicator& inner) {
     Profiler profiler;

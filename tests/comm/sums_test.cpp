@@ -15,7 +15,7 @@ using ::testing::ElementsAre;
 
 class SumsTest : public DeviceTest {
  protected:
-  // The sum of elements [first, first + elements) of the tensors, written to the same place of `sum`.
+  // The sum of elements [first, first + elements) of the tensors, written to the same place in `sum`.
   void sum(const std::vector<Tensor>& tensors, int64_t first, int64_t elements, Tensor& sum) const {
     const int64_t offset = first * size_of(sum.dtype());
     std::vector<const void*> addends;
@@ -29,7 +29,7 @@ class SumsTest : public DeviceTest {
 };
 INSTANTIATE_TEST_SUITE_P(Devices, SumsTest, testing::ValuesIn(devices()), device_name);
 
-// 1e8 swallows a one that is added to it, and keeps what was summed up before.
+// Adding one to 1e8 does not change it; ones that are summed before are kept.
 TEST_P(SumsTest, AreTakenInTheOrderOfTheAddends) {
   const Tensor one = upload({1, 1e8f}, {2}, device()), four = upload({4, 4}, {2}, device());
   const Tensor large = upload({1e8f, 1}, {2}, device()), minus = upload({-1e8f, -1e8f}, {2}, device());
@@ -82,7 +82,7 @@ TEST_P(SumsTest, TakeMoreAddendsThanAKernelHasParametersFor) {
 }
 
 TEST_P(SumsTest, OfBf16AreRoundedOnceToEven) {
-  // In bf16 258 and 260 are neighbours: 259 lies between them, and 260 has the even mantissa.
+  // In bf16 258 and 260 are neighbours. 259 lies between them, and 260 has the even mantissa.
   const auto bf16 = [&](float value) {
     Tensor host({19}, DType::kBF16);
     for (int i = 0; i < 19; ++i) static_cast<uint16_t*>(host.raw())[i] = to_bf16(value);

@@ -28,7 +28,7 @@ TEST_P(RunRanks, OneRankThatFailsEndsAllAndItsErrorComesOut) {
           try {
             comm.all_reduce(t, {}).wait();
             if (comm.rank() == 2) fail("rank two has had enough");
-            comm.all_reduce(t, {}).wait();  // rank 2 never comes
+            comm.all_reduce(t, {}).wait();  // rank 2 never calls it
           } catch (const Aborted&) {
             ++aborted;
             throw;
@@ -69,7 +69,7 @@ TEST_P(RunRanks, ARankThatFailsEndsThoseThatWaitInOtherGroups) {
             group = comm.split(comm.rank() / 2), nested = group->split(0);
             nested->all_reduce(t, {}).wait();
             if (comm.rank() == 3) fail("rank three has had enough");
-            if (comm.rank() == 2) nested->all_reduce(t, {}).wait();  // for rank 3, which never comes
+            if (comm.rank() == 2) nested->all_reduce(t, {}).wait();  // for rank 3, which never calls it
             if (comm.rank() == 2) FAIL() << "nobody came";
             comm.all_reduce(t, {}).wait();  // for rank 2
           } catch (const Aborted&) {

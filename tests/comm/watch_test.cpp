@@ -26,7 +26,7 @@ using ::testing::ThrowsMessage;
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
-// Without a limit: what does not come is ended by the limit of the whole test.
+// Without a time limit; the limit of the whole test applies.
 template <class Condition>
 void wait_until(const Condition& condition) {
   while (!condition()) std::this_thread::sleep_for(1ms);
@@ -144,7 +144,7 @@ TEST(Watch, LeavesTheRestOfTheProcessTimeToEnd) {
   EXPECT_EQ(early, 1);
 }
 
-// A rank that says hello and then nothing any more, as one that is stopped.
+// A rank that says hello and then is silent, like a stopped process.
 TEST(Watch, SilenceLongerThanTheTimeoutIsALoss) {
   set_watch_timeout(0.6);
   Watch::Post post;
@@ -164,7 +164,7 @@ TEST(Watch, SilenceLongerThanTheTimeoutIsALoss) {
   set_watch_timeout(20);
 }
 
-// A process that does nothing until it is killed.
+// A process that sleeps until it is killed.
 pid_t idle_process() {
   const pid_t process = fork();
   if (process != 0) return process;
@@ -189,7 +189,7 @@ TEST(Watch, WhoWasGivenUpAndIsStillThereIsKilledWhenRank0EndsOnItsOwnHostAlone) 
               lost_ranks, {});
   wait_until([&] { return lost_ranks.gone() == 2; });
   int how = 0;
-  EXPECT_EQ(waitpid(here, &how, WNOHANG), 0);  // it may still go on, and say why it ends
+  EXPECT_EQ(waitpid(here, &how, WNOHANG), 0);  // it may continue and report why it ends
   watch.say_goodbye();
   EXPECT_EQ(waitpid(here, &how, 0), here);
   EXPECT_TRUE(WIFSIGNALED(how) && WTERMSIG(how) == SIGKILL);
@@ -254,7 +254,7 @@ TEST(Watch, ARankThatComesTwiceCountsOnce) {
     ended.wait(false);
   });
   std::this_thread::sleep_for(300ms);
-  EXPECT_FALSE(began);  // rank 2 has not come
+  EXPECT_FALSE(began);  // rank 2 has not connected
   Connection late = connect_to("127.0.0.1", port, 1s);
   late.send({0x6f777401, 2, token});
   for (int i = 0; i < 1000 && !began; ++i) std::this_thread::sleep_for(10ms);
@@ -265,7 +265,7 @@ TEST(Watch, ARankThatComesTwiceCountsOnce) {
   there.join();
 }
 
-// A listener that takes no more connections: the next one is under way until somebody gives up.
+// A listener that accepts no more connections: the next connection hangs until one side gives up.
 class FullListener {
  public:
   FullListener() {
@@ -397,7 +397,7 @@ TEST(Watch, StrangersAreNotTakenForRanks) {
   EXPECT_FALSE(lost_ranks.any());
 }
 
-// Ranks 1 and 2 are connections of the test's own. Rank 1 says that it computes without a sign of work, all others
+// Ranks 1 and 2 are connections of the test. Rank 1 reports that it computes, but shows no sign of work; all others
 // wait.
 TEST(Watch, WhoMakesNoProgressIsToldThatItWasGivenUpAndTheOthersWhoItIs) {
   constexpr uint32_t kHello = 0x6f777401, kAlive = kHello + 2, kLost = kHello + 6;

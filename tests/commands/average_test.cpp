@@ -20,7 +20,7 @@ using ::testing::HasSubstr;
 
 class AverageTest : public ::testing::Test, protected WholeRuns {
  protected:
-  // kSmallRecipe with a batch norm, five steps an epoch, every checkpoint kept but where `changes` says otherwise.
+  // kSmallRecipe with a batch norm and five steps an epoch; every checkpoint is kept unless `changes` says otherwise.
   TrainOutcome run_normed(const std::string& out, const Overrides& changes, const std::string& resume = "") {
     std::string recipe = kSmallRecipe;
     const std::string norm = "type = \"lrn\"\nsize = 3\nalpha = 0.01";
@@ -93,7 +93,7 @@ TEST_F(AverageTest, IsTakenByEvaluationAndAsAStartOnAnyRanks) {
 }
 
 TEST_F(AverageTest, TooFewCheckpointsNameTheKeyThatKeepsThem) {
-  // With a rate that changes nothing the first evaluation is the best, and is kept.
+  // With a rate that changes nothing, the first evaluation is the best, and its checkpoint is kept.
   run("a", {{"schedule.epochs", "4"}, {"run.keep_checkpoints", "2"}, {"optimizer.learning_rate", "1e-30"}});
   EXPECT_THAT(message_of([&] {
                 average_checkpoints({path("a"), 5, file()});
@@ -122,14 +122,14 @@ TEST_F(AverageTest, TooFewCheckpointsNameTheKeyThatKeepsThem) {
   EXPECT_FALSE(fs::exists(path("other")));
 }
 
-// Those of steps behind the one that the run goes on from.
+// Checkpoints of later steps than the one from which the run resumes.
 TEST_F(AverageTest, CheckpointsOfABranchThatWasLeftDoNotCount) {
   run_normed("a", {});
   write_bytes(path("a") + "/checkpoints/latest", "step-00000010\n");
   EXPECT_THAT(average_checkpoints({path("a"), 2, file()}).steps, ElementsAre(5, 10));
 }
 
-// As a crash leaves it that hits while a checkpoint takes the place of one of its step.
+// The state after a crash while a checkpoint replaces one of the same step.
 TEST_F(AverageTest, OfACheckpointAndTheOneThatItReplacedTheNewerCounts) {
   run_normed("a", {});
   const std::string folder = path("a") + "/checkpoints/step-00000020";

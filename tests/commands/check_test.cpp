@@ -19,7 +19,7 @@ using ::testing::ThrowsMessage;
 
 class CheckTest : public DeviceTest {
  protected:
-  // Of fewer elements where a GPU is simulated, which is slow.
+  // Uses fewer elements on a simulated GPU, which is slow.
   CheckOutcome check(const Overrides& changes, const std::string& recipe = kSmallRecipe) const {
     const Overrides on{{"run.device", name_of(device())}};
     return check_gradients(small_settings(recipe, merged(changes, on)), {.samples = is_cpu() ? 3 : 1});
@@ -57,8 +57,8 @@ TEST_P(CheckTest, GradientsOfEveryStrategyAreRight) {
   }
 }
 
-// As dp, and where it errs, everything is done twice, and added to the gradients. Other tests go over all strategies,
-// and want it right.
+// Like dp; if `errs`, everything is done twice and added to the gradients. Other tests iterate over all strategies and
+// need it to be correct.
 bool errs = false;
 
 class Erring {
@@ -107,7 +107,7 @@ std::string normalised(const std::string& rows) {
   { name = "fc", type = "dense", out = 10, init = { type = "gaussian", std = 0.1 } })");
 }
 
-// A bias before a normalisation has no gradient, but for rounding.
+// A bias before a normalisation has no gradient, except for rounding.
 TEST_P(CheckTest, WhatDependsOnTheNumberOfWorkersIsNotComparedWithOne) {
   const Overrides two{{"parallel.workers", "2"}, {"parallel.strategy", "dp"}};
   for (const char* rows : {"4", "\"step\""}) {

@@ -20,7 +20,7 @@ using Weights = std::map<std::string, std::vector<float>>;
 
 class FineTuning : public ::testing::Test, protected WholeRuns {
  protected:
-  // Those of the first step on, which has a rate of nearly 0: what it starts from, to 1e-6.
+  // The weights after the first step, which has a rate of nearly 0: the initial weights, to 1e-6.
   Weights begun(const std::string& out, const StartWeights& start, const Overrides& changes = {}) {
     TrainOptions options;
     options.out = path(out);
@@ -94,7 +94,7 @@ TEST_F(FineTuning, DrawsLayersThatDoNotFit) {
   }
 }
 
-// As PyTorch's DataParallel and torch.compile name them.
+// Names by PyTorch's DataParallel and torch.compile.
 TEST_F(FineTuning, TakesTensorsWhoseNamesBeginWithAWrappersWord) {
   SafetensorsReader from(trained());
   std::vector<SafetensorsWriter::Entry> entries;

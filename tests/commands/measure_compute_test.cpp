@@ -248,7 +248,7 @@ TEST(AddSamples, FusedLayersAndTheCommonUpdateAreSharedOut) {
   EXPECT_EQ(again.rest_s, 0);
 }
 
-// Every fifth step stands still, and once the machine does.
+// Every fifth step stalls, and the machine stalls once.
 TEST(MedianOfMeans, CountsStopsThatComeAgainAndNoOther) {
   std::vector<double> steps;
   for (int i = 0; i < 90; ++i) steps.push_back(i % 5 == 4 ? 6 : 1);

@@ -159,7 +159,8 @@ TEST(OnnxDnn, TheProbabilitiesOfALogisticLossAreSigmoids) {
   expect_same(run_onnx(net.file("sigmoid.onnx"), images), wanted);
 }
 
-// Pixels of the centre crop go in; what the evaluation's loader makes of the same image goes through the network.
+// The exported model gets the pixels of the centre crop; the network gets the evaluation loader's batch of the same
+// image.
 TEST(OnnxDnn, RawPixelsAreNormalisedAsTheRecipeDoes) {
   for (const char* augment : {"{ crop = 12, scale = 0.02, mean = 'pixel' }",
                               "{ crop = 12, scale = 2.0, mean = [120.0, 110.0, 100.0], std = [50.0, 60.0, 70.0] }",
@@ -187,7 +188,7 @@ TEST(OnnxDnn, RawPixelsAreNormalisedAsTheRecipeDoes) {
           const bool inside = 0 <= y + shift && y + shift < image[0] && 0 <= x + shift && x + shift < image[1];
           const int64_t source = ((y + shift) * image[1] + x + shift) * 3 + c;
           raw.data()[(y * crop[1] + x) * 3 + c] =
-              inside ? static_cast<float>(pixels[static_cast<size_t>(source)]) : 77.0f;  // what stands there is ignored
+              inside ? static_cast<float>(pixels[static_cast<size_t>(source)]) : 77.0f;  // the value there is ignored
         }
     expect_same(run_onnx(net.file("raw.onnx"), raw), net.logits(values));
   }

@@ -54,7 +54,7 @@ TEST(Onnx, EveryLayerBecomesItsOperatorAndDropoutIsLeftOut) {
                           "Gemm", "Relu", "Gemm"));
 }
 
-// The shapes that ONNX derives from the operators are those that the layers say.
+// The shapes that ONNX infers from the operators equal the layers' shapes.
 TEST(Onnx, TheModelIsValidUnderEveryOpset) {
   for (int opset = kFirstOpset; opset <= kLastOpset; ++opset) {
     SCOPED_TRACE(opset);

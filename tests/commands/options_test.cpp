@@ -30,7 +30,7 @@ Options parsed(const std::vector<std::string>& arguments) {
   return options;
 }
 
-// What UsageError says of these arguments, after `use` of the options; empty where nothing is wrong.
+// The UsageError's message for these arguments, after `use` of the options; empty: no error.
 template <class Use>
 std::string complaint(const std::vector<std::string>& arguments, const Use& use) {
   Options options = train_options();

@@ -40,7 +40,7 @@ class ClassifierTest : public ::testing::Test {
   ClassifyOptions options(const Views& views = {}, int top = 7) const {
     return {.weights = net_.weights(), .run_folder = "", .data = "", .threads = 1, .views = views, .top = top};
   }
-  // By the definition: places are the centre and the corners in reading order, then the same mirrored.
+  // By the definition: the crops are the centre and the corners in reading order, then the same mirrored.
   std::vector<double> probabilities(int64_t number, int views) {
     const Photo whole = made_photo(number, kImage, kImage);
     constexpr int64_t kEnd = kImage - kCrop;

@@ -43,7 +43,7 @@ TEST_F(RunFigures, ProgressSaysAtTheEndOfAnEpochWhatMetricsSay) {
     if (line.starts_with("epoch ") && line.find("  left ") != std::string::npos) shown.push_back(line);
   const std::vector<Json> records = train_records("a");
   ASSERT_EQ(records.size(), 12u);
-  // A slow run may show other steps as well.
+  // A slow run may show other steps too.
   for (const int64_t step : {5, 10, 12}) {
     const Json& record = records[static_cast<size_t>(step - 1)];
     const std::string begin =

@@ -46,7 +46,8 @@ TEST_F(SeveralGpus, LearnWhatOneLearnsUnderEveryStrategy) {
   }
 }
 
-// With NCCL's collectives in each rank's graph, and the update of the dense layers beside the others' backward pass.
+// NCCL's collectives are in each rank's graph, and the update of the dense layers runs beside the others' backward
+// pass.
 TEST_F(SeveralGpus, LearnTheSameBitsWhereTheirStepsAreRecorded) {
   simulated_gpu::set_devices(4);
   const std::pair<const char*, const char*> cases[] = {
@@ -65,7 +66,7 @@ TEST_F(SeveralGpus, LearnTheSameBitsWhereTheirStepsAreRecorded) {
   }
 }
 
-// Not where activations and gradients travel in bf16, and not in a step that is timed.
+// Not if activations and gradients are sent in bf16, and not in a timed step.
 TEST_F(SeveralGpus, RecordTheirCollectivesOnlyWhereThatIsAskedForAndCanBe) {
   struct Case {
     const char *asked, *wire;
@@ -129,7 +130,7 @@ TEST_F(SeveralGpus, LearnInBf16) {
     EXPECT_NEAR(several.losses[i], one.losses[i], 0.03 * one.losses[i]) << "step " << i;
 }
 
-// Between the steps memory is made and freed, which must not meet a collective that only some ranks have queued.
+// Between the steps memory is allocated and freed, which must not meet a collective that only some ranks have queued.
 TEST_F(SeveralGpus, EvaluateSaveAndGoOn) {
   const TempFolder folder;
   TrainOptions options;

@@ -89,7 +89,7 @@ TEST_F(RunRecords, AnEvaluationBelongsToTheEpochThatWasTrained) {
     EXPECT_THAT(log_of("a"), HasSubstr(told));
 }
 
-// With a rate that changes nothing the first evaluation is the best, and is kept.
+// With a rate that changes nothing, the first evaluation is the best, and its checkpoint is kept.
 TEST_F(RunRecords, EvaluationsAndCheckpointsComeWhenTheRecipeSays) {
   const struct {
     const char *evaluate, *evaluate_steps, *epochs, *steps, *keep;  // eval_every_ and checkpoint_every_epochs, _steps
@@ -127,7 +127,7 @@ TEST_F(RunRecords, AnEvaluationWithinAnEpochBelongsToIt) {
   EXPECT_THAT(log_of("a"), AllOf(HasSubstr("epoch 1, step 3: test loss"), HasSubstr("epoch 2, step 6: test loss")));
 }
 
-// Local SGD averages in the steps that are looked at behind.
+// Local SGD averages in the steps after which evaluations run.
 TEST_F(RunRecords, EvaluationsByStepsSeeTheWeightsOfACheckpointUnderEveryStrategy) {
   for (const Overrides& parallel :
        {Overrides{{"parallel.workers", "1"}}, Overrides{{"parallel.strategy", "dp"}},
@@ -158,7 +158,7 @@ TEST_F(RunRecords, EvaluationsByStepsSeeTheWeightsOfACheckpointUnderEveryStrateg
   }
 }
 
-// With a rate that changes nothing the first evaluation stays the best.
+// With a rate that changes nothing, the first evaluation stays the best.
 TEST_F(RunRecords, EvaluationsThatAreNotBetterEndTheRunOnceThereIsNoPatience) {
   const Overrides changes{
       {"schedule.epochs", "4"},      {"optimizer.learning_rate", "1e-30"}, {"run.eval_every_epochs", "0"},
@@ -174,7 +174,7 @@ TEST_F(RunRecords, EvaluationsThatAreNotBetterEndTheRunOnceThereIsNoPatience) {
     EXPECT_THAT(checkpoints_of(out), ElementsAre(3, 9));
     EXPECT_THAT(log_of(out), HasSubstr("ended after step 9 of 20: none of the last 2 evaluations was better than that "
                                        "of step 3 (run.patience)"));
-    // It has ended, and goes on where there is more patience.
+    // The run has ended, and continues with more patience.
     EXPECT_TRUE(run(out, merged(changes, parallel), "auto").finished);
     EXPECT_THAT(steps_of(out, "eval"), ElementsAre(3, 6, 9));
     run(out, merged(merged(changes, parallel), {{"run.patience", "3"}}), "auto");
@@ -189,7 +189,7 @@ TEST_F(RunRecords, PatienceIsThatOfTheWholeRunWhereItGoesOn) {
   EXPECT_THAT(steps_of("a", "eval"), ElementsAre(5, 10, 15));
 }
 
-// Steps count from the beginning of the run, and not from where it went on.
+// Steps count from the beginning of the run, not from the step where it resumed.
 TEST_F(RunRecords, AResumedRunKeepsItsCadence) {
   const Overrides changes{{"schedule.epochs", "3"},
                           {"optimizer.learning_rate", "1e-30"},

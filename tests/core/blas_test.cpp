@@ -18,7 +18,7 @@ using ::testing::ElementsAre;
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 constexpr int64_t kGap = 3;  // elements between the end of a row and the start of the next
 
-// rows x columns values in rows of columns + kGap; NaN in the gaps, where nobody may look.
+// rows x columns values in rows of columns + kGap; NaN in the gaps, which must not be read.
 std::vector<float> matrix(int64_t rows, int64_t columns, float phase) {
   std::vector<float> values;
   for (int64_t i = 0; i < rows; ++i)

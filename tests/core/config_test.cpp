@@ -142,7 +142,7 @@ TEST(Config, FindsAMissingKeyUnderAMisspeltName) {
             "net.toml:17: [[layer]]: key 'kernel' is missing; did you mean it by 'kernal'?");
 }
 
-// What was read has its own meaning already.
+// Keys that were read have another meaning already.
 TEST(Config, AMissingKeyIsNotSuggestedUnderANameThatWasRead) {
   Config layer = model().tables("layer")[0];
   EXPECT_EQ(layer.integer("kernel"), 5);
@@ -277,7 +277,7 @@ TEST(Config, SetReplacesAndAddsValuesOfEveryType) {
   EXPECT_EQ(config.table("schedule").table("warmup").number("epochs"), 1.5);
 }
 
-// TOML wants a digit on both sides of the point.
+// TOML requires a digit on both sides of the point.
 TEST(Config, NumbersCanBeSetAsPeopleWriteThem) {
   Config config = model();
   for (const auto& [text, value] :

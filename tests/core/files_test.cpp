@@ -20,8 +20,8 @@
 #include "tests/support/temp_folder.h"
 
 namespace {
-int fsync_error = 0;                 // what fsync() fails with in this program
-std::function<void()> before_flock;  // what happens between the opening of a file and its locking
+int fsync_error = 0;                 // the error of fsync() in this program
+std::function<void()> before_flock;  // called between opening and locking a file
 }  // namespace
 
 // Stands before the C library's.
@@ -63,7 +63,7 @@ TEST_F(Files, AtomicWriteMakesAndReplacesAFile) {
   const std::string bytes("new\0line\n", 9);
   write_file_atomically(path_, bytes);
   EXPECT_EQ(read_file(path_), bytes);
-  EXPECT_EQ(files_in(folder_), 1);  // nothing beside it
+  EXPECT_EQ(files_in(folder_), 1);  // no other file
 }
 
 TEST_F(Files, AtomicWriteToAFullDiskKeepsTheOldFileAndLeavesNoOther) {

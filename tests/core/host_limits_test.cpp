@@ -79,7 +79,8 @@ TEST_F(HostLimits, QuotasOfVersion1Count) {
   EXPECT_EQ(quota_of_cores(root()), 3);
 }
 
-// As Docker mounts version 1: the group's own part of the hierarchy, and the path is that outside.
+// Docker mounts version 1 like this: the mount shows the group's own part of the hierarchy, and the path is the outer
+// one.
 TEST_F(HostLimits, AContainersOwnPartOfTheHierarchyIsItsGroup) {
   mount_v1("/docker/a", "/docker/a");
   write("/sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us", "150000\n");
@@ -134,7 +135,7 @@ TEST_F(HostLimits, LimitsOfTheProcessCount) {
   for (const auto& [resource, has, name] : limits) {
     rlimit before{};
     getrlimit(resource, &before);
-    constexpr rlim_t kFew = rlim_t{700} << 20;  // the limit of this process, which takes nothing meanwhile
+    constexpr rlim_t kFew = rlim_t{700} << 20;  // limit of this process, which allocates nothing meanwhile
     const rlimit few{kFew, before.rlim_max};
     write("/proc/meminfo", "MemAvailable:  8192000000 kB\n");
     setrlimit(resource, &few);

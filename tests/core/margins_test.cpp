@@ -21,7 +21,7 @@ using testing::Pointwise;
 class Margins : public testing::Test {
  protected:
   ~Margins() override { margins::recorder = before_; }
-  // Of what was compared, the largest share first; nothing is recorded from here on.
+  // The recorded comparisons, the largest share first; stops recording.
   std::vector<std::string> found() {
     margins::recorder = before_;
     return own_.lines();
@@ -67,7 +67,7 @@ TEST_F(Margins, AreNotRecordedOfNaN) {
   EXPECT_THAT(found(), testing::IsEmpty());
 }
 
-// These matchers replace those of GoogleTest and refuse the same.
+// These matchers replace GoogleTest's and must refuse the same values.
 TEST(NearAt, RefusesWhatIsFarOrNoNumber) {
   const double inf = std::numeric_limits<double>::infinity(), nan = std::numeric_limits<double>::quiet_NaN();
   EXPECT_THAT(2.0, Not(DoubleNear(1, 0.5)));

@@ -151,7 +151,7 @@ TEST_P(MatmulTest, WhatLiesBetweenTheRowsIsNeitherReadNorWritten) {
   EXPECT_THAT(multiply(form, {1, 2, kNaN, 3, 4, kNaN}, {1, 10, kNaN, kNaN, 2, 20, kNaN, kNaN}, {}, 0,
                        {0, 0, 7, 7, 7, 0, 0, 7, 7, 7}),
               ElementsAre(21, 42, 7, 7, 7, 43, 86, 7, 7, 7));
-  // A bias that a kernel of its own adds.
+  // A bias that a separate kernel adds.
   const MatmulForm outer{2, 2, 1, kNo, kYes, 2, 3, 5, GetParam().precision, GetParam().product, true};
   EXPECT_THAT(multiply(outer, {2, kNaN, 3, kNaN}, {1, kNaN, kNaN, 10, kNaN, kNaN}, {100, 200}, 0,
                        {0, 0, 7, 7, 7, 0, 0, 7, 7, 7}),

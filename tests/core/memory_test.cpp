@@ -5,7 +5,7 @@
 
 #include "tests/support/harness.h"
 
-// Read by AddressSanitizer where the program is built with it: it would end the program instead.
+// Read by AddressSanitizer if the program is built with it; otherwise it would end the program.
 extern "C" const char* __asan_default_options() { return "allocator_may_return_null=1"; }
 
 namespace owt::memory_test {

@@ -20,7 +20,7 @@ TEST(Philox, TheGeneratorGivesTheKnownAnswers) {
               ElementsAre(0x408f276du, 0x41c83b0eu, 0xa20bc7c6u, 0x6d5451fdu));
 }
 
-// The third of the known answers. The name is one whose hash ends in the last word of that counter, 03707344;
+// The third of the known answers. The name was chosen so that its hash ends in the last word of that counter, 03707344;
 // stream number 3 is its first byte.
 TEST(Philox, KeyAndCounterAreSeedElementStepAndPurpose) {
   const Philox random(0x299f31d0a4093822u, RandomStream::kShuffle, 0x13198a2eu, "3449416");

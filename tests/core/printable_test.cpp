@@ -17,7 +17,7 @@ TEST(Printable, ShowsControlCharactersInPlaceOfSendingThem) {
   EXPECT_EQ(printable(std::string_view("\0", 1)), "\\x00");
   EXPECT_EQ(printable("\xC2\x9B"
                       "31m"),
-            "\\xc2\\x9b31m");  // what ESC [ is in one character
+            "\\xc2\\x9b31m");  // ESC [ as one character
   EXPECT_EQ(printable("\xC2\xA0"), "\xC2\xA0");
 }
 
@@ -27,7 +27,7 @@ TEST(Printable, ShowsBytesThatAreNoUtf8) {
   EXPECT_EQ(printable("\xC3("), "\\xc3(");
   EXPECT_EQ(printable("\x9b"), "\\x9b");
   EXPECT_EQ(printable("\xC0\x9b"), "\\xc0\\x9b");
-  EXPECT_EQ(printable("\xE0\x82\x9b"), "\\xe0\\x82\\x9b");  // U+009B, in more bytes than UTF-8 gives it
+  EXPECT_EQ(printable("\xE0\x82\x9b"), "\\xe0\\x82\\x9b");  // U+009B in an overlong encoding
   EXPECT_EQ(printable("\xF0\x80\x82\x9b"), "\\xf0\\x80\\x82\\x9b");
   EXPECT_EQ(printable("\xED\xA0\x80"), "\\xed\\xa0\\x80");  // half of a pair of UTF-16
   EXPECT_EQ(printable("\xF4\x90\x80\x80"), "\\xf4\\x90\\x80\\x80");

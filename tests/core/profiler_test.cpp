@@ -188,7 +188,7 @@ class ProfilerOnGpu : public DeviceTest {
     const Scope scope(&profiler_, name, phase);
     tensor_.zero(stream_);
   }
-  // A step of two scopes, one of which comes twice.
+  // A step of two scopes, one of which occurs twice.
   void layers() {
     work("conv1", Phase::kForward);
     work("fc1", Phase::kForward);

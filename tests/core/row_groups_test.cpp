@@ -37,7 +37,7 @@ TEST(RowGroups, WhatIsLeftOverIsAGroupFromHalfOfOneOnAndElseJoinsTheLast) {
 TEST(RowGroups, OfAPartThatConsistsOfWholeGroupsAreThoseOfTheWhole) {
   for (const int64_t size : {1, 2, 3, 5, 8})
     for (int64_t rows = 1; rows < 60; ++rows)
-      for (const int64_t unit : {size, 2 * size, 3 * size})  // of what parts consist
+      for (const int64_t unit : {size, 2 * size, 3 * size})  // parts consist of this many rows
         for (int parts = 1; parts < 6; ++parts) {
           std::vector<int64_t> all;
           for (int part = 0; part < parts; ++part)

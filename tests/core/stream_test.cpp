@@ -44,7 +44,7 @@ TEST_P(StreamTest, AnEventIsDoneWhenTheWorkBeforeItIs) {
   Event().wait();
 }
 
-// Many times, and with so much work that a wait that does nothing would show.
+// Many repetitions, with enough work that a missing wait would show.
 TEST_P(StreamTest, WorkAfterAWaitSeesTheWorkOfTheOtherStreamBeforeTheEvent) {
   constexpr int64_t kElements = 50'000;
   const Stream other(device());
@@ -54,7 +54,7 @@ TEST_P(StreamTest, WorkAfterAWaitSeesTheWorkOfTheOtherStreamBeforeTheEvent) {
     for (int copies = 0; copies < 5; ++copies) sent.copy_from(number, other);
     stream_.wait(other.record());
     received.copy_from(sent, stream_);
-    other.wait(stream_.record());  // it may not overwrite what is still to be read
+    other.wait(stream_.record());  // it must not overwrite data that is still to be read
     sent.zero(other);
     stream_.synchronize();
     ASSERT_THAT(download(received), Each(static_cast<float>(i)));
@@ -73,7 +73,7 @@ TEST_P(StreamTest, TimeBetweenEventsIsNotNegative) {
   EXPECT_EQ(end.ms_since(Event()), 0);
 }
 
-// Work that the host alone can do, like a collective on the CPU.
+// Work that only the host can do, like a collective on the CPU.
 class HostWork : public Event::Pending {
  public:
   explicit HostWork(bool& waited) : waited_(waited) {}
@@ -135,7 +135,7 @@ TEST_P(GraphTest, ThrowsWhatRecordingThrowsAndLeavesTheStreamUsable) {
                              }),
                Error);
   stream_.synchronize();
-  EXPECT_THAT(download(to), ElementsAre(1));  // what was recorded is void
+  EXPECT_THAT(download(to), ElementsAre(1));  // the recording is void
   to.zero(stream_);
   stream_.synchronize();
   EXPECT_THAT(download(to), ElementsAre(0));

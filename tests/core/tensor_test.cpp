@@ -109,7 +109,7 @@ TEST_P(TensorTest, TravelsBetweenDevicesWithItsTypeAndShape) {
   EXPECT_EQ(here.device(), Device::kCpu);
   EXPECT_EQ(here.shape(), (Shape{2, 3}));
   EXPECT_THAT(std::vector<float>(here.data(), here.data() + 6), ElementsAre(0, 1, 2, 3, 4, 5));
-  EXPECT_EQ(there.to(device()).raw(), there.raw());  // where it is there already
+  EXPECT_EQ(there.to(device()).raw(), there.raw());  // no copy if it is on the device already
   EXPECT_THAT(download_labels(upload_labels({-1, 2'000'000'000}, device())), ElementsAre(-1, 2'000'000'000));
 }
 

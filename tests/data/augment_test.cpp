@@ -231,7 +231,7 @@ TEST(Augment, TellsWhatTheCentreViewDoesToItsPixels) {
       }
 }
 
-// One value of what the settings say, pixel by pixel: source places first, then mean, factor and colour.
+// One value by the settings, pixel by pixel: source places first, then mean, factor and colour.
 double plain_value(const AugmentSettings& of, const Shape& image, const DatasetStatistics& known, const View& view,
                    int64_t sample, const std::vector<uint8_t>& pixels, int64_t y, int64_t x, int64_t c) {
   const int64_t out_height = of.crop ? of.crop : image[0], out_width = of.crop ? of.crop : image[1];
@@ -361,7 +361,7 @@ TEST(Augment, ErasesARectangleOfTheShareOfImagesThatIsAskedFor) {
     if (changed == 0) continue;
     ++erased;
     const double high = static_cast<double>(bottom - top + 1), wide = static_cast<double>(right - left + 1);
-    EXPECT_LE(changed, high * wide);  // what was zero before shows no change
+    EXPECT_LE(changed, high * wide);  // values that were zero before show no change
     area += high * wide / (24 * 24), tall += high > wide;
   }
   EXPECT_NEAR(erased, 500, 70);
@@ -405,11 +405,11 @@ TEST(Augment, ChangesBytesBeforeAllElse) {
     EXPECT_NE(train(jitters, pixels, sample, 1), once);
   }
   EXPECT_EQ(changed, 200);
-  EXPECT_GT(changed_again, 140);  // one operation of 14 does nothing, and some do little
+  EXPECT_GT(changed_again, 140);  // one operation of 14 changes nothing, and some change little
   EXPECT_LT(changed_again, 199);
   EXPECT_EQ(eval(both, pixels), eval(plain, pixels));
 
-  // Brightness alone, whose amount is known: the block of the sample, and no other operation.
+  // Brightness only, with a known amount: only the block of the sample, and no other operation.
   AugmentSettings brighter{.mirror = true};
   brighter.jitter.brightness = 0.5;
   for (int64_t sample = 0; sample < 50; ++sample) {

@@ -22,7 +22,7 @@ struct Bytes {
   int64_t taken, said;
 };
 
-// Of a rank with so many rows.
+// The memory of a rank with this many rows.
 Bytes bytes_of(const AugmentSettings& augment, Precision precision, int64_t rows, bool training) {
   LoaderSettings settings;
   settings.dataset = numbered_images(1024);
@@ -40,7 +40,7 @@ Bytes bytes_of(const AugmentSettings& augment, Precision precision, int64_t rows
   return {before - free_bytes(), images + rows * beside.row_bytes + beside.bytes};
 }
 
-// With so many rows nothing that grows with them is rounded up, and there are few tables beside it.
+// With this many rows no size that grows with them is rounded up, and tables are small.
 TEST(BatchMemory, IsWhatIsTakenByteForByte) {
   constexpr int64_t kRows = 256, kRoundedUp = 512, kTensors = 24;
   const AugmentSettings plain{.crop = 3, .pad = 1, .mirror = true};

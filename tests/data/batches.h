@@ -13,7 +13,7 @@
 
 namespace owt {
 
-// Images of 4 x 4 whose label is their index.
+// Images of 4 x 4, whose label is their index.
 inline std::shared_ptr<const Dataset> numbered_images(int64_t size, int64_t colours = 3) {
   std::vector<uint8_t> pixels(static_cast<size_t>(size * 16 * colours)), labels(static_cast<size_t>(size));
   for (size_t i = 0; i < pixels.size(); ++i) pixels[i] = static_cast<uint8_t>(i * 37 % 251);
@@ -52,7 +52,7 @@ inline LoaderSettings of_rank(LoaderSettings made, int ranks, int rank) {
   return made;
 }
 
-struct Copy {  // of a batch
+struct Copy {  // a copy of a batch
   std::vector<float> images;
   std::vector<int32_t> labels;
   int64_t epoch, step_in_epoch, step_rows;
@@ -85,7 +85,7 @@ inline std::vector<Copy> run(BatchSource& source, int steps, const Stream& strea
   return batches;
 }
 
-// Of a loader.
+// The batches of a loader.
 inline std::vector<Copy> run(const LoaderSettings& settings, int steps) {
   Loader loader(settings);
   return run(loader, steps);

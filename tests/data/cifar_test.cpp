@@ -20,7 +20,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-// A record whose pixel bytes are channel * 10 + (place in the plane) % 8.
+// A record with pixel bytes channel * 10 + (place in the plane) % 8.
 std::string record(std::initializer_list<int> labels) {
   std::string bytes;
   for (const int label : labels) bytes += static_cast<char>(label);

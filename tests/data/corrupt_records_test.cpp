@@ -12,7 +12,7 @@ using testing::Not;
 
 constexpr auto kWhenMerged = CorruptRecords::Told::kWhenMerged;
 
-// Of two processes, one of which tells; what it has told.
+// Exchanges news between two processes, one of which logs; returns the log.
 std::string exchanged(CorruptRecords& one, CorruptRecords& other) {
   const std::vector<std::string> news{one.news(), other.news()};
   testing::internal::CaptureStderr();
@@ -32,7 +32,7 @@ TEST(CorruptRecords, OfSeveralProcessesEachRecordCountsOnceAndIsToldOnceWithTheR
                     Not(HasSubstr("record 3"))));
   EXPECT_EQ(one.count(), 2);
   EXPECT_EQ(other.count(), 2);
-  one.add(9, CorruptRecord("nine"));  // which the other has met before
+  one.add(9, CorruptRecord("nine"));  // the other process has met it before
   EXPECT_EQ(exchanged(one, other), "");
   EXPECT_EQ(one.count(), 2);
 }

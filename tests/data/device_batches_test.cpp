@@ -59,14 +59,14 @@ LoaderSettings settings(int64_t size, int64_t batch,
   return made;
 }
 
-// Of images of 6 x 6 x 3: as first layers of stride 4, 2 and 1 want them, and one that no kernel was made for.
+// Layouts for images of 6 x 6 x 3: for first layers of stride 4, 2 and 1, and one without a special kernel.
 const ImageLayout kLayouts[] = {{6, 6, 3, 4, 4, 2, 2, 3, 3, 48},
                                 {6, 6, 3, 2, 2, 3, 3, 5, 5, 16},
                                 {6, 6, 3, 1, 1, 0, 0, 6, 6, 4},
                                 {6, 6, 3, 1, 1, 0, 0, 6, 6, 8},
                                 {6, 6, 3, 3, 2, 1, 4, 3, 5, 24}};
 
-// What a loader makes, in the layout, and in bf16 where that is asked for.
+// The loader's batches in the layout, and in bf16 if requested.
 std::vector<Copy> laid_out_run(const LoaderSettings& made, int steps, const ImageLayout& layout, Precision precision) {
   Loader loader(made);
   std::vector<Copy> batches;
@@ -191,7 +191,8 @@ TEST_P(DeviceBatches, AreThoseOfALoaderStartedInTheMiddle) {
 TEST_P(DeviceBatches, AreThoseOfALoaderForEveryRank) {
   for (int ranks = 2; ranks <= 3; ++ranks)
     for (int rank = 0; rank < ranks; ++rank) {
-      const LoaderSettings made = of_rank(settings(22, 10), ranks, rank);  // of 3 ranks, the last has a step of 0 rows
+      // with 3 ranks, the last has a step of 0 rows
+      const LoaderSettings made = of_rank(settings(22, 10), ranks, rank);
       EXPECT_EQ(run_here(made, 7), run(made, 7)) << "rank " << rank << " of " << ranks;
     }
 }
@@ -287,7 +288,7 @@ TEST_P(DeviceBatches, OfAnotherSizeThanTheLayoutAreAnError) {
   EXPECT_THROW(batches->next(stream_), Error);
 }
 
-// The host goes on at once: everything is in the order of the streams.
+// The host continues at once; the streams keep the order.
 TEST_P(DeviceBatches, AreRightForWorkThatIsQueuedFarAhead) {
   constexpr int kSteps = 40;
   const LoaderSettings made = settings(64, 8);

@@ -76,7 +76,7 @@ TEST(HeldOut, EveryClassGivesInProportion) {
   labels.insert(labels.end(), 7, 2);
   labels.insert(labels.end(), 3, 4);
   EXPECT_THAT(counts(*hold_out(images_of(labels, 5), 0.2, 1).validation), ::testing::ElementsAre(20, 8, 1, 0, 1));
-  // Of equal remainders the first: 10 of 4 x 25 are 2.5 each.
+  // With equal remainders the first classes get one more: 10 of 4 x 25 are 2.5 each.
   EXPECT_THAT(counts(*hold_out(images_of(in_turns(100, 4), 4), 10, 1).validation), ::testing::ElementsAre(3, 3, 2, 2));
 }
 
@@ -85,7 +85,8 @@ TEST(HeldOut, TheSeedChoosesAndNothingElseDoes) {
   const auto held = [&](uint64_t seed) { return numbers_in(*hold_out(images_of(labels, 10), 0.1, seed).validation); };
   EXPECT_EQ(held(1), held(1));
   EXPECT_NE(held(1), held(2));
-  // By chance, and not the first or the last of a class: of 40 images of each, those of the first half are near half.
+  // Images are chosen at random, not the first or last of a class: about half are in the first half of each class's 40
+  // images.
   int64_t first_half = 0;
   for (uint64_t seed = 0; seed < 50; ++seed)
     for (const int64_t number : held(seed)) first_half += number < 200;

@@ -135,7 +135,7 @@ TEST(Loader, StartedInTheMiddleGoesOnAsIfItHadRunThere) {
   LoaderSettings made = settings(10, 4);
   made.epoch = 1, made.images_in_epoch = 8;  // step 5
   EXPECT_EQ(run(made, 4), std::vector<Copy>(whole.begin() + 5, whole.end()));
-  made.epoch = 1, made.images_in_epoch = 10;  // behind the last step of epoch 1
+  made.epoch = 1, made.images_in_epoch = 10;  // after the last step of epoch 1
   EXPECT_EQ(run(made, 3), std::vector<Copy>(whole.begin() + 6, whole.end()));
 }
 
@@ -242,7 +242,7 @@ TEST(Loader, ThrowsWhatWentWrongInItsThreads) {
   }
 }
 
-// The first image takes until another one has failed, and a while longer.
+// The first image is slow: it waits until another one has failed, and a while longer.
 class SlowFirstImage : public CountingDataset {
  public:
   SlowFirstImage(int64_t size, int64_t bad) : CountingDataset(size, bad) {}
@@ -270,7 +270,7 @@ TEST(Loader, AnErrorInALaterStepDoesNotEndAnEarlierOne) {
   }
 }
 
-// Its images come when they are let go.
+// Its images are delivered only after a release.
 class HangingDataset : public CountingDataset {
  public:
   HangingDataset() : CountingDataset(40, -1) {}

@@ -26,7 +26,7 @@ double moment(const MixSettings& settings, int power) {
 
 TEST(Mix, SharesAreOfTheBetaDistribution) {
   for (const double alpha : {0.05, 0.2, 1.0, 4.0}) {
-    const double variance = 1 / (4 * (2 * alpha + 1));  // of Beta(alpha, alpha)
+    const double variance = 1 / (4 * (2 * alpha + 1));  // variance of Beta(alpha, alpha)
     EXPECT_NEAR(moment({.mixup = alpha}, 1), 0.5, 0.015) << alpha;
     EXPECT_NEAR(moment({.mixup = alpha}, 2), 0.25 + variance, 0.015) << alpha;
     // E x^4 = product over r = 0 ... 3 of (alpha + r) / (2 alpha + r)

@@ -17,11 +17,11 @@ constexpr int64_t kSide = 12;
 AugmentSettings settings() {
   AugmentSettings augment;
   augment.scale = 1.0 / 64;
-  augment.mirror = true;  // of no concern: the centre view is looked at
+  augment.mirror = true;  // has no effect on the centre view
   return augment;
 }
 
-// What the filters give of every patch of the first images.
+// The outputs of the filters for every patch of the first images.
 std::vector<std::vector<double>> outputs(const Dataset& dataset, const std::vector<float>& filters,
                                          const PatchWhitening& of) {
   const Augmenter augmenter(settings(), dataset.image());

@@ -84,7 +84,7 @@ double stretched(const Picture& p, double value, int64_t c) {
   return high == low ? value : (value - low) * 255 / (high - low);
 }
 
-// The pixel that lies nearest to what a map of places says; NaN where two are as near.
+// The pixel nearest to these coordinates; NaN if two pixels are equally near.
 double moved(const Picture& p, double x, double y, int64_t c) {
   const auto tie = [](double at) { return std::abs(at - std::round(at)) < 1e-6; };
   if (tie(x) || tie(y)) return NAN;
@@ -92,7 +92,7 @@ double moved(const Picture& p, double x, double y, int64_t c) {
   return p.at(static_cast<int64_t>(y), static_cast<int64_t>(x), c);
 }
 
-// Value c at (y, x) behind the operation of the paper's table, in double precision. sign: 1 or -1.
+// Value c at (y, x) after the operation of the paper's table, in double precision. sign: 1 or -1.
 double wanted(const Picture& p, int op, int bin, double sign, int y, int x, int c) {
   const double v = p.at(y, x, c), part = bin / 30.0, m = sign * 0.99 * part, px = x + 0.5, py = y + 0.5;
   const bool border = y == 0 || x == 0 || y == p.grid.height - 1 || x == p.grid.width - 1;
@@ -132,7 +132,7 @@ double wanted(const Picture& p, int op, int bin, double sign, int y, int x, int 
   }
 }
 
-// How far rounding may lie from the formula: twice where grey values or sums are rounded before.
+// How much rounding may differ from the formula: twice as much if grey values or sums are rounded before.
 double tolerance(int op, double factor) {
   if (op <= 5 || op == 10 || op == 11 || op == 13) return 0;
   return op >= 7 && op <= 9 ? 0.51 + 0.5 * std::abs(1 - factor) : 0.51;
@@ -149,7 +149,7 @@ TEST(TrivialAugmentWide, HasTheOperationsOfItsTable) {
       const double sign = i % 2 == 0 ? 1 : -1;
       const Picture found{grid, after(ops[i], grid, p.bytes)};
       const double allowed = tolerance(number, 1 + sign * 0.99 * bin / 30);
-      // Every seventh value: means and counts are made anew for each.
+      // Every seventh value only, because means and counts are computed again for each.
       for (int64_t e = bin % 7; e < bytes_of(grid); e += 7) {
         const int c = static_cast<int>(e % grid.channels), x = static_cast<int>(e / grid.channels % grid.width);
         const int y = static_cast<int>(e / grid.channels / grid.width);
@@ -165,7 +165,7 @@ TEST(TrivialAugmentWide, HasTheOperationsOfItsTable) {
   }
 }
 
-// As a kernel makes them: tables from histograms, pixel by pixel.
+// Computed like in a kernel: tables from histograms, pixel by pixel.
 Bytes by_pixels(const PixelOp& op, const PixelGrid& grid, const Bytes& from) {
   Bytes to(from.size());
   std::vector<std::array<int32_t, kByteValues>> histograms(static_cast<size_t>(grid.channels));
@@ -206,7 +206,7 @@ TEST(PixelOps, AreTheSamePixelByPixel) {
   }
 }
 
-// Of the hexcone, in double precision.
+// Rotates the hue in the hexcone model, in double precision.
 std::array<double, 3> turned(const std::array<double, 3>& rgb, double turn) {
   const double high = std::max({rgb[0], rgb[1], rgb[2]}), low = std::min({rgb[0], rgb[1], rgb[2]}), range = high - low;
   if (range == 0) return rgb;

@@ -81,7 +81,7 @@ TEST(Resize, IsTheTriangleFilterUpToRounding) {
   }
 }
 
-// `count` values `stride` apart, weighted in 256ths: each weight rounded, and what is left over given to the heaviest.
+// `count` values `stride` apart, weighted in 256ths: weights are rounded, and the remainder is added to the largest.
 uint8_t rounded_place(const uint8_t* in, int64_t count, int64_t stride, int64_t out_extent, int64_t x) {
   const double scale = static_cast<double>(count) / static_cast<double>(out_extent), reach = std::max(scale, 1.0);
   std::vector<double> exact;

@@ -62,7 +62,7 @@ TEST(ShardIndex, RecordsThatNoImageCanHaveAreRefused) {
   refused([](ShardRecord& record) { record.offset = two_records().tar_bytes + 1; });
 }
 
-// With a right checksum, so that nothing else gives it away.
+// With a matching checksum, so that the checksum does not reveal the change.
 std::string with_byte(size_t place, int change) {
   std::string bytes = shard_index_bytes(two_records());
   bytes[place] = static_cast<char>(bytes[place] + change);
@@ -73,7 +73,7 @@ std::string with_byte(size_t place, int change) {
 }
 
 TEST(ShardIndex, WhatTheChecksumCannotTellIsChecked) {
-  constexpr size_t kHeader = 32, kNameBytes = 32, kZero = 36;  // of an entry: where its fields are
+  constexpr size_t kHeader = 32, kNameBytes = 32, kZero = 36;  // positions of fields of an entry
   ASSERT_EQ(error_of(with_byte(0, 0)), "");
   EXPECT_THAT(error_of(with_byte(kHeader + kZero, 1)), HasSubstr("record 0"));
   EXPECT_THAT(error_of(with_byte(kHeader + kNameBytes, -1)), HasSubstr("1 bytes of names too many"));

@@ -21,7 +21,7 @@ std::vector<double> covariance_of(const std::vector<double>& values, const std::
   return covariance;
 }
 
-// Signs are chosen so that the components of a vector add up to more than 0, whatever the library gives.
+// Signs are chosen so that the components of a vector have a positive sum, whatever the library returns.
 TEST(ColoursOfStatistics, AreTheEigenvectorsTheLargestFirstAndTowardsTheBright) {
   const double t = 1.0 / 3;
   const std::vector<std::vector<double>> bases = {{-t, 2 * t, 2 * t, 2 * t, -t, 2 * t, 2 * t, 2 * t, -t},

@@ -101,7 +101,7 @@ TEST(Windows, RandomPartsHaveTheSizesAndProportionsAskedFor) {
     log_aspect += std::log(aspect) / kCount;
     tops.insert(w.top);
   }
-  EXPECT_NEAR(area, 0.43, 0.02);  // less than 0.54: large parts often do not fit and are drawn anew
+  EXPECT_NEAR(area, 0.43, 0.02);  // less than 0.54: large parts often do not fit and are drawn again
   EXPECT_NEAR(log_aspect, 0, 0.05);
   EXPECT_GT(tops.size(), 150u);
 }

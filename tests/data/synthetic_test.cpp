@@ -131,13 +131,13 @@ TEST(Synthetic, IsNotSolvedByALinearClassifier) {
 }
 
 TEST(Synthetic, LinearClassifierOfTheseTestsDoesLearn) {
-  // What it is shown once too often it knows by heart, so that the test above means something.
+  // Too many repetitions lead to overfitting, so the test above is meaningful.
   const SyntheticDataset few({.size = 50});
   EXPECT_GT(accuracy(trained(few, 40), few), 0.9);
 }
 
-// The corners, which hardly any shape reaches: slopes of up to 30 from centre to edge are even from -30 to 30, and
-// the grain has a standard deviation of 10. Bytes stop at 0 and 255, which takes a little away.
+// The corners, which few shapes reach. Slopes of up to 30 from centre to edge are uniform in -30 to 30, and the grain
+// has a standard deviation of 10. Clipping at 0 and 255 reduces both a little.
 TEST(Synthetic, BackgroundsSlopeAndAreGrainy) {
   constexpr int64_t kImages = 500, kSide = 32;
   const SyntheticDataset images({.size = kImages, .side = kSide});
@@ -190,7 +190,7 @@ TEST(SyntheticPhotos, OfMoreThanTenClassesShowTheColourOfTheirName) {
   EXPECT_EQ(std::set<std::string>(names.begin(), names.end()).size(), 100u);
   EXPECT_EQ(names[2], "red_square");
   EXPECT_EQ(names[52], "blue_square");
-  // A square whose radius is 0.15 of the short side at least, and of which 0.9 are filled, is a twentieth of the image.
+  // A square has a radius of at least 0.15 of the short side, and 0.9 of it are filled: a twentieth of the image.
   const auto share_of = [&](int64_t index, size_t colour) {
     const Photo photo = many.draw(index);
     int64_t found = 0;

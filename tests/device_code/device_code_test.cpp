@@ -18,16 +18,16 @@
 namespace owt::device_code_test {
 namespace {
 
-// Accesses to global memory as they stand in the code, by the bytes that one thread moves; those of a loop count once.
+// Accesses to global memory in the code, by the bytes that one thread moves. An access in a loop counts once.
 struct Accesses {
-  int wide = 0;    // of 16 bytes
-  int narrow = 0;  // of less than 8 bytes
+  int wide = 0;    // 16 bytes
+  int narrow = 0;  // less than 8 bytes
 };
 
 struct KernelCode {
   Accesses loads, stores;
-  int registers = 0;    // of a thread
-  int local_bytes = 0;  // of a thread: what found no register, and arrays that are indexed at run time
+  int registers = 0;    // per thread
+  int local_bytes = 0;  // per thread: spilled registers, and arrays that are indexed at run time
 };
 
 // By the kernels' names as C++ spells them: "void owt::relu_forward<float, 4>(long, float const*, float*)".
@@ -46,7 +46,7 @@ void count(Accesses& accesses, int bytes) {
   accesses.narrow += bytes < 8;
 }
 
-// "ld.global.nc.v4.f32" is a load of 4 x 32 bits; what names no space may be global memory as well.
+// "ld.global.nc.v4.f32" is a load of 4 x 32 bits. An access without a state space may be to global memory too.
 void count_ptx(const std::string& line, KernelCode& kernel) {
   static const std::regex access(R"(^\s*(?:@!?%p\d+\s+)?(ld|st)((?:\.[\w:]+)*)\.[a-z](\d+)\s)");
   static const std::regex elsewhere(R"(\.(?:param|shared|const|local)\b)"), vector(R"(\.v(\d)\b)");
@@ -104,7 +104,7 @@ Kernels read_machine_code(const std::string& text) {
 
 class Compiled {
  public:
-  // The accesses are those of the PTX, which the assembler may join but never splits.
+  // The accesses are taken from the PTX. The assembler may join accesses but never splits them.
   explicit Compiled(const std::string& source) : name_(std::filesystem::path(source).stem()) {
     run(concat("'" OWT_NVCC "' " OWT_NVCC_FLAGS " -arch=sm_90a -cubin -Xptxas -v --keep --keep-dir ", folder_.path(),
                " -o ", folder_.file(name_ + ".sm_90a"), " '", source, "'"));
@@ -136,8 +136,8 @@ std::string why_no_compiler() {
   return "";
 }
 
-// What a kernel is to be. `kernel` is a part of its name; registers: so that as many blocks of 256 threads run at once
-// on a multiprocessor as the launch counts on: 6 with at most 40 registers, 5 with 48, 4 with 64, 3 with 80.
+// Requirements for a kernel. `kernel`: a part of its name. registers: a limit for which the launch's number of blocks
+// of 256 threads run at once on a multiprocessor: 6 with at most 40 registers, 5 with 48, 4 with 64, 3 with 80.
 struct Wanted {
   const char* kernel;
   int wide_loads, wide_stores;      // at least
@@ -150,7 +150,7 @@ struct HotFile {
   std::vector<Wanted> kernels;
 };
 
-// A row for each kernel that takes time in a step; f32 where it is not only the tests' type.
+// A row for each kernel that takes time in a step; f32 if it is used outside of tests.
 const std::vector<HotFile>& hot_files() {
   static const std::vector<HotFile> files = {
       {"layers/relu.cu",
@@ -159,7 +159,7 @@ const std::vector<HotFile>& hot_files() {
        {{"dropout_forward<__nv_bfloat16, true, true>", 1, 1, 1, 0, 32},
         {"dropout_forward<__nv_bfloat16, true, false>", 1, 1, 1, 1, 32},
         {"dropout_backward<__nv_bfloat16, true>", 1, 1, 1, 0, 32}}},
-      // Of works with sums the last block loads 8 times before it adds, and stores words.
+      // In works with sums the last block loads 8 times before it adds, and stores words.
       {"layers/gpu/bias_gradient.cu",
        {{"<SumGradient<__nv_bfloat16, 8, (Follows)0>", 9, 0, 1, 2, 48},
         {"<SumGradient<__nv_bfloat16, 8, (Follows)1>", 10, 1, 1, 2, 48},
@@ -187,7 +187,7 @@ const std::vector<HotFile>& hot_files() {
         {"pack_images<unsigned long, FixedBlocks<unsigned long, 4, 3, 1, 12>", 0, 0, 0, 0, 32},
         {"pack_images<unsigned short, FixedBlocks<unsigned short, 2, 6, 1, 16>", 0, 0, 6, 5, 32},
         {"pack_images<unsigned short, FixedBlocks<unsigned short, 1, 3, 1, 8>", 0, 1, 3, 0, 32}}},
-      // The other accesses are those of elements that do not come by four.
+      // The other accesses are for elements that do not come in fours.
       {"src/parallel/optimizer.cu",
        {{"update_items<SgdRule<false>", 5, 4, 22, 17, 32}, {"update_items<AdamWRule>", 7, 6, 24, 19, 40}}},
   };
@@ -239,7 +239,7 @@ TEST_P(HotKernels, AreTheSameInMachineCode) {
   }
 }
 
-// The figures themselves are right: kernels whose accesses can be counted by hand.
+// Checks the figures themselves with kernels whose accesses can be counted by hand.
 TEST(DeviceCode, WideAndNarrowAccessesAreToldApart) {
   if (const std::string why = why_no_compiler(); !why.empty()) GTEST_SKIP() << why;
   const TempFolder folder;

@@ -89,7 +89,7 @@ TEST_F(CheckpointTest, TheBestIsThatOfTheBestEvaluationOrElseTheNewest) {
   EXPECT_EQ(best_checkpoint(run_), at("step-00000003"));
 }
 
-// At the same step, and even the best of its branch.
+// At the same step, and even if it is the best of its branch.
 TEST_F(CheckpointTest, ACheckpointOfAnotherAccuracyIsNotTheBest) {
   save(2, "w", 2);
   save(3, "w", 2);
@@ -309,7 +309,7 @@ TEST_F(CheckpointTest, SaysWhereItCannotWrite) {
   }
 }
 
-// A file system that loses what was written last leaves such a file.
+// A file system that loses the latest writes leaves such a file.
 TEST_F(CheckpointTest, WarnsWhereLatestDoesNotNameACheckpoint) {
   save(1);
   save(2);

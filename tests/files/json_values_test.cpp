@@ -22,7 +22,7 @@ TEST(JsonText, IsNoValueWhereItIsNoJsonOrNestedWithoutEnd) {
   EXPECT_NO_THROW(check_json_numbers_fit<Json>(nested(1'000'000)));
 }
 
-// And nothing of the library's words.
+// The message must not contain the library's text.
 TEST(JsonText, SaysWhatIsUnderAKeyAndWhatWasWanted) {
   const Json object = json_object<Json>(R"({"text": "a", "list": [1], "texts": {"a": 1}})");
   EXPECT_EQ(json_get<std::string>(object, "text", "a text"), "a");

@@ -53,7 +53,7 @@ TEST(RunState, OfOlderCheckpointsCountsWholeSteps) {
   EXPECT_EQ(RunState::from_json(json.dump(2) + "\n", "x"), full_state());
 }
 
-// As anybody could make it: what to_json() writes, with another value and the checksum that goes with it.
+// A forged state: the output of to_json() with another value and a matching checksum.
 std::string forged(const std::string& from, const std::string& to) {
   auto json = nlohmann::ordered_json::parse(replaced(full_state().to_json(), from, to));
   json.erase("checksum");

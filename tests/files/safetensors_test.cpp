@@ -31,7 +31,7 @@ std::string with_length(const std::string& header, const std::string& data) {
 
 class SafetensorsTest : public testing::Test {
  protected:
-  // What the reader says of a file with these bytes; empty where it is content.
+  // The reader's message for a file with these bytes; empty: no error.
   std::string complaint(const std::string& bytes) {
     write_bytes(path_, bytes);
     try {
@@ -179,7 +179,7 @@ TEST_F(SafetensorsTest, KnowsTheCountersThatPyTorchKeepsAndRefusesIntegersAsWeig
                 AllOf(HasSubstr("tensor 'x'"), HasSubstr(dtype), HasSubstr("save it unquantised")));
 }
 
-// Whoever takes no such tensor need not understand it.
+// A tensor that is not used need not be understood.
 TEST_F(SafetensorsTest, RefusesWhatItCannotReadOnlyWhereItIsTaken) {
   write_bytes(path_, with_length(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},)"
                                  R"("odd":{"dtype":"F4","shape":[8],"data_offsets":[4,8]},)"
@@ -226,7 +226,7 @@ TEST_F(SafetensorsTest, RefusesWhatStandsThereTwice) {
   EXPECT_THAT(complaint(with_length(R"({"__metadata__":{"a":"b","a":"c"}})", "")), HasSubstr("'a' stands there twice"));
 }
 
-// Each in words of this program, with what was wanted.
+// Each error is in words of this program, with the expected kind.
 TEST_F(SafetensorsTest, SaysWhatIsOfAnotherKindThanTheFormatHas) {
   for (const auto& [fields, wanted] :
        {std::pair(R"("dtype":"F32","shape":{"b":1,"a":2},"data_offsets":[0,8])", "'shape' is an object, wanted a list"),
@@ -312,8 +312,7 @@ TEST_F(SafetensorsTest, RecognisesOverlapsAndGaps) {
   EXPECT_THAT(complaint(two(10, 14)), HasSubstr("2 bytes before tensor 'b'"));
 }
 
-// Readers that map the file want the data aligned to eight bytes; the header is filled up with as few blanks as that
-// takes.
+// Readers that map the file need the data aligned to eight bytes; the header is padded with the fewest blanks for that.
 TEST_F(SafetensorsTest, TheDataBeginsAtTheNextMultipleOfEight) {
   for (size_t length = 1; length <= 9; ++length) {
     SafetensorsWriter writer(path_, {{std::string(length, 'n'), {1}}});

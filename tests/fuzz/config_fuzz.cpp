@@ -12,7 +12,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t count) {
       const owt::Settings settings = owt::settings_from(config, "fuzz");
       owt::promise(settings.data.batch > 0 || settings.data.batch_per_rank > 0, "a recipe has a batch");
       owt::settings_from(owt::Config::text(settings.recipe.to_toml()), "again");
-      // Sums of bytes over all layers and ranks; planning for thousands of ranks takes its time.
+      // Sums bytes over all layers and ranks; planning for thousands of ranks would take too long.
       if (settings.parallel.workers <= 16) owt::make_plan(settings.model, settings.plan_request());
     }
   });

@@ -18,7 +18,7 @@
 
 namespace owt {
 
-// Ends the process where a reader's promise does not hold.
+// Ends the process if a reader's promise is broken.
 inline void promise(bool holds, const char* what) {
   if (holds) return;
   std::fprintf(stderr, "broken promise: %s\n", what);

@@ -39,7 +39,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t count) {
     const Pixels image = decode(decoder, {0, 0, height, width});
     owt::promise(decode(decoder, part) == cut(image, width, part), "a window shows what the whole image shows there");
   });
-  owt::try_reading([&] {  // a window of its own, before anything else was decoded
+  owt::try_reading([&] {  // a separate window, before anything else was decoded
     owt::WindowDecoder fresh;
     fresh.open(owt::text_of(bytes, count));
     const int64_t height = fresh.height(), width = fresh.width();

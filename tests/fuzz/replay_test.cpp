@@ -18,8 +18,8 @@
 #include "src/core/files.h"
 #include "tests/fuzz/input.h"
 
-// OWT_FUZZ_TARGETS is TARGET(config) TARGET(dataset) and so on, one for each *_fuzz.cpp. Their functions, which
-// libFuzzer knows by one name, are compiled under the names of the files.
+// OWT_FUZZ_TARGETS is TARGET(config) TARGET(dataset) and so on, one for each *_fuzz.cpp. Their functions, which have
+// the same name for libFuzzer, are compiled under the names of the files.
 #define TARGET(name) extern "C" int name##_fuzz(const uint8_t* bytes, size_t count);
 OWT_FUZZ_TARGETS
 #undef TARGET
@@ -40,7 +40,7 @@ const std::vector<FuzzTarget> kTargets{OWT_FUZZ_TARGETS};
 const fs::path kRoot = OWT_SOURCE_DIR;
 constexpr size_t kMostBytes = 1 << 16;
 constexpr int kMutations = 20000;
-constexpr rlim_t kMostMemory = rlim_t{2} << 30;  // beyond what the process has when a target begins
+constexpr rlim_t kMostMemory = rlim_t{2} << 30;  // in addition to the memory in use when a target begins
 
 std::vector<std::string> seeds_of(const std::string& target) {
   std::vector<fs::path> files;
@@ -79,7 +79,8 @@ std::vector<std::string> dictionary_of(const std::string& target) {
   return words;
 }
 
-// What fuzzers do to an input. Random numbers are those of the engine itself: distributions differ between libraries.
+// Mutations like a fuzzer's. Random numbers come from the engine directly, because distributions differ between
+// libraries.
 class Mutations {
  public:
   explicit Mutations(const std::string& target) : seeds_(seeds_of(target)), words_(dictionary_of(target)) {}
@@ -134,7 +135,7 @@ class Mutations {
       case 6:
         if (!words_.empty()) input.replace(at, below(2) * part_of(input).size(), one_of(words_));
         break;
-      case 7: {  // the digits behind a place are another number
+      case 7: {  // replace the digits after a place by another number
         const size_t begin = std::min(input.find_first_of("0123456789", at), input.size());
         const size_t end = std::min(input.find_first_not_of("0123456789.", begin), input.size());
         input.replace(begin, end - begin, one_of(numbers));
@@ -176,11 +177,11 @@ class Replay : public ::testing::TestWithParam<FuzzTarget> {
     const rlimit limit{std::min(most, memory_before_.rlim_max), memory_before_.rlim_max};
     setrlimit(RLIMIT_AS, &limit);
     left_file = (fs::current_path() / ("fuzz-" + GetParam().name)).string();
-    const stack_t stack{stack_.data(), 0, stack_.size()};  // the other one may be what was used up
+    const stack_t stack{stack_.data(), 0, stack_.size()};  // the normal stack may be used up
     sigaltstack(&stack, &stack_before_);
     struct sigaction action {};
     action.sa_handler = leave_input;
-    action.sa_flags = SA_ONSTACK | static_cast<int>(SA_RESETHAND);  // the signal comes again, and ends the process
+    action.sa_flags = SA_ONSTACK | static_cast<int>(SA_RESETHAND);  // the signal occurs again, and ends the process
     for (size_t i = 0; i < kSignals.size(); ++i) sigaction(kSignals[i], &action, &actions_before_[i]);
   }
   void TearDown() override {
@@ -189,7 +190,7 @@ class Replay : public ::testing::TestWithParam<FuzzTarget> {
     setrlimit(RLIMIT_AS, &memory_before_);
   }
 
-  // noexcept: what is no Error ends the process here.
+  // noexcept: any exception other than Error ends the process here.
   static void read(std::string bytes) noexcept {
     current_input = std::move(bytes);
     GetParam().run(reinterpret_cast<const uint8_t*>(current_input.data()), current_input.size());

@@ -24,8 +24,8 @@ using Values = std::vector<float>;
 class ActivationTest : public DeviceTest {};
 INSTANTIATE_TEST_SUITE_P(Devices, ActivationTest, testing::ValuesIn(devices()), device_name);
 
-// What PyTorch 2.15 gives for x in f64, and the gradients of a sum of them:
-//   x = torch.tensor(kX, dtype=torch.float64, requires_grad=True); y = torch.nn.GELU()(x); y.sum().backward()
+// PyTorch 2.15's results for x in f64, and the gradients of their sum:
+// x = torch.tensor(kX, dtype=torch.float64, requires_grad=True); y = torch.nn.GELU()(x); y.sum().backward()
 const Values kX = {-30, -8, -3, -1, -0.25, -1e-3f, 0.5, 1, 2.5, 6.5, 30};
 struct Figures {
   const char* keys;
@@ -80,7 +80,7 @@ TEST_P(ActivationTest, GivesPyTorchsFigures) {
   }
 }
 
-// What is small keeps its digits where the formula can: in bf16 as well such values are not rounded away.
+// Small results keep their digits if the formula allows it; bf16 represents such values too.
 TEST_P(ActivationTest, SmallResultsAreRelativelyExact) {
   for (const char* kind : {"sigmoid", "softplus"}) {
     Harness layer(std::string("type='activation' kind='") + kind + "'", {1, 2}, device());
@@ -97,7 +97,7 @@ TEST_P(ActivationTest, SmallResultsAreRelativelyExact) {
 TEST_P(ActivationTest, KeepsTheLayerContract) {
   for (const Figures& figures : kFigures) {
     const std::string keys = std::string("type='activation' ") + figures.keys;
-    // Those in place compute gradients from y, which in bf16 is rounded.
+    // In-place activations compute gradients from y, which is rounded in bf16.
     const LayerCheck check{.rounding = 0x1p-5, .input_range = 3};
     check_layer(keys, {3, 4, 5, 6}, device(), check);
     check_layer(keys, {6, 10}, device(), check);

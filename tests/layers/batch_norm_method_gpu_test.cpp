@@ -19,7 +19,7 @@ struct Case {
   NormMethod method;
   Precision precision;
   Shape in;
-  int64_t rows = 0;  // of a group
+  int64_t rows = 0;  // rows of a group
 };
 
 std::vector<Case> cases() {

@@ -59,7 +59,7 @@ class OtherRank : public StepSums {
   size_t calls_ = 0;
 };
 
-// Of nine rows a rank has four. What it computes are the first rows of the whole, and its own part of the gradients.
+// A rank has four of nine rows. Its results must be the first rows of the whole, and its own part of the gradients.
 TEST_P(BatchNormTest, StatisticsOfTheStepAreThoseOfTheRowsOfAllRanks) {
   constexpr int64_t kChannels = 5, kOfRow = 2 * 3 * kChannels, kMine = 4 * kOfRow;
   Values x = distinct_values(9 * kOfRow, 2, 1);
@@ -109,7 +109,7 @@ TEST_P(BatchNormTest, WhereNoOtherRankHasRowsThoseOfTheStepAreTheOps) {
   EXPECT_EQ(of_op.backward(dy), of_step.backward(dy));
 }
 
-// Nine rows are groups of 4 and 5. A batch of its own has the same statistics, gradients and share of the step.
+// Nine rows form groups of 4 and 5. A separate batch of a group's rows has the same statistics, gradients and share.
 TEST_P(BatchNormTest, AGroupOfRowsIsABatchOfItsOwn) {
   constexpr int64_t kOfRow = 2 * 3 * 4;
   const Values x = distinct_values(9 * kOfRow, 2, 1), dy = distinct_values(9 * kOfRow, 1, 2);

@@ -33,7 +33,7 @@ Values rounded(Values values) {
   for (float& value : values) value = from_bf16(to_bf16(value));
   return values;
 }
-// A rounded result may lie on the other side of a step of bf16, which is 2^-8 of the value at most.
+// A rounded result may differ by one step of bf16, which is at most 2^-8 of the value.
 MATCHER(Nearly, "") {
   const auto [found, wanted] = arg;
   return std::abs(found - wanted) <= 0x1p-7f * std::abs(wanted) + 1e-6f;

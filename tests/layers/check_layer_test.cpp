@@ -20,7 +20,7 @@ using testing::HasSubstr;
 struct Fault {
   bool leaves_output = false, leaves_dx = false, scales_dx = false, scales_dw = false;
   bool overwrites_dw = false, adds_to_zero_dw = false, reads_y = false, changes_x = false, varies = false;
-  std::optional<Content> in_place = {};  // and what it says to leave of x
+  std::optional<Content> in_place = {};  // and what it claims to preserve of x
 };
 
 // y = w * x with one weight per column, and a fault.
@@ -150,7 +150,7 @@ TEST(CheckLayer, FindsResultsThatDifferFromCallToCall) {
 
 TEST(CheckLayer, FindsPartsThatIgnoreTheirPlace) {
   const auto make = [](std::optional<Slice> part) {
-    // A part that always takes the first columns.
+    // Wrong: a part always takes the first columns.
     if (part) part = Slice{0, part->size()};
     return std::make_unique<Scale>(5, part, Fault{});
   };

@@ -84,7 +84,7 @@ TEST(ConvChoices, WhoFollowsAnotherMeasuresNothing) {
   choices.follow({{ConvChoices::key("3x3, forward", 2), "winograd"}});
   EXPECT_EQ(choose(choices, ConvChoices::key("3x3, forward", 1), must_not_measure), kWinograd);
   EXPECT_EQ(choose(choices, ConvChoices::key("5x5, forward", 1), must_not_measure), kDirect);
-  choices.follow({{ConvChoices::key("5x5, forward", 2), "winograd"}});  // which the other has met since
+  choices.follow({{ConvChoices::key("5x5, forward", 2), "winograd"}});  // met by the other process in the meantime
   EXPECT_EQ(choose(choices, ConvChoices::key("5x5, forward", 1), must_not_measure), kWinograd);
   choices.clear();
   EXPECT_EQ(choose(choices, "a", finding(2, 1)), kWinograd);

@@ -61,7 +61,7 @@ class OneByOne {
   std::vector<Tensor> scratch_, y_, below_;
 };
 
-// Whole numbers from -range to range. Their sums of products are exact in f32, and those of few small ones in bf16.
+// Integers from -range to range. Sums of their products are exact in f32, and in bf16 if they are few and small.
 Values whole_numbers(int64_t count, int range, uint64_t seed) {
   Values values = distinct_values(count, 1, seed);
   for (float& value : values) value = std::round(value * static_cast<float>(range));
@@ -87,7 +87,7 @@ class ConvPoolTest : public testing::TestWithParam<Case> {
     Values x, dy;
     std::vector<Values> params;
   };
-  // What two steps compute that add to the same gradients; the second one needs no dx.
+  // The results of two steps that add to the same gradients; the second one needs no dx.
   struct Results {
     Values y, dx;
     std::vector<Values> grads;
@@ -226,7 +226,7 @@ TEST_P(ConvPoolTest, TheReluMayStandBehindThePool) {
                                       0, 0, 0, 20, 0, 0));
 }
 
-// Of 16, 8 or 4 pixels each, so that sums are exact here too, in whatever order a convolution takes them.
+// Windows of 16, 8 or 4 pixels each, so that sums are exact here too, in any order.
 TEST_P(ConvPoolTest, AveragesOfWhatAReluGaveComputeWhatTheLayersComputeOneByOne) {
   const std::string relu = "type='relu'";
   expect_the_same({"type='conv' out=8 kernel=3 pad=1", relu, "type='avg_pool' kernel=4 stride=3 round='up'"},
@@ -328,7 +328,7 @@ TEST_P(ConvPoolTest, OnlyADropoutBehindAReluIsTakenIntoADenseLayersOp) {
   EXPECT_EQ(run_of({dense, dropout, relu}, on()), 1);
 }
 
-// In evaluation nothing is dropped.
+// In evaluation dropout has no effect.
 TEST_P(ConvPoolTest, EvaluationKnowsTheReluOnly) {
   Net net = net_of({"type='dense' out=2", "type='relu'", "type='dropout' rate=0.9"}, {1}, on());
   net.params()[0]->set_value(upload({1, -1}, {2, 1}, Device::kCpu));

@@ -196,7 +196,7 @@ TEST_P(ConvTest, TheFirstBackwardIsRightAlthoughItMeasuresInBetween) {
   const UsingConvAlgorithm measured(ConvAlgorithm::kAuto);
   ConvChoices& choices = ConvChoices::process();
   const std::string keys = "type='conv' out=64 kernel=3 pad=1";
-  const ConvGeometry g{16, 16, 64, 16, 16, 64, 3, 3, 1, 1, 1, 1, 1, 1, 1};  // where Winograd wins clearly
+  const ConvGeometry g{16, 16, 64, 16, 16, 64, 3, 3, 1, 1, 1, 1, 1, 1, 1};  // Winograd is clearly the fastest here
   expect_reference(keys, g, 2, device(), 1e-5);
   auto known = choices.exported();
   EXPECT_EQ(known.empty(), device() != Device::kCpu);

@@ -29,7 +29,7 @@ std::vector<T> values(int64_t count, unsigned seed) {
   return all;
 }
 
-// Of all pieces; expects that each element comes once.
+// The gradient collected from all pieces; expects that each element comes once.
 template <class T>
 std::vector<float> gradient(const DenseExtents& e, const std::vector<T>& x, const std::vector<T>& dy) {
   std::vector<float> whole(static_cast<size_t>(e.features * e.out), NAN);

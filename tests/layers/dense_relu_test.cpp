@@ -21,8 +21,7 @@ using testing::Pointwise;
 
 using Values = std::vector<float>;
 
-// What a net does with the layers of the list: the first with as many of the others as it takes, and the rest behind
-// it.
+// Runs a list of layers like a net: the first layer with the successors that it takes into its op, then the rest.
 class InARow : public Layer {
  public:
   explicit InARow(std::vector<std::unique_ptr<Layer>> layers)

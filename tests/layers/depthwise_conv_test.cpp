@@ -25,8 +25,8 @@ ConvGeometry depthwise(const std::string& keys, const Shape& image) {
   return geometry_of(concat(keys, " out=", image[2], " groups=", image[2]), image);
 }
 
-// Channels of less and more than whole vectors and blocks, widths of less than a tile and of several, kernels and
-// strides with code of their own and without, and zeros of all kinds.
+// Channels that fill vectors and blocks and that do not; widths of less than a tile and of several; kernels and strides
+// with and without special code; and all kinds of padding.
 const std::vector<ConvGeometry>& geometries() {
   static const std::vector<ConvGeometry> all{
       depthwise("kernel=3 pad=1", {9, 8, 48}),
@@ -63,7 +63,7 @@ Gradients add_gradients(const ConvProblem& p, const Gradients& to, float beta, f
   return p.add_gradients(*make_depthwise_conv(p.shape, PassKind::kBackwardWeights), to, beta, bias_beta);
 }
 
-// The first images of a problem, as a batch of their own.
+// The first images of a problem, as a separate batch.
 ConvProblem first_images(const ConvProblem& all, int64_t rows) {
   ConvProblem first(all.shape.geometry, rows, all.shape.images);
   std::copy_n(all.x.begin(), first.x.size(), first.x.begin());
@@ -86,7 +86,7 @@ std::vector<Kind> kinds(const auto& values) {
 class DepthwiseConv : public testing::TestWithParam<DType> {
  protected:
   static ConvProblem problem(const ConvGeometry& g, int64_t rows) { return {g, rows, GetParam()}; }
-  // Of y and dx, which are rounded to the type of images.
+  // Tolerance for y and dx, which are rounded to the type of images.
   static double tolerance() { return GetParam() == DType::kBF16 ? 0x1p-8 : 1e-6; }
 };
 INSTANTIATE_TEST_SUITE_P(Types, DepthwiseConv, testing::Values(DType::kF32, DType::kBF16),
@@ -103,7 +103,7 @@ TEST_P(DepthwiseConv, MatchesTheDefinitionForEveryTeam) {
       EXPECT_LT(relative_error(dx_of(p), p.reference.dx(p.dy, p.weight)), tolerance());
       const Gradients found = gradients_of(p);
       EXPECT_LT(relative_error(found.weight, p.reference.dw(p.x, p.dy)), 1e-6);
-      EXPECT_THAT(found.bias, Pointwise(DoubleNear(1e-5), p.reference.db(p.dy)));  // of one channel it is 0
+      EXPECT_THAT(found.bias, Pointwise(DoubleNear(1e-5), p.reference.db(p.dy)));  // with one channel it is 0
     }
   }
 }

@@ -49,7 +49,7 @@ Gradients add_gradients(const ConvProblem& p, const Gradients& to, float beta, f
 class FewChannelConv : public testing::TestWithParam<DType> {
  protected:
   static ConvProblem problem(const ConvGeometry& g, int64_t rows) { return {g, rows, GetParam()}; }
-  // Of y, which is rounded to the type of images.
+  // Tolerance for y, which is rounded to the type of images.
   static double tolerance() { return GetParam() == DType::kBF16 ? 0x1p-8 : 1e-6; }
 
   void SetUp() override {
@@ -104,7 +104,7 @@ std::vector<bool> numbers(const auto& values) {
   return are;
 }
 
-// Pairs of bf16 at the end of a run or a row have a half that belongs to nothing.
+// Pairs of bf16 at the end of a run or a row have an unused half.
 TEST_P(FewChannelConv, NaNIsWhereTheDefinitionHasItAndNowhereElse) {
   for (const ConvGeometry& g : geometries()) {
     ConvProblem p = problem(g, 2);

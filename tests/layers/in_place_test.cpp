@@ -10,7 +10,7 @@ namespace {
 
 using ::testing::ElementsAre;
 
-// Of layers behind a dense one.
+// work_in_place() for layers after a dense one.
 std::vector<bool> in_place(const std::vector<std::string>& kinds) {
   std::vector<std::unique_ptr<Layer>> layers;
   layers.push_back(layer_from("type='dense' out=4", {1, 4}));
@@ -45,7 +45,7 @@ TEST(InPlace, IsNoLayerThatOverwritesWhatOneBeforeItReads) {
   EXPECT_THAT(in_place({"gelu", "tanh"}), ElementsAre(false, true));
 }
 
-// Whoever has the memory counts, not only the layer before.
+// All layers that wrote into the memory count, not only the previous layer.
 TEST(InPlace, AllLayersCountThatHaveTheMemory) {
   EXPECT_THAT(in_place({"relu", "dropout", "softplus"}), ElementsAre(true, true, false));
   EXPECT_THAT(in_place({"tanh", "relu", "dropout"}), ElementsAre(true, true, false));

@@ -55,7 +55,7 @@ Values pattern(int64_t count, int64_t factor, int64_t modulus, int64_t less, flo
   return values;
 }
 
-// What Local of tools/bench/torch_net.py gives, torch.nn.Unfold and einsum, PyTorch 2.15 in f64.
+// The figures are from Local of tools/bench/torch_net.py: torch.nn.Unfold and einsum, PyTorch 2.15 in f64.
 TEST_P(LocalTest, GivesPyTorchsFigures) {
   Harness local("type='local' out=2 kernel=2 pad=[0,1]", {1, 2, 3, 2}, device());
   ASSERT_EQ(local.out_shape(), (Shape{1, 1, 4, 2}));

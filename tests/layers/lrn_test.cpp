@@ -124,7 +124,7 @@ TEST_P(LrnTest, WithinAChannelGivesPyTorchsFigures) {
                         {0.037010063f, -0.012447980f, 0.146700129f, 0.148040253f, 0.367754842f, 0.177452695f}));
 }
 
-// Rows and columns before a position by half of an even size, behind it by one less; other channels do not matter.
+// For an even size, size / 2 rows and columns before a position and one less after it; other channels do not matter.
 TEST_P(LrnTest, AWindowWithinAChannelReachesHalfOfItsSizeAndIsDividedByItsWholeArea) {
   Harness lrn("type='lrn' within=true size=2 alpha=4 beta=1", {1, 2, 2, 2}, device());
   // s of the first channel = 1 + 1, 1 + 1 + 4, 1 + 1 + 9, 1 + 1 + 4 + 9 + 16

@@ -180,7 +180,7 @@ TEST(Param, SomeColumnsAreKeptInMemoryOrder) {
   param.part = {1, 3};
   param.columns = Slice{1, 3};
   EXPECT_EQ(param.shape(), (Shape{2, 2}));
-  const std::vector<float> file = {1, 2, 3, 4, 5, 6, 7, 8};  // of rows 1 and 2
+  const std::vector<float> file = {1, 2, 3, 4, 5, 6, 7, 8};  // rows 1 and 2
   EXPECT_THAT(download(param.kept_of(2, file.data())), ElementsAre(3, 2, 7, 6));
   param.columns = Slice{2, 2};
   EXPECT_EQ(param.kept_of(2, file.data()).shape(), (Shape{2, 0}));

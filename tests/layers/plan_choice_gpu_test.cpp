@@ -20,7 +20,7 @@ using testing::ElementsAre;
 namespace owt::plan_choice_gpu_test {
 namespace {
 
-// Before main(): the cache of this process must not be that of an earlier run.
+// Set before main(): this process must not use the cache of an earlier run.
 struct OwnCache {
   OwnCache() { setenv("OWT_CACHE", folder.path().c_str(), 1); }
   TempFolder folder;
@@ -31,7 +31,7 @@ ConvGeometry geometry(int64_t extent) { return {extent, extent, 8, extent, exten
 
 class PlanChoice : public testing::Test {
  protected:
-  // Choices are remembered, so each test has an extent of its own.
+  // Choices are stored, so each test uses a different extent.
   std::optional<ChosenPlan> choose(int64_t extent, bool accept, int64_t rows = 1) {
     return choose_plan(conv_forward_graph(geometry(extent), rows, DType::kF32), {}, setup_stream(Device::kCuda),
                        [&](const auto& memory, const auto& run) {
@@ -77,8 +77,8 @@ TEST_F(PlanChoice, WithoutMemoryForMeasuringIsCudnnsFirst) {
   EXPECT_FALSE(checked);
 }
 
-// The engines of the simulated cuDNN's plans that were offered, where those in `taken` are taken. Engines 4, 5 and 6
-// compile theirs; cuDNN falls back to 0 and 4.
+// The engines of the simulated cuDNN's plans that were offered, if the engines in `taken` are taken. Engines 4, 5 and 6
+// compile their plans; cuDNN falls back to 0 and 4.
 std::vector<int> offered(const CudnnGraph& graph, const std::set<int>& taken, const PlanRules& rules = {}) {
   std::vector<int> engines;
   for_each_plan(graph, rules, PlanTarget::this_gpu(setup_stream(Device::kCuda)), [&](const CudnnPlan& plan) {
@@ -149,7 +149,7 @@ TEST(ConvPlans, OfTheOtherModeAreNotReused) {
   EXPECT_EQ(remembered_about("epilogue"), epilogues + 2 * in_one_mode);
 }
 
-// A convolution that learns asks for plans of its own.
+// A trained convolution needs additional plans.
 TEST(ConvPlans, OfAFrozenConvolutionHaveNoneForTheWeightsGradient) {
   ConvGeometry first = geometry(13);
   first.in_c = 3;
@@ -182,7 +182,7 @@ TEST(Fastest, KeepsTheFirstTimeWhereTheSecondIsWorse) {
   EXPECT_EQ(best.ms, 1);
 }
 
-// Queued by time_work() for a GPU: runs of the work, and bytes that were written besides.
+// Work queued by time_work() for a GPU: runs of the work, and bytes written in addition.
 struct Queued {
   int runs;
   size_t zeroed;

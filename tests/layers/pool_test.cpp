@@ -109,7 +109,7 @@ TEST_P(PoolTest, GivesTheDefinitionForEveryNumberOfChannels) {
 
 TEST_P(PoolTest, KeepsTheLayerContractForEveryGeometry) {
   for (const Geometry& geometry : kGeometries) {
-    // Inputs more than two steps of 0.01 apart, so that no difference moves a maximum.
+    // Inputs differ by more than two steps of 0.01, so that no difference changes a maximum.
     const double range = 0.015 * static_cast<double>(geometry.in.elements());
     check_layer(std::string("type='max_pool' ") + geometry.keys, geometry.in, device(), {.input_range = range});
     check_layer(std::string("type='avg_pool' ") + geometry.keys, geometry.in, device());
@@ -192,7 +192,7 @@ TEST_P(PoolTest, NaNIsNotHiddenWhereverItStands) {
 }
 
 TEST_P(PoolTest, AverageCountsPaddingButNotWhatLiesBeyondIt) {
-  // Width 3 padded to 5; windows of 2 at -1, 1, 3: the last one holds the padding at 3, and 4 lies beyond.
+  // Width 3 padded to 5; windows of 2 at -1, 1, 3: the last one covers the padding at 3, and 4 is beyond it.
   Harness pool("type='avg_pool' kernel=2 stride=2 pad=1 round='up'", {1, 3, 3, 1}, device());
   const std::vector<float> y = pool.forward({4, 4, 4, 4, 4, 4, 4, 4, 4});
   EXPECT_THAT(y, ElementsAre(1, 2, 2, 4));

@@ -52,8 +52,8 @@ std::vector<char> bytes_of(const Tensor& tensor, const Stream& stream) {
   return bytes;
 }
 
-// Runs of all threads, beside each other, that differ from the first. start(): makes what a thread needs and returns
-// what runs it once and returns the bits.
+// Counts runs that differ from the first, in threads at the same time. start(): creates a thread's data and returns a
+// function that runs once and returns the bits.
 template <class Start>
 int unlike_runs(const Start& start) {
   std::vector<int> unlike(kThreads);
@@ -117,7 +117,7 @@ TEST_P(CudaRepeats, EveryPlanOfCudnnThatIsSaidTo) {
   const DType dtype = activation_type(GetParam());
   PlanRules rules;
   rules.tensor_cores = GetParam() != Precision::kFp32;
-  rules.most_compiled = 0;  // to make one takes seconds
+  rules.most_compiled = 0;  // making one takes seconds
   for (const Conv& conv : kConvs)
     for (const Product product : {Product::kForward, Product::kWeightGradient, Product::kDataGradient}) {
       const CudnnGraph graph = graph_of(conv, product, dtype);

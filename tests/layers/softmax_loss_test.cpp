@@ -26,7 +26,7 @@ constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 class SoftmaxLossTest : public DeviceTest {
  protected:
-  // With step_rows = rows unless given.
+  // step_rows defaults to rows.
   LossResult run(const std::vector<float>& logits, const std::vector<int>& labels, int64_t step_rows = 0) const {
     return run_loss({.logits = logits, .labels = labels, .step_rows = step_rows}, device());
   }
@@ -192,7 +192,7 @@ TEST_P(SoftmaxLossTest, SumsAndGradientsDoNotDependOnTheThreads) {
   EXPECT_EQ(one.dlogits, three.dlogits);
 }
 
-// More classes than a block has threads, and a number that fits nothing.
+// More classes than a block has threads, and a number that is no multiple of any block size.
 TEST_P(SoftmaxLossTest, ManyClassesGiveTheLossOfTheDefinition) {
   constexpr int64_t kClasses = 3001;
   const std::vector<float> logits = distinct_values(2 * kClasses, 4, 5);
@@ -213,7 +213,7 @@ TEST_P(SoftmaxLossTest, ManyClassesGiveTheLossOfTheDefinition) {
   EXPECT_NEAR(result.sums.loss, wanted, 1e-5);
 }
 
-// The numbers are those of PyTorch's cross_entropy(label_smoothing) in f64.
+// The numbers come from PyTorch's cross_entropy(label_smoothing) in f64.
 TEST_P(SoftmaxLossTest, SmoothedLossIsThatOfPyTorch) {
   const float ln3 = std::log(3.0f);
   EXPECT_NEAR(run_loss({{0, ln3, 0, ln3}, {1, 0}, {0.2}}, device()).sums.loss, 1.6739764335716714, 1e-6);

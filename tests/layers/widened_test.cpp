@@ -16,7 +16,7 @@ using testing::Pointwise;
 
 using Values = std::vector<float>;
 
-// A layer with one weight, whose op is the widened one whatever this processor has.
+// A layer with one weight whose op is widened on any processor.
 class WidenedLayer : public Layer {
  public:
   using Bind = std::function<std::unique_ptr<Op>(const Shape& in, Param& weight)>;

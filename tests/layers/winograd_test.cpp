@@ -80,7 +80,7 @@ TEST(Winograd, ABatchOfOneRowIsTheFirstOfABatchOfThree) {
   }
 }
 
-// In the other outputs of its tile as well, which the algorithm cannot tell apart.
+// NaN is also in the other outputs of its tile, which the algorithm cannot distinguish.
 TEST(Winograd, NaNIsInEveryOutputThatUsesItAndInNoOtherImage) {
   for (const int kernel : {3, 5}) {
     ConvProblem p(geometries(kernel)[0], 2, DType::kF32);

@@ -20,13 +20,13 @@ class BadLayerTest : public DeviceTest {
                     {2, 2, 1}, device())),
         tape_(net_, 1, device(), nullptr) {}
 
-  // The layer noted, numbered from 10 on, when `loss` is that of the batch, and `before` was noted before.
+  // The reported layer, numbered from 10, for a batch with this loss; `before` was reported before.
   int32_t bad_layer(double loss = kNaN, int32_t before = 100) {
     const Tensor x = upload(x_, {1, 2, 2, 1}, device());
     tape_.forward(pass_.pass(), x);
     return noted_layer(tape_.watched(10), loss, before, pass_.stream());
   }
-  // The same, numbered from 0 on, of an evaluation that forgot what it was; -1: none.
+  // The same, numbered from 0, for an evaluation that overwrote its activations; -1: none.
   int32_t found_again() {
     Pass pass = pass_.pass();
     pass.mode = Mode::kEval;
@@ -76,7 +76,7 @@ TEST_P(BadLayerTest, IsTheEarliestOfAllThatWereFound) {
   EXPECT_EQ(bad_layer(kNaN, 5), 5);
 }
 
-// On a GPU an evaluation forgets nothing.
+// On a GPU an evaluation keeps its activations.
 TEST_P(BadLayerTest, IsFoundAgainWhenAnEvaluationForgotIt) {
   const auto forgotten = [this](int layer) { return device() == Device::kCpu ? layer : -1; };
   EXPECT_EQ(found_again(), -1);

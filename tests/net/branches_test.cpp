@@ -46,11 +46,11 @@ constexpr const char* kInception = R"(
   { name = "branch4", layers = [
     { name = "pool", type = "avg_pool", kernel = 3, stride = 1, pad = 1 },
     { name = "1.conv", type = "conv", out = 2, kernel = 1 } ] })";
-// On a GPU convolution and relu are one op, which overwrites the gradient it is given.
+// On a GPU convolution and relu are one op, which overwrites the gradient that it gets.
 constexpr const char* kFusedEnds = R"(
   { layers = [{ name = "a", type = "conv", out = 8, kernel = 1 }, { name = "a.relu", type = "relu" }] },
   { layers = [{ name = "b", type = "conv", out = 8, kernel = 3, pad = 1 }, { name = "b.relu", type = "relu" }] })";
-// As a DenseNet's layer, whose second branch begins in place, so that x must not be overwritten.
+// Like a layer of DenseNet, whose second branch begins in place; x must not be overwritten.
 constexpr const char* kIdentityAndInPlace = R"(
   { layers = [] },
   { layers = [{ name = "relu", type = "relu" }, { name = "conv", type = "conv", out = 3, kernel = 3, pad = 1 }] })";
@@ -69,11 +69,11 @@ TEST_P(BranchesTest, KeepTheLayerContract) {
   check(kNested, {2, 4, 3, 4});
   check(kDense, {3, 3, 2, 4});
   check("{ layers = [{ name = 'a', type = 'dense', out = 2 }] }, {}", {3, 5});
-  check(kFusedEnds, {2, 6, 6, 8}, {.samples = 0});  // near a kink differences say nothing
+  check(kFusedEnds, {2, 6, 6, 8}, {.samples = 0});  // differences are meaningless near a kink
 }
 
-// What each branch computes alone lies side by side, and what it makes of its columns of dy is added up. Both are the
-// very bits, since nothing but copies and one sum of two stands between.
+// The outputs of the branches are concatenated, and the gradients from their columns of dy are summed. Both must be
+// bit-identical, because only copies and one sum of two values are added.
 TEST_P(BranchesTest, ComputeWhatTheirLayersCompute) {
   const Shape in{2, 6, 6, 8};
   Harness mixed = harness(kFusedEnds, in);

@@ -18,7 +18,7 @@
 namespace owt {
 namespace {
 
-// Where the repository lies; a bundle for another machine says so itself.
+// The folder of the repository; a bundle for another machine sets it.
 std::string source_folder() {
   const char* moved = std::getenv("OWT_SOURCE_DIR");
   return moved ? moved : OWT_SOURCE_DIR;
@@ -151,7 +151,7 @@ TEST_P(ShippedModels, FirstLayersHavePlansHoweverTheirChannelsArePacked) {
   }
 }
 
-const ConvGeometry kConv2{27, 27, 64, 27, 27, 192, 5, 5, 1, 1, 2, 2, 2, 2, 1};  // of AlexNet
+const ConvGeometry kConv2{27, 27, 64, 27, 27, 192, 5, 5, 1, 1, 2, 2, 2, 2, 1};  // conv2 of AlexNet
 
 TEST(CudnnPlans, RulesLeavePlansOut) {
   const CudnnGraph weights = conv_weight_gradient_graph(kConv2, 128, DType::kBF16);
@@ -205,7 +205,7 @@ TEST(CudnnGraphs, TextsTellGraphsApart) {
   pad.bottom = 3;
   for (const ConvGeometry& g : {kConv2, stride, pad})
     for (const DType dtype : {DType::kF32, DType::kBF16}) {
-      // The output's extents need not fit: a text is no promise that there is a plan.
+      // The output's extents need not fit: text() does not promise that there is a plan.
       CudnnGraph graph;
       const auto x = graph.image(dtype, {128, 27, 27, 64}), w = graph.image(dtype, {192, 5, 5, 64});
       const auto y = graph.image(dtype, {128, g.stride_h == 2 ? 14 : g.bottom == 3 ? 28 : 27, 27, 192});

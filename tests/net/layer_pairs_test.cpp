@@ -62,7 +62,7 @@ TEST(LayerPairs, AreOfAllTypesOfLayers) {
   }
 }
 
-// Where the layers stand.
+// The position of the layers.
 enum class Place { kNet, kResidual, kBranches };
 
 constexpr const char* kComposite = "block";
@@ -127,7 +127,7 @@ Outcome by_tape(Net& net, const std::vector<float>& x, const std::vector<float>&
   return found;
 }
 
-// Every op with an output and a gradient of its own, which nobody else has.
+// Runs every op with a separate output and gradient.
 Outcome by_ops(Net& net, const std::vector<float>& x, const std::vector<float>& dy, int64_t rows, const Compute& on) {
   DevicePass pass(on.device, rows);
   std::vector<std::unique_ptr<Op>> ops;
@@ -184,7 +184,7 @@ class LayerPairs : public DeviceTest {
  protected:
   static constexpr int64_t kRows = 3;
 
-  // Whether there is such a net; then what it gives is right.
+  // Whether there is such a net; if so, checks its results.
   bool check(Place place, const Keys& layers, const Shape& in, Precision precision) const {
     const Compute on{device(), precision};
     std::optional<Net> shared, apart;
@@ -212,7 +212,7 @@ class LayerPairs : public DeviceTest {
     return text;
   }
 
-  // A residual's body or the first of two branches, and x beside it.
+  // A residual's body, or the first of two branches, next to x.
   static Outcome beside_x(Place place, Net& body, const std::vector<float>& x, const std::vector<float>& dy,
                           const Compute& on) {
     const Shape in = body.in(), out = body.out();
@@ -234,13 +234,13 @@ class LayerPairs : public DeviceTest {
     return wanted;
   }
 
-  // As bf16 holds them too.
+  // Rounds to values that bf16 represents.
   static std::vector<float> rounded(std::vector<float> values) {
     for (float& value : values) value = from_bf16(to_bf16(value));
     return values;
   }
 
-  // The CPU runs the same ops. A GPU makes one of several, which round elsewhere: in bf16 another of two pixels may
+  // The CPU runs the same ops. A GPU fuses several into one, which rounds elsewhere: in bf16 another of two pixels may
   // become the largest.
   double tolerance(const Keys& layers, Precision precision) const {
     if (device() == Device::kCpu) return 0;
@@ -259,7 +259,7 @@ class LayerPairs : public DeviceTest {
                        : concat("gradient ", i - 2));
   }
 
-  // Against a difference of what all ops together give, over a small way along x and all parameters.
+  // Compares with a difference of the results of all ops over a small step along x and all parameters.
   static void expect_slope(Net& net, const Outcome& found, const std::vector<float>& x, const std::vector<float>& dy) {
     std::mt19937 random(8);
     std::vector<Param*> trained;

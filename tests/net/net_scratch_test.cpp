@@ -24,7 +24,7 @@ class Scribbling : public Layer {
   std::vector<Param*> params() override { return {&param_}; }
   std::unique_ptr<Op> bind(const Shape&, const Compute&) override { return std::make_unique<ScribblingOp>(*this); }
 
-  const void* scratch = nullptr;  // where the op wrote last
+  const void* scratch = nullptr;  // last address that the op wrote
 
  private:
   class ScribblingOp : public Op {

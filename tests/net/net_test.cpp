@@ -25,7 +25,7 @@ using ::testing::IsNan;
 
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 
-// y = 2 x; counts what is asked of it.
+// y = 2 x; counts its calls.
 class Doubling : public Layer {
  public:
   struct Calls {
@@ -190,7 +190,7 @@ TEST_F(TapeTest, WithPoisonForgetsActivationsBehindBackwardButTheOutput) {
   }
 }
 
-// y = x, and what forward leaves in scratch memory is read by backward: other ops may have been there.
+// y = x, and backward reads what forward wrote to scratch memory, which other ops may have overwritten.
 TEST_F(TapeTest, WithPoisonShowsWhoReadsScratchMemoryThatIsOthers) {
   class Late : public Layer {
    public:
@@ -260,7 +260,7 @@ TEST_F(TapeTest, OfFewerRowsComputesTheSameInTheMemoryOfItsLender) {
   }
 }
 
-// conv1 and what stands between it and fc1, which learns.
+// conv1 and the layers between it and fc1, which is trained.
 TEST_F(TapeTest, OfLayersBeforeAllThatLearnKeepsTheLastOutput) {
   Net net = net_of(kEveryKindOfLayer, {6, 6, 2});
   for (Param* param : net.layer(0).params()) param->freeze();
@@ -309,7 +309,7 @@ TEST_F(TapeTest, RunsBackwardLayerByLayer) {
   EXPECT_THAT(backward_calls, ElementsAre(1, 2, 3));
 }
 
-// A net without weights has nothing to do where nobody wants dx.
+// A net without weights does nothing in backward if dx is not wanted.
 TEST_F(TapeTest, RunsNothingBackwardWhereNothingLearns) {
   Doubling::Calls calls;
   Net net = doublings({false, true, false}, calls);
@@ -331,7 +331,7 @@ TEST_F(TapeTest, WithNoRowsRunsNothing) {
   EXPECT_EQ(calls.bind + calls.forward + calls.backward, 0);
 }
 
-// The first layer computes gradients of weights behind dx (dense), or does not (relu).
+// The first layer computes gradients of weights after dx (dense), or has none (relu).
 TEST_F(TapeTest, DxIsCompleteBeforeTheFirstLayersGradientsOfWeights) {
   const std::vector<std::vector<std::string>> nets{{"name='fc1' type='dense' out=4", "name='relu1' type='relu'"},
                                                    {"name='relu1' type='relu'", "name='fc1' type='dense' out=4"}};
@@ -385,7 +385,7 @@ TEST_F(TapeTest, ReportsEveryLayerToTheProfilerByNameAndPhase) {
   EXPECT_THAT(rows, ElementsAre("double0 forward", "double1 forward", "double1 backward", "double0 backward"));
 }
 
-// y = 2 x with a parameter, and together with `more` of its followers as one op y = 2 x as well.
+// y = 2 x with a parameter; together with `more` successors one op, also with y = 2 x.
 class Starter : public Doubling {
  public:
   Starter(const std::string& name, int64_t more, Calls& calls) : Doubling(name, false, calls), more_(more) {}
@@ -403,7 +403,7 @@ class Starter : public Doubling {
 
 class RunTest : public TapeTest {
  protected:
-  // double0, then double1 with the two behind it as one op, then double4 in place.
+  // double0; then double1 and its two successors as one op; then double4 in place.
   RunTest() {
     std::vector<std::unique_ptr<Layer>> layers;
     layers.push_back(std::make_unique<Doubling>("double0", false, calls_));
@@ -527,7 +527,7 @@ struct Results {
   std::vector<std::vector<float>> gradients;
 };
 
-// What a net of every kind of layer with dropout behind it computes of random numbers.
+// The results of a net of every kind of layer and a dropout, which uses random numbers.
 Results results_on(const Compute& on) {
   std::vector<std::string> layers = kEveryKindOfLayer;
   layers.push_back("name='drop' type='dropout' rate=0.4");

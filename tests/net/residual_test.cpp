@@ -70,7 +70,7 @@ shortcut = [
   { name = "downsample.1", type = "batch_norm" },
 ]
 )";
-// Pre-activation (He et al. 2016b): the body begins with a layer that works in place, and x goes round it.
+// Pre-activation (He et al. 2016b): the body begins with an in-place layer, and x also goes to the shortcut.
 constexpr const char* kInPlaceFirst = R"(
 body = [
   { name = "relu", type = "relu" },
@@ -78,7 +78,7 @@ body = [
 ]
 relu = false
 )";
-// On a GPU the ends of both branches run as one op, which overwrites the gradient it is given.
+// On a GPU the ends of both branches run as one op, which overwrites the gradient that it gets.
 constexpr const char* kFusedEnds = R"(
 body = [
   { name = "conv1", type = "conv", out = 8, kernel = 3, pad = 1 },
@@ -103,8 +103,8 @@ body = [
 ]
 )";
 
-// A relu's kink is near some value or other, so that differences say nothing there: blocks are checked by differences
-// without their relus, and with them against the same layers run one by one.
+// Some value is always near a relu's kink, where differences are meaningless. So blocks are checked by differences
+// without their relus, and with relus against the same layers run one by one.
 constexpr LayerCheck kKinks{.samples = 0};
 constexpr LayerCheck kSmooth{.step = 2e-2, .tolerance = 5e-2, .exactness = 5e-5};
 
@@ -124,7 +124,7 @@ TEST_P(ResidualTest, KeepsTheLayerContractWithAProjection) {
   check_block(smooth(kBottleneck), {3, 7, 6, 5}, device(), kSmooth);
 }
 TEST_P(ResidualTest, KeepsTheLayerContractWhenTheBodyBeginsInPlace) {
-  // Inputs keep away from 0, where this relu has its kink.
+  // Inputs are not near 0, where this relu has its kink.
   check_block(kInPlaceFirst, {2, 5, 4, 4}, device());
 }
 TEST_P(ResidualTest, KeepsTheLayerContractWhereBranchesEndInFusedLayers) {
@@ -138,7 +138,7 @@ TEST_P(ResidualTest, KeepsTheLayerContractWhereTheShortcutAloneEndsInAFusedLayer
 }
 TEST_P(ResidualTest, KeepsTheLayerContractInsideAnother) { check_block(kNested, {3, 5, 4, 4}, device(), kKinks); }
 
-// The layers of one branch as a net of their own.
+// The layers of one branch as a separate net.
 class Branch {
  public:
   Branch(Layer& block, const std::string& keys, const std::string& key, const Shape& in)
@@ -249,7 +249,7 @@ TEST(Residual, CountsTheWorkOfItsLayersAndTheSum) {
   EXPECT_EQ(block->flops({2, 5, 4, 6}), 2 * (2.0 * 20 * 6 * 54 + 20 * 6));
 }
 
-// What the branches of a block compute, layer by layer, each in memory of its own.
+// The outputs of a block's branches, layer by layer, each in separate memory.
 std::vector<Tensor> ends_of_branches(Layer& block, const Tensor& x, Pass pass) {
   std::vector<Tensor> ends;
   for (const Layer::Inner& each : block.inner(x.shape())) {
@@ -304,8 +304,8 @@ TEST_P(ResidualTest, BlocksOfANetShareTheMemoryOfBackward) {
   }
   Tape tape(two, 3, device(), nullptr);
   const int64_t each = 3 * 5 * 4 * 5 * 4;
-  // A block more is an output and four activations inside it that are not in place. On the CPU, where convolutions have
-  // memory elsewhere, one block needs two gradients of the net, and of its own one and two of the body.
+  // One more block adds an output and four activations that are not in place. On the CPU, where convolutions have
+  // separate memory, one block needs two gradients of the net; its body needs one and two more.
   Net one = net({"a"});
   const Tape of_one(one, 3, device(), nullptr);
   EXPECT_EQ(tape.bytes() - of_one.bytes(), each * (1 + 4));
@@ -321,7 +321,7 @@ TEST_P(ResidualTest, BlocksOfANetShareTheMemoryOfBackward) {
   tape.backward(pass.pass(), x, dy, &dx);
   pass.stream().synchronize();
 
-  // The same one block after the other, each with memory of its own.
+  // The same, block by block, each with separate memory.
   Net again = net();
   std::vector<float> at = values;
   std::vector<std::unique_ptr<Op>> ops;
@@ -373,7 +373,7 @@ TEST(Residual, OfFewerRowsHasItsBranchesInTheMemoryOfItsLender) {
   }
 }
 
-// The block of the bottleneck: three convolutions with a norm each, two of them with a relu, and one beside them.
+// The bottleneck block: three convolutions with a norm each, two of them with a relu, and one in the shortcut.
 TEST(Residual, ThatLearnsNothingBeforeAllThatLearnKeepsTheLastOutputsOfItsBranches) {
   const UsingConvAlgorithm direct(ConvAlgorithm::kDirect);
   const Shape in{2, 5, 4, 6};

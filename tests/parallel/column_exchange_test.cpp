@@ -20,7 +20,7 @@ namespace {
 
 // A whole batch, of the rows of all ranks and all columns, of which every rank has a part.
 struct Sizes {
-  std::vector<int64_t> rows;  // of each rank
+  std::vector<int64_t> rows;  // one number for each rank
   int64_t columns;
 
   int ranks() const { return static_cast<int>(rows.size()); }
@@ -89,7 +89,7 @@ class ColumnExchangeTest : public ::testing::TestWithParam<Case> {
       exchange_.finish_backward(mine, stream_);
       return read(mine);
     }
-    std::vector<float> batch() const { return read(batch_); }  // of the last forward, as its memory is now
+    std::vector<float> batch() const { return read(batch_); }  // current memory of the last forward
 
     Communicator& comm;
     const Slice rows, all_rows, columns, all_columns;
@@ -171,7 +171,7 @@ TEST_P(ColumnExchangeTest, ServesManyStepsInBothDirections) {
   });
 }
 
-// The gradient of the weights is computed from the batch while the batch's own gradient travels.
+// The gradient of the weights is computed from the batch while the batch's gradient is in transfer.
 TEST_P(ColumnExchangeTest, TheBatchOutlivesTheWayOfItsGradient) {
   on_every_rank([&](Rank& rank) {
     rank.forward(block(rank.rows, rank.all_columns, place));

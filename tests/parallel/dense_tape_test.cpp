@@ -26,7 +26,7 @@ using ::testing::FloatNear;
 using ::testing::Pointwise;
 
 constexpr int64_t kRows = 5;
-// What the layers behind the boundary make of one batch.
+// The results of the back part for one batch.
 struct BackResult {
   std::vector<float> logits, dx;
   Values gradients;
@@ -43,7 +43,7 @@ class DenseTapeTest : public ::testing::TestWithParam<Case> {
   Strategy strategy() const { return std::get<1>(GetParam()); }
   int ranks() const { return std::get<2>(GetParam()); }
 
-  // Columns of a rank of the batch, which it takes alone where fc1 is split by inputs.
+  // A rank's columns of the batch; it uses only these if fc1 is split by inputs.
   static constexpr int64_t kFeatures = 12;
   static Slice columns_of(const Plan& plan, int rank) {
     const LayerPlan& first = plan.layers.at(static_cast<size_t>(plan.boundary));
@@ -113,7 +113,7 @@ class DenseTapeTest : public ::testing::TestWithParam<Case> {
       pass.stream().synchronize();
       return download(tape->output());
     }
-    // after: is told of every action.
+    // after: called with every action.
     void backward(const Tensor& dlogits, Tensor* dx, const std::function<void(const Action&)>& after = {}) {
       tape->begin_backward(dlogits, dx, pass.stream());
       const std::vector<Action> all = training(plan, plan.request.step_rows);
@@ -124,7 +124,7 @@ class DenseTapeTest : public ::testing::TestWithParam<Case> {
       }
       pass.stream().synchronize();
     }
-    // An action of the layers behind the boundary, or of the moves between them.
+    // Runs an action of the back part, or of the transfers within it.
     void run(const Action& action) {
       const bool moves = action.kind == Action::Kind::kStart || action.kind == Action::Kind::kWait;
       if (moves ? !tape->has(action.transfer) : action.layers.begin < plan.boundary || action.layers.size() != 1)
@@ -243,7 +243,7 @@ TEST_P(DenseTapeTest, WithoutRowsRunsNothing) {
   });
 }
 
-// Behind fc2, where it is split by inputs, its relu gets the sum of all ranks' summands.
+// After fc2, if it is split by inputs, its relu gets the sum of all ranks' contributions.
 TEST_P(DenseTapeTest, NamesTheFirstLayerWithABadValue) {
   on_every_rank(strategy(), [&](Rank& mine) {
     for (Param* param : mine.model.back_params())

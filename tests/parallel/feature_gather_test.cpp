@@ -54,7 +54,7 @@ class FeatureGatherTest : public ::testing::TestWithParam<Case> {
       reduced_ = from == Layout::kPartial ? gather_.finish_reduce(stream_) : gather_.take(gradient, stream_);
       return reduced();
     }
-    std::vector<float> reduced() const { return read(reduced_); }  // of the last backward, as its memory is now
+    std::vector<float> reduced() const { return read(reduced_); }  // current memory of the last backward
 
     Communicator& comm;
     const Slice mine;  // columns
@@ -113,7 +113,7 @@ std::vector<float> matrix(Slice columns, const Value& value) {
   return values;
 }
 
-// All different where there are few columns, and small enough for sums to be exact in bf16.
+// All different if there are few columns, and small enough that sums are exact in bf16.
 double place(int64_t row, int64_t column) { return static_cast<double>(4 * row + column % 10); }
 
 TEST_P(FeatureGatherTest, ForwardBringsTheWholeMatrixToEveryRank) {
@@ -145,8 +145,8 @@ TEST_P(FeatureGatherTest, ServesManyStepsInBothDirections) {
   });
 }
 
-// Behind a layer that is split by inputs: the summands of its outputs become columns, and their gradients are brought
-// together. The columns are the next layer's x and must outlive that.
+// After a layer that is split by inputs, the contributions to its outputs become columns by reduce-scatter; an
+// all-gather collects their gradients. The columns are the next layer's x and must outlive the all-gather.
 TEST_P(FeatureGatherTest, ReducedColumnsOutliveTheGatherOfTheirGradients) {
   on_every_rank([&](Rank& rank) {
     for (int step = 1; step <= 3; ++step) {
@@ -167,13 +167,13 @@ double dot(const std::vector<float>& a, const std::vector<float>& b) {
   return sum;
 }
 
-// <gather(x), g> = <x, backward(g)>, both sums over the ranks, when every rank uses its copy of the whole on its own.
+// <gather(x), g> = <x, backward(g)>, both summed over the ranks, if every rank uses its copy of the whole separately.
 TEST_P(FeatureGatherTest, BackwardOfSummandsIsTheAdjointOfForward) {
   std::mutex mutex;
   double there = 0, back = 0;
   on_every_rank([&](Rank& rank) {
     const Philox random(static_cast<uint64_t>(rank.comm.rank()), RandomStream::kTest);
-    const auto draw = [&](int64_t i, int64_t j) {  // few bits, so that bf16 rounds nothing
+    const auto draw = [&](int64_t i, int64_t j) {  // few bits, so that bf16 does not round
       return std::round(2 * random.normal(static_cast<uint64_t>(64 * i + j)));
     };
     const std::vector<float> x = matrix(rank.mine, draw), gradient = matrix({0, columns()}, draw);

@@ -20,7 +20,7 @@ namespace {
 
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 
-// Parameters of 2 + 2, 4 + 2 and 6 + 3 elements in layers 0, 2 and 3, each of which takes 8 in a bucket.
+// Parameters of 2 + 2, 4 + 2 and 6 + 3 elements in layers 0, 2 and 3, each padded to 8 in a bucket.
 constexpr int kKernel = 1;
 
 Plan plan_for(int ranks, int64_t bucket_bytes, const Compute& on = {}) {
@@ -41,7 +41,7 @@ GradSync sync_of(const Plan& plan, Net& net, Communicator& comm) {
 
 int buckets_of(const Plan& plan) { return static_cast<int>(plan.buckets.size()); }
 
-// As a step does: all are on their way before the first is waited for.
+// Like a step: starts all buckets before it waits for the first.
 void sum_all(GradSync& sync, const Plan& plan) {
   const Stream stream(plan.request.on.device);
   for (int b = 0; b < buckets_of(plan); ++b) sync.start_gradients(b, stream);
@@ -167,7 +167,7 @@ TEST_P(GradSyncTest, SendsTheBytesOfThePlan) {
   });
 }
 
-// Replicas of a part that is smaller than the largest: what lies behind its gradients travels and does no harm.
+// Replicas of a part that is smaller than the largest one: padding after its gradients is sent too and does no harm.
 TEST_P(GradSyncTest, BucketsMayBeLongerThanTheirParameters) {
   Plan shared = plan();
   for (Bucket& bucket : shared.buckets) bucket.elements += 8;
@@ -192,7 +192,7 @@ TEST(GradSync, RefusesABucketThatIsTooShort) {
   --shared.buckets[0].elements;
   Net net = front_net(kKernel);
   run_ranks(1, 1, [&](Communicator& comm) { EXPECT_NO_THROW(sync_of(shared, net, comm)); });  // its end is padding
-  shared.buckets[0].elements -= 6;                                                            // of 2 elements in 8
+  shared.buckets[0].elements -= 6;                                                            // for 2 elements in 8
   run_ranks(1, 1, [&](Communicator& comm) { EXPECT_THROW(sync_of(shared, net, comm), Error); });
 }
 

@@ -75,7 +75,7 @@ int64_t resident_bytes() {
 
 TEST(Sgd, AVelocityIsZeroAndTakesNoMemoryBeforeItsFirstUse) {
   constexpr int64_t kBytes = 64 << 20, kCount = kBytes / 4 - 3;
-  Tensor(Shape{kCount}).zero();  // memory that may come again
+  Tensor(Shape{kCount}).zero();  // memory that may be reused
   Param w;
   w.name = "w";
   w.full_shape = Shape{kCount};
@@ -204,7 +204,7 @@ TEST_P(OptimizerTest, TreatsEveryElementAlikeWhateverTheTeam) {
   set_team_size(threads);
 }
 
-// The parts of a parameter and the lists of parameters that a device takes at a time, and all that does not fit them.
+// Sizes around the limits of a launch, for parts of a parameter and lists of parameters, and beyond.
 TEST_P(OptimizerTest, UpdatesEveryElementOfEveryParameterOfALongList) {
   Optimizer optimizer({.momentum = 0, .decay = 0});
   std::vector<Param> params;
@@ -238,7 +238,7 @@ std::vector<float> counted(int64_t count, float scale) {
   return values;
 }
 
-// Parts that begin and end anywhere: in the middle of what a kernel takes at once, or of what one of its blocks takes.
+// Parts with arbitrary boundaries: within one access of a kernel, or within one block.
 TEST_P(OptimizerTest, PartsAreUpdatedAsTheWholeIs) {
   constexpr int64_t kCount = 9001;
   const std::vector<float> value = counted(kCount, 1), grad = counted(kCount, -0.25f);
@@ -321,8 +321,8 @@ TEST_P(OptimizerTest, RenewsTheCopyInBf16OfTheWholeParameter) {
   }
 }
 
-// Gradients that bf16 holds: as many of them as are handled by fours and one by one, and more than a block takes. All
-// products are exact, so that it does not matter which of them a compiler adds up unrounded.
+// Gradients that bf16 represents: numbers handled by fours and one by one, and more than a block takes. All products
+// are exact, so fused additions do not change the result.
 TEST_P(OptimizerOnGpu, TakesGradientsInBf16AsTheirValues) {
   for (const size_t count : {4, 7, 4104, 4099}) {
     std::vector<float> value(count), grad(count);
@@ -363,7 +363,7 @@ TEST_P(OptimizerTest, RenewsTheCopyOfAPartAndLeavesTheRest) {
   EXPECT_THAT(download(w.copy16), ElementsAre(1, 0.75, 0.5, 1));
 }
 
-// As a server's are, beside whose parameter the worker computes.
+// Like the weights of a parameter server, beside which the worker uses the parameter.
 TEST_P(OptimizerTest, APartWhoseValueIsElsewhereIsUpdatedThereAlone) {
   Optimizer optimizer({.momentum = 0.5, .decay = 0});
   Param w = make_param({1, 1, 1, 1}, {1, 1, 1, 1}, Precision::kBf16);
@@ -388,8 +388,8 @@ TEST_P(OptimizerOnGpu, TakesTheRateFromTheMemoryOfTheDevice) {
   EXPECT_THAT(download(w.value), ElementsAre(0.75));
 }
 
-// Of four weights after four updates: PyTorch 2.15's in double precision, from the same weights, with the same
-// gradients and rates, as tools/bench/torch_optimizers.py prints them.
+// Four weights after four updates: from PyTorch 2.15 in double precision with the same weights, gradients and rates,
+// printed by tools/bench/torch_optimizers.py.
 const std::vector<float> kFirst = {1, -0.5, 0.25, 2};
 const std::vector<std::vector<float>> kGradients = {
     {0.5, -1, 0.25, 0.125}, {-0.25, 0.5, 1.5, -2}, {1, 0, -0.75, 0.375}, {0.125, 2, -0.5, 0.25}};
@@ -415,8 +415,8 @@ OptimizerSettings settings_of(const std::string& table) {
   return OptimizerSettings::from(config);
 }
 
-// Weights after kGradients, times a factor that gradient_scale takes out again; the first of them by a part of the
-// whole where `by_parts` says so.
+// Weights after kGradients, times a factor that gradient_scale removes again; the first of them updated by parts of the
+// whole if `by_parts`.
 std::vector<float> OptimizerTest::learned(Optimizer& optimizer, float factor, bool by_parts) const {
   Param w = make_param(kFirst, {});
   for (size_t i = 0; i < kGradients.size(); ++i) {
@@ -446,7 +446,7 @@ TEST_P(OptimizerTest, LearnsWhatPyTorchLearns) {
     }
 }
 
-// As Optimizer's header has the formulas, in double precision.
+// The formulas of Optimizer's header, in double precision.
 std::vector<float> rmsprop_warmup_by_hand(const OptimizerSettings& s, const std::vector<double>& shares) {
   std::vector<float> after;
   for (size_t k = 0; k < kFirst.size(); ++k) {
@@ -520,7 +520,7 @@ TEST_P(OptimizerTest, AnUpdateAtARateOfZeroChangesNoWeight) {
   }
 }
 
-// The number of an update is that of those before the step and of those in it: under dense_update = "round".
+// An update's number includes the updates before the step and the earlier ones in the step: dense_update = "round".
 TEST_P(OptimizerTest, CountsTheUpdatesOfAStepOneByOne) {
   Optimizer optimizer(settings_of("type = 'adamw'"));
   Param w = make_param(kFirst, {});
@@ -539,7 +539,7 @@ TEST_P(OptimizerTest, PartsHaveStatesOfTheirOwn) {
   }
 }
 
-// More than fit a block, by four and one by one, and whole of what a bf16 copy holds.
+// More elements than one block takes, in fours and singly; the bf16 copies are exact.
 TEST_P(OptimizerTest, TwoStatesOfManyElementsAreTreatedAlike) {
   for (const size_t count : {8, 7, 9001}) {
     Optimizer optimizer(settings_of("type = 'adamw'"));
@@ -562,7 +562,7 @@ TEST_P(OptimizerTest, BiasesHaveARateOfTheirOwn) {
   EXPECT_THAT(download(bias.value), ElementsAre(0.5));
 }
 
-// On the CPU, where the gradient is not kept.
+// On the CPU, without a stored gradient.
 TEST(Optimizer, PiecesOfAGradientGiveWhatTheWholeGives) {
   for (const auto& [table, weights] : kOfPyTorch) {
     Optimizer optimizer(settings_of(table));

@@ -15,7 +15,7 @@
 namespace owt::param_gather_test {
 namespace {
 
-// Under owt-d fc1 (of an image) and fc3 are split by inputs where there are 2 to 4 ranks, fc2 by outputs.
+// Under owt-d with 2 to 4 ranks fc1 (after an image) and fc3 are split by inputs, fc2 by outputs.
 const char* const kModel = R"(
 name = "small"
 input = [2, 5, 4]

@@ -98,7 +98,7 @@ INSTANTIATE_TEST_SUITE_P(RanksAndSmoothing, RankLossTest,
                                             ::testing::Values(LossType::kSoftmax, LossType::kLogistic)),
                          case_name);
 
-// 4 classes are gathered everywhere; of 101 the ranks keep their own from two ranks on.
+// 4 classes are gathered on all ranks; 101 classes stay on their ranks if there are two or more.
 TEST_P(RankLossTest, IsThatOfWholeRowsOnEveryRank) {
   for (const int64_t classes : {4, 101}) {
     const LossCase of = random_case(kRows, classes);
@@ -133,7 +133,7 @@ TEST_P(RankLossTest, InEvaluationWantsNoGradientAndIgnoresSmoothing) {
 
 TEST_P(RankLossTest, ABadLogitOfOneRankIsSeenByAll) {
   LossCase of = random_case(kRows, 101);
-  of.logits[2 * 101 + 100] = NAN;  // of row 2, on the last rank
+  of.logits[2 * 101 + 100] = NAN;  // row 2, on the last rank
   const Plan shared = plan(101);
   run_ranks(
       ranks(), 1,

@@ -21,7 +21,7 @@ namespace {
 
 constexpr int64_t kFeatures = 4;
 
-// A front with weights, and a dense layer behind it.
+// A front part with weights, and a dense layer after it.
 const char* const kModel = R"(
 name = "small"
 input = [2, 1, 1]
@@ -31,7 +31,7 @@ layer = [
   { name = "fc1", type = "dense", out = 4 },
 ]
 )";
-// With few outputs columns travel under owt-d.
+// With few outputs, columns are exchanged under owt-d.
 const char* const kFewOutputs = R"(
 name = "narrow"
 input = [2, 1, 1]
@@ -53,7 +53,7 @@ Plan plan_of(const char* toml, Strategy strategy, int ranks, int64_t step_rows, 
   return make_plan(model_of(toml), {.ranks = ranks, .strategy = strategy, .step_rows = step_rows, .on = on});
 }
 
-// For row `row` of the step: what the front puts out, and what the dense layers send back.
+// The front's output for row `row` of the step, and the dense layers' gradient.
 float value(int64_t step, int64_t row, int64_t feature) { return static_cast<float>(1000 * step + 10 * row + feature); }
 float gradient(int64_t step, int64_t row, int64_t feature) { return static_cast<float>(step + 5 * row - feature); }
 
@@ -93,8 +93,8 @@ class RankSteps {
     if (plan.of_step.labels != kNoTransfer) labels_.emplace(plan, rows_, rank_, comm);
   }
 
-  // As a step does: the next round is gathered before this one is computed, and there is room for two. Every rank's
-  // summand of a gradient, or its columns of it, is rank + 1 times the gradient.
+  // Like a step: the next round is gathered before this one is computed; there is memory for two rounds. Every rank's
+  // contribution to a gradient, or its columns of it, is rank + 1 times the gradient.
   void run(int64_t step) {
     SCOPED_TRACE(concat(name_of(plan_.request.strategy), ", rank ", rank_, " of ", plan_.ranks(), ", ", rows_.total(),
                         " rows, step ", step));
@@ -159,7 +159,7 @@ class RankSteps {
   Stream stream_{device_};
 };
 
-// Fewer than the ranks, as many for each, and uneven.
+// Fewer rows than ranks, equal numbers for each, and uneven numbers.
 constexpr int64_t kStepRows[] = {1, 2, 7, 10, 12, 16};
 
 class SeamTest : public ::testing::TestWithParam<std::tuple<Device, Strategy, int>> {

@@ -69,7 +69,7 @@ std::vector<float> columns_of(const LossCase& of, const Slice& part) {
   return columns;
 }
 
-// The ranks one after the other, with memory full of NaN where they are to write.
+// Runs the ranks one after the other, with NaN in the memory that they must write.
 class Ranks {
  public:
   Ranks(const LossCase& of, const Widths& widths, const Compute& on)
@@ -96,7 +96,7 @@ class Ranks {
   const Slice& part(int rank) const { return parts_[static_cast<size_t>(rank)]; }
   std::vector<float> stats() const { return download(all_stats_); }
 
-  // Adds to sums what `rank` finds; the gradient of its columns.
+  // Adds the results of `rank` to the sums; returns the gradient of its columns.
   std::vector<float> finish(int rank, Tensor* sums) {
     const auto r = static_cast<size_t>(rank);
     losses_[r]->finish(pass_.pass(), logits_[r], labels_, all_stats_, &dlogits_[r], sums);
@@ -123,7 +123,7 @@ class Ranks {
   std::vector<Tensor> logits_, dlogits_;
 };
 
-// All ranks must find the same sums; their gradients side by side.
+// All ranks must get the same sums; concatenates their gradients.
 LossResult run_sharded(const LossCase& of, const Widths& widths, const Compute& on) {
   Ranks ranks(of, widths, on);
   LossResult result;
@@ -215,7 +215,7 @@ TEST_P(ShardedSoftmaxLossTest, IsTheWholeLossWhateverTheSplit) {
   }
 }
 
-// More classes than a block has threads, and a number that fits nothing.
+// More classes than a block has threads, and a number that is no multiple of any block size.
 TEST_P(ShardedSoftmaxLossTest, ManyClassesGiveTheLossOfTheDefinition) {
   constexpr int64_t kClasses = 9001;
   const LossCase of{distinct_values(2 * kClasses, 4, 5), {9000, 17}, {0.1}};
@@ -340,7 +340,7 @@ TEST_P(ShardedSoftmaxLossTest, OfMixedLabelsIsThatOfWholeRows) {
   of.settings.mixed_labels = true;
   expect_whole_always(of, ways_to_split(20));
   of.logits[17] = -kInfinity;          // a label's: the loss is infinite
-  of.logits[3 * 20 + 4] = -kInfinity;  // of no share
+  of.logits[3 * 20 + 4] = -kInfinity;  // a class without share
   expect_whole_always(of, {{20}, {10, 0, 10}, {4, 1, 15}});
 }
 

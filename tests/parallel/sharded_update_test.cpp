@@ -45,7 +45,7 @@ void take_gradients(std::span<const ParamPart> parts, const Stream& stream) {
 
 using Update = std::function<void(std::span<const ParamPart> parts, const Stream& stream)>;
 
-// As a step does: a bucket is updated when the next one has left.
+// Like a step: a bucket is updated after the next one has been sent.
 void run_step(WeightSync& sync, const Plan& plan, const Update& update = take_gradients) {
   const Stream stream(plan.request.on.device);
   const int buckets = static_cast<int>(plan.buckets.size());
@@ -153,7 +153,7 @@ TEST_P(ShardedUpdateTest, SendsTheBytesOfThePlan) {
     run_step(*sync, shared);
     EXPECT_EQ(shared.transfers.at(0).name, "gradients");
     EXPECT_EQ(shared.transfers.at(1).name, "weights");
-    const int64_t result = shared.transfers.at(2).bytes;  // travels at the end of a step
+    const int64_t result = shared.transfers.at(2).bytes;  // is sent at the end of a step
     EXPECT_EQ(comm.bytes(), shared.traffic(StepKind::kSynchronous, comm.rank()).out - result);
   });
 }
@@ -196,7 +196,7 @@ TEST_P(ShardedUpdateOnGpu, CopiesInBf16AreRenewedEverywhereAndLieWhereKernelsWan
   });
 }
 
-// Of numbers that are rounded when they are added.
+// The numbers are rounded when they are added.
 TEST_P(ShardedUpdateTest, SumsHaveTheBitsOfDp) {
   const Plan shared = plan();
   on_every_rank([&](Communicator& comm) {
@@ -216,7 +216,7 @@ TEST_P(ShardedUpdateTest, SumsHaveTheBitsOfDp) {
   });
 }
 
-// The gradients may be rounded on their way, weights must not: what a step changes is less than bf16 can tell.
+// Gradients may be rounded in transfers, weights must not: a step changes them by less than bf16 resolution.
 TEST_P(ShardedUpdateTest, WeightsTravelUnroundedWhereF32IsHalved) {
   const Plan shared = plan();
   on_every_rank([&](Communicator& inner) {

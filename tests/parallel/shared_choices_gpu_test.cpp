@@ -19,7 +19,7 @@ class EndOfProcesses : public testing::Environment {
 };
 const auto* const end_of_processes = testing::AddGlobalTestEnvironment(new EndOfProcesses);
 
-// The plan of a convolution, chosen by a rank that takes none but that at `place` among those that cuDNN offers.
+// The plan of a convolution, chosen by a rank that takes only the plan at `place` of cuDNN's offers.
 std::string choose(int64_t extent, int place) {
   const ConvGeometry geometry{extent, extent, 8, extent, extent, 8, 3, 3, 1, 1, 1, 1, 1, 1, 1};
   int offered = 0;

@@ -14,7 +14,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::ThrowsMessage;
 
-// Starts a worker's next task and lets its gradient come at once; the weights are updated where that completes one.
+// Starts a worker's next task; its gradient arrives at once. Updates the weights if that completes an update.
 std::vector<Push> do_task(Consistency& rules, int worker) {
   EXPECT_TRUE(rules.may_start(worker));
   const Push push{worker, rules.start(worker), rules.updates()};
@@ -37,7 +37,7 @@ TEST(ConsistencyTest, SequentialUpdatesWithTheGradientsOfAllInTheirOrder) {
   EXPECT_EQ(do_task(rules, 2).front(), (Push{0, 1, 1}));
 }
 
-// Task t waits for all before t - delay: the fast worker leads by so many and no more.
+// Task t waits for all tasks before t - delay: the fast worker leads by `delay` tasks at most.
 TEST(ConsistencyTest, ABoundOnTheDelayIsALead) {
   for (const int64_t delay : {0, 1, 2, 5}) {
     Consistency rules(2, {.delay = delay, .pushes = 1});
@@ -75,7 +75,7 @@ TEST(ConsistencyTest, SoftsyncTakesGradientsAsTheyCome) {
   EXPECT_THAT(do_task(rules, 0), ElementsAre(Push{1, 0, 1}, Push{0, 0, 1}));
 }
 
-// Whatever is left over of an update, the tasks it is of count as done: nobody waits for ever.
+// If pushes of an update are left over, their tasks count as done, so no worker waits forever.
 TEST(ConsistencyTest, SomebodyMayAlwaysGoOn) {
   for (const int64_t delay : {0, 1, 3})
     for (const int64_t pushes : {0, 1, 2, 3, 4, 5, 7, 16})

@@ -18,7 +18,7 @@ using ::testing::IsEmpty;
 
 using Kind = Action::Kind;
 
-// Two layers of the front learn; of four ranks each has columns of fc1 and fc2.
+// Two layers of the front part are trained; each of four ranks has columns of fc1 and fc2.
 const char* const kLayers = R"(
   { name = "conv1", type = "conv", out = 4, kernel = 1 },
   { name = "conv2", type = "conv", out = 4, kernel = 1 },
@@ -88,7 +88,7 @@ TEST(Order, OfSharesUpdatesABucketAndSendsItsWeightsWhenTheNextHasLeft) {
   }
 }
 
-// What is told with the gradients goes before them, but for evaluations, which have none.
+// The step result is sent before the gradients, except in evaluations, which have no gradients.
 TEST(Order, OfServersTellsTheResultBeforeItsGradients) {
   const Plan plan = plan_of({.ranks = 2, .strategy = Strategy::kParameterServer}),
              zero = plan_of({.ranks = 2, .strategy = Strategy::kDataParallelZero});
@@ -116,7 +116,7 @@ TEST(Order, OfOwtAGathersRowsOnceAndSendsTheirGradientHomeBesideTheWeightsGradie
                   "wait step result"));
 }
 
-// Of 60 classes logits stay where they are. Logistic units need nobody's statistics for their gradient.
+// With 60 classes logits stay on their ranks. Logistic units need no statistics of other ranks for their gradient.
 TEST(Order, OfShardedLogitsWaitsForStatisticsBeforeBackwardOrBehindThatOfLogisticUnits) {
   const std::string layers = "{ name = 'fc1', type = 'dense', out = 60 }";
   const auto order = [&](LossType type, bool learns) {
@@ -138,7 +138,7 @@ TEST(Order, OfShardedLogitsWaitsForStatisticsBeforeBackwardOrBehindThatOfLogisti
   EXPECT_EQ(order(LossType::kLogistic, false), order(LossType::kSoftmax, false));
 }
 
-// The rows of the next round travel while one is computed; there is room for two.
+// The rows of the next round are gathered while one round is computed; there is memory for two.
 TEST(Order, OfRoundsGathersOneAheadAndWaitsForThePlaceOfTheOneBefore) {
   for (const Strategy strategy : {Strategy::kOwtB, Strategy::kOwtC}) {
     const Plan plan = plan_of({.ranks = 4, .strategy = strategy});
@@ -205,7 +205,7 @@ TEST(Order, OfEvaluationEndsWithTheLossAndItsResult) {
   }
 }
 
-// Forward of a micro-batch takes the memory of an output before it.
+// Forward of a micro-batch uses the memory of an earlier output.
 TEST(Order, OfAPipelinesEvaluationOverwritesNoOutputOnItsWay) {
   const Plan plan = plan_of({.ranks = 2, .strategy = Strategy::kPipeline});
   ASSERT_GT(plan.micro_batches, plan.tapes(0));
@@ -234,11 +234,12 @@ TEST(Order, EveryTransferThatStartsIsWaitedForAndNothingElseIs) {
             std::map<std::tuple<TransferId, int, int>, int> under_way;
             for (const Action& at : training(plan, rows, static_cast<int>(rows) % plan.places())) {
               const bool labels = at.transfer == plan.of_step.labels;  // start once and are waited for in every round
-              if (labels && at.kind == Kind::kStart) under_way.erase({at.transfer, kOwnRows, 0});  // of another slice
+              // of another micro-batch
+              if (labels && at.kind == Kind::kStart) under_way.erase({at.transfer, kOwnRows, 0});
               const std::tuple key{at.transfer, labels ? kOwnRows : at.round, at.bucket};
               if (at.kind == Kind::kStart) {
                 EXPECT_EQ(under_way[key]++, 0) << subject(plan, at);
-                // Gradients that are summed go on as copies.
+                // Sums of gradients are sent on as copies.
                 if (at.transfer == plan.of_step.gradient_copies)
                   under_way[{plan.of_step.gradients, at.round, at.bucket}] = 0;
               }
@@ -267,7 +268,7 @@ TEST(Order, LargeDenseLayersOfAGpuAreUpdatedBesideWhatFollows) {
               ElementsAre("update conv1 to fc2"));
 }
 
-// Gradients add up over the slices, and what is done with them comes once.
+// Gradients are summed over the micro-batches, and transfers of gradients occur once.
 TEST(Order, OfSlicesIsTheOrderOfEachAndGradientsLeaveWithTheLast) {
   const Plan plan = plan_of({.ranks = 2, .strategy = Strategy::kDataParallel, .slices = 2});
   const std::vector<std::string> pass = {"forward conv1",

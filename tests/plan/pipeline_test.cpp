@@ -38,7 +38,7 @@ using Done = std::map<std::tuple<int, bool, int>, int>;  // when a task, (stage,
 
 struct Timeline {
   int end = 0;                 // units until all are done
-  std::vector<int> idle;       // of each stage, until then
+  std::vector<int> idle;       // idle time of each stage until then
   std::vector<int> under_way;  // micro-batches at most
   Done done{};
 };
@@ -94,14 +94,14 @@ TEST(StageTasks, EndAfterTheTimeThatTheBubbleSaysAndKeepAsManyActivations) {
 constexpr PipelineSchedule kWithoutFlush[] = {PipelineSchedule::kVanilla, PipelineSchedule::kPipeDream,
                                               PipelineSchedule::kSpecTrain, PipelineSchedule::kSpecTrain2};
 
-// Weights as what they have learnt from: so many micro-batches, and what so many more are predicted to do.
+// A version of weights: the number of micro-batches in its updates, and how many more are predicted.
 struct Version {
   int updates = 0, ahead = 0;
   bool operator==(const Version&) const = default;
 };
 std::ostream& operator<<(std::ostream& out, const Version& at) { return out << at.updates << "+" << at.ahead; }
 
-// The weights that each task of a stage runs with, as the stage goes through its tasks.
+// The versions of weights for each task of a stage, in the order of its tasks.
 std::map<std::pair<bool, int>, Version> versions(PipelineSchedule schedule, int stages, int place, int micro_batches) {
   std::map<std::pair<bool, int>, Version> all;
   std::map<int, Version> copies;
@@ -119,8 +119,8 @@ std::map<std::pair<bool, int>, Version> versions(PipelineSchedule schedule, int 
   return all;
 }
 
-// With N stages and k from 0 (SpecTrain): forward s = floor(k/2) + N - k - 1, backward s = floor(k/2); the later
-// variant forward s = N - k - 1, and backward with the same weights.
+// With N stages and k from 0 (SpecTrain): forward s = floor(k/2) + N - k - 1, backward s = floor(k/2). The later
+// variant: forward s = N - k - 1, and backward with the same weights.
 TEST(WeightsOfTasks, AreThoseOfThePapersWhereThePipelineIsFull) {
   constexpr int kMicroBatches = 16;
   for (int stages = 1; stages <= 6; ++stages)
@@ -144,7 +144,7 @@ TEST(WeightsOfTasks, AreThoseOfThePapersWhereThePipelineIsFull) {
     }
 }
 
-// Also where the pipeline fills up and runs empty: every prediction is for an update that does come, and of as many.
+// Also while the pipeline fills and drains: every prediction is for updates that occur, in the right number.
 TEST(WeightsOfTasks, ArePredictedForTheUpdatesThatCome) {
   for (int stages = 1; stages <= 6; ++stages)
     for (int micro_batches = 1; micro_batches <= 9; ++micro_batches) {

@@ -17,7 +17,7 @@ using ::testing::Key;
 using ::testing::Not;
 
 constexpr int64_t kRows = 128;  // per rank
-constexpr int64_t kOthers = 7;  // of 8 ranks
+constexpr int64_t kOthers = 7;  // the other ranks of 8
 
 Plan alexnet(Strategy strategy, int ranks = 8) {
   return plan_of(kAlexNet, {.ranks = ranks, .strategy = strategy, .step_rows = kRows * ranks});
@@ -41,7 +41,7 @@ TEST(PlanOfAlexNet, SplitsTheDenseLayersByOutputFeatures) {
     EXPECT_EQ(layer(plan, "fc6").parts.at(rank), (Slice{512 * r, 512 * (r + 1)}));
     EXPECT_EQ(layer(plan, "fc8").parts.at(rank), (Slice{125 * r, 125 * (r + 1)}));
   }
-  // What works on any slice of columns follows the split of the layer before it.
+  // Layers that work on any subset of columns follow the split of the layer before them.
   EXPECT_EQ(layer(plan, "drop7").parts, layer(plan, "fc6").parts);
   EXPECT_EQ(layer(plan, "relu7").layout, Layout::kFeature);
   EXPECT_FALSE(layer(plan, "drop7").gather_before);
@@ -133,7 +133,7 @@ TEST(PlanOfAlexNet, ModelParallelSeesTheWholeBatchEverywhere) {
   EXPECT_EQ(plan.front_layout(), Layout::kReplicated);
   EXPECT_EQ(layer(plan, "conv1").layout, Layout::kReplicated);
   EXPECT_EQ(transfer(plan, "fc6 input gradient").collective, Collective::kAllReduce);
-  // Rank 0's gradients are everybody's, so that hosts that round otherwise keep the same copies of the convolutions.
+  // All ranks use rank 0's gradients, so that hosts that round differently keep equal copies of the convolutions.
   EXPECT_EQ(transfer(plan, "gradient copies").collective, Collective::kBroadcast);
   EXPECT_THAT(bytes_of(plan), ElementsAre(std::pair("fc6 input gradient", 2 * kOthers * kRows * 9216 * 4),
                                           std::pair("fc7 input", kOthers * kRows * 4096 * 4),
@@ -195,7 +195,7 @@ TEST(PlanOfAlexNet, TheTableNamesEveryLayerAndTransfer) {
   EXPECT_THAT(table, HasSubstr(" 142358790 "));
 }
 
-// The inputs of fc6 (9216 values to 4096) and fc8 (4096 to 1000) are not brought together: their outputs are summed.
+// The inputs of fc6 (9216 values to 4096) and fc8 (4096 to 1000) are not gathered; their outputs are summed.
 TEST(PlanOfAlexNet, UnderOwtDLayersAreSplitByTheSideThatSendsLess) {
   const Plan plan = alexnet(Strategy::kOwtD);
   EXPECT_TRUE(layer(plan, "fc6").by_inputs());
@@ -229,7 +229,7 @@ TEST(PlanOfAlexNet, UnderOwtDSendsTheBytesOfTheFormulas) {
                                           std::pair("labels", kOthers * kRows * 4),
                                           std::pair("loss statistics", kOthers * 1024 * 10 * 4),
                                           std::pair("step result", 2 * kOthers * 40 / 8)));
-  // What travels of activations, in MiB: 70.7, where bringing rows together takes 119 and gradients under dp 391.
+  // Sent activations in MiB: 70.7; gathering rows sends 119, and gradients under dp 391.
   const auto dense_mib = [](const Plan& of) {
     int64_t bytes = 0;
     for (const Transfer& t : of.transfers)
@@ -261,7 +261,7 @@ TEST(PlanOfAlexNet, UnderOwtDRankZeroHasTheBiasesOfLayersSplitByInputs) {
   EXPECT_THAT(alexnet(Strategy::kOwtD).table(), HasSubstr("in 1152 of 9216"));
 }
 
-// Two hosts of four: groups of four share the dense layers, pairs of ranks hold the same parts.
+// Two hosts of four ranks: groups of four share the dense layers, and pairs of ranks hold the same parts.
 TEST(PlanOfAlexNet, InAGridTheDenseGradientsAreSummedOverTheReplicas) {
   for (const Strategy strategy : {Strategy::kOwtA, Strategy::kOwtD}) {
     const Plan plan = plan_of(kAlexNet, {.ranks = 8, .strategy = strategy, .step_rows = kRows * 8, .model_ranks = 4});

@@ -34,7 +34,7 @@ layer = [
 ]
 )";
 
-// Weights behind the first dense layer that cannot be split.
+// Weights after the first dense layer that cannot be split.
 const char* const kResidualBehindDense = R"(
 name = "late"
 input = [1, 4, 4]
@@ -107,8 +107,8 @@ layer = [
   return text;
 }
 
-// To two ranks of owt-b and owt-c whole rows come in two rounds; under mp-dense the rows are there, and 2 x 8 is less
-// than 24.
+// Two ranks of owt-b and owt-c get whole rows in two rounds. Under mp-dense the rows are there already, and 2 x 8 is
+// less than 24.
 TEST(Plan, DenseLayersAreSplitAsTheRequestSays) {
   for (const Strategy strategy :
        {Strategy::kOwtA, Strategy::kOwtB, Strategy::kOwtC, Strategy::kOwtD, Strategy::kModelParallelDense}) {
@@ -239,7 +239,7 @@ TEST(Plan, PadsUnevenRowsToTheMost) {
   const Plan a = plan_of(kTenClasses, {.ranks = 4, .strategy = Strategy::kOwtA, .step_rows = 10});
   EXPECT_EQ(transfer(a, "fc1 input").bytes, 3 * (3 * 8 * 4));
   EXPECT_EQ(transfer(a, "labels").bytes, 3 * (3 * 4));
-  // Under owt-c the rounds take 1 1 1 1, 1 1 1 1, 1 1 0 0 and nothing.
+  // Under owt-c the rounds have 1 1 1 1, 1 1 1 1, 1 1 0 0 and no rows.
   const Plan c = plan_of(kTenClasses, {.ranks = 4, .strategy = Strategy::kOwtC, .step_rows = 10});
   EXPECT_EQ(transfer(c, "fc1 input").bytes, 3 * 3 * (1 * 8 * 4));
   // Under owt-b only the rows there are.
@@ -292,7 +292,7 @@ TEST(Plan, OneRankUnderDpZeroSharesNothing) {
   EXPECT_EQ(transfer(plan, "gradients").collective, Collective::kAllReduce);
 }
 
-// Those of conv1's weights and bias, and of fc1's.
+// The types of the gradients of conv1's weights and bias, and of fc1's.
 std::vector<DType> gradient_types(PlanRequest request, Precision precision = Precision::kBf16) {
   request.step_rows = 8;
   request.on = {Device::kCuda, precision};
@@ -354,7 +354,7 @@ TEST(Plan, TheGradientAtTheInputOfASplitLayerIsASummand) {
   const Plan plan = plan_of(kTenClasses, {.ranks = 2, .strategy = Strategy::kOwtA, .step_rows = 8});
   EXPECT_EQ(plan.gradient_layout(1), Layout::kPartial);  // fc1
   EXPECT_EQ(plan.gradient_layout(3), Layout::kPartial);  // fc2
-  // The gradient of the logits' columns is these ranks' own where the loss takes whole rows.
+  // The logits' gradient is complete on every rank if the loss takes whole rows.
   EXPECT_EQ(plan.loss_layout(), Layout::kReplicated);
 }
 
@@ -410,8 +410,8 @@ TEST(Plan, RunningAveragesAreNotRoundedWithTheGradients) {
   EXPECT_EQ(bytes(), ((kConv + kNorm + kDense) * 2 + kAverages * 4) / 2);
 }
 
-// Two numbers in f64 for each of 2 channels, added up in forward and in backward; behind the boundary for each of the
-// 4 of a rank's 8 features, by the ranks that have them of other rows.
+// Two numbers in f64 for each of 2 channels, summed in forward and in backward. In the back part they are summed for
+// each of a rank's 4 of 8 features, over the ranks that have these features of other rows.
 TEST(Plan, StatisticsOfTheStepTravelTwice) {
   const auto normalised = [](const PlanRequest& request) {
     return plan_of(R"(

@@ -41,7 +41,7 @@ TEST(RankModel, IsAFrontAndRunsOfLayersBetweenGathers) {
   EXPECT_THAT(names_of(ranks.stage(1)), ElementsAre("fc2", "relu3"));
   EXPECT_THAT(names_of(ranks.stage(2)), ElementsAre("fc3"));
   EXPECT_EQ(ranks.first_layer(2), 7);
-  EXPECT_EQ(ranks.stage(0).out(), (Shape{3}));  // of 7: 4 and 3
+  EXPECT_EQ(ranks.stage(0).out(), (Shape{3}));  // 7 in parts of 4 and 3
 }
 
 // For fc1 (12 features, 7 outputs) and fc2 (7 and 6) summing the outputs sends less, for fc3 (6 and 10) bringing the
@@ -56,11 +56,11 @@ TEST(RankModel, ALayerSplitByInputsEndsARunOfLayers) {
   EXPECT_THAT(names_of(ranks.stage(3)), ElementsAre("fc3"));
   EXPECT_EQ(ranks.stage(0).in(), (Shape{4}));
   EXPECT_EQ(ranks.stage(0).out(), (Shape{7}));
-  EXPECT_EQ(ranks.stage(1).in(), (Shape{2}));  // of 7: 3, 2 and 2
+  EXPECT_EQ(ranks.stage(1).in(), (Shape{2}));  // 7 in parts of 3, 2 and 2
   EXPECT_EQ(ranks.stage(1).out(), (Shape{6}));
   EXPECT_EQ(ranks.stage(2).in(), (Shape{2}));
   EXPECT_EQ(ranks.stage(3).in(), (Shape{6}));
-  EXPECT_EQ(ranks.stage(3).out(), (Shape{3}));  // of 10: 4, 3 and 3
+  EXPECT_EQ(ranks.stage(3).out(), (Shape{3}));  // 10 in parts of 4, 3 and 3
 }
 
 TEST(RankModel, WithNothingSplitIsAFrontOnly) {

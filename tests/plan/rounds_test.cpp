@@ -236,7 +236,7 @@ TEST(StepRows, OfARankWithASmallShareMayBeNone) {
   EXPECT_THAT(texts(rows.rounds(1)), ElementsAre("0:0-2", "1:0-0", "2:0-2"));
 }
 
-// Slice s of the step is the s-th part of every rank's rows, wherever they lie in the step.
+// Micro-batch s of the step is the s-th part of every rank's rows, wherever these are in the step.
 TEST(StepRows, OfASliceArePartsOfTheRowsOfEveryRank) {
   const StepRows rows(Strategy::kOwtA, 3, 14, 0, {}, 1, 2);  // 5, 5 and 4 rows
   EXPECT_EQ(rows.slices(), 2);

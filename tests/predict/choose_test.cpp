@@ -71,11 +71,11 @@ TEST(Choose, BytesOfAlexNetAreThoseWorkedOutByHand) {
   }
 }
 
-// Fewer bytes are sent below dense weights / dense inputs = 58.6 M / 17408 = 3367 rows. We also gather labels and what
-// the loss must know of the others' logits, which moves it to 2 * 58.6 M / (2 * 17408 + kLossStats + 1).
+// Fewer bytes are sent below dense weights / dense inputs = 58.6 M / 17408 = 3367 rows. owt also gathers labels and the
+// loss statistics of the others' logits, which moves it to 2 * 58.6 M / (2 * 17408 + kLossStats + 1).
 TEST(Choose, ByBytesAloneTheTrickPaysUpToTheBatchWorkedOutByHand) {
   const double dense = static_cast<double>(kFc6Params + kFc7Params + kFc8Params);
-  EXPECT_NEAR(dense / 17408, 3367, 2);  // which leaves biases out
+  EXPECT_NEAR(dense / 17408, 3367, 2);  // without biases
   const int64_t found = crossover_rows_by_bytes(alexnet(), request_of(8, 1024));
   EXPECT_NEAR(static_cast<double>(found), 2 * dense / (2 * 17408 + kLossStats + 1), 8);
   EXPECT_EQ(found % 8, 0);
@@ -133,7 +133,7 @@ TEST(Choose, TheCrossoverIsWhereTheChoiceChanges) {
   EXPECT_EQ(rows % 8, 0);
   EXPECT_TRUE(choose_strategy(model, request_of(8, rows - 8), network, *compute).chosen().split);
   EXPECT_FALSE(choose_strategy(model, request_of(8, rows), network, *compute).chosen().split);
-  // Where bytes are all that counts, the crossover is that of the bytes: links so slow that nothing else matters.
+  // If the links are so slow that only bytes count, the crossover is the crossover by bytes.
   PlanRequest by_columns = request_of(8, 1024);
   by_columns.strategy = Strategy::kOwtD;
   const int64_t by_bytes = crossover_rows_by_bytes(model, by_columns);
@@ -162,9 +162,9 @@ TEST(Choose, TheSameQuestionHasTheSameAnswer) {
             choose_strategy(model, request_of(8, 1024), network, *compute).table());
 }
 
-// An estimate made apart from this program, of AlexNet on 8 H200s with 128 rows each: 1.61 ms under dp with bf16
-// gradients that the NVLink switch sums, 1.43 ms split by columns and rows with half of the exchange of activations
-// hidden. Ours sends f32 gradients and hides no gather of features.
+// An independent estimate for AlexNet on 8 H200s with 128 rows each: 1.61 ms under dp with bf16 gradients that the
+// NVLink switch sums, 1.43 ms split by columns and rows with half of the exchange of activations hidden. owt sends f32
+// gradients and hides no gather of features.
 TEST(Choose, EightH200sAreNearAnEstimateMadeElsewhere) {
   const Model model = alexnet();
   Network network = links(8, 370e9, 12e-6);
@@ -235,7 +235,7 @@ TEST(Choose, WhereWeightsAreAveragedOnlyStrategiesThatCanAreTried) {
   EXPECT_THAT(choice.refused.back().why, HasSubstr("weights cannot be averaged every 4 steps"));
 }
 
-// What they pay for, workers that are late by turns, is in no prediction.
+// Predictions do not include transient stragglers, for which servers pay off.
 TEST(Choose, ServersArePredictedAndNotChosen) {
   const Model model = alexnet();
   for (const double bandwidth : {1e6, 125e6, 1e10, 1e12}) {

@@ -62,8 +62,8 @@ size_t index_of(const Plan& plan, const std::string& name) {
   fail("no layer ", name);
 }
 
-// Worked out by hand at 790 TFLOP/s and 4.3 TB/s; a pool's backward pass reads no y, because its index says where a
-// maximum is positive.
+// Computed by hand at 790 TFLOP/s and 4.3 TB/s. A pool's backward reads no y, because its index shows where a maximum
+// is positive.
 TEST(DeviceCompute, FloorsOfAlexNetOnAnH200AreThoseWorkedOutByHand) {
   const Plan plan = alexnet();
   DeviceSpeed h200 = device_speed("H200");
@@ -92,7 +92,7 @@ TEST(DeviceCompute, FloorsOfAlexNetOnAnH200AreThoseWorkedOutByHand) {
   double update = 0;
   for (size_t i = 0; i < plan.layers.size(); ++i) update += model->update(i, 1);
   EXPECT_EQ(us(update), 284);
-  // The relus before pools and behind products are part of those.
+  // Relus before pools and after products are part of these ops.
   EXPECT_EQ(forward("relu1"), 0);
   EXPECT_EQ(backward("relu1"), 0);
 }
@@ -156,7 +156,7 @@ TEST(DeviceCompute, AnUnknownGpuIsAnErrorWithTheList) {
   }
 }
 
-// On a device whose products cost nothing and that moves a byte a second.
+// A device whose products cost nothing and that moves one byte per second.
 TEST(DeviceCompute, BytesOfEveryKindOfLayerAreThoseOfTheContract) {
   const Model kinds = model_of("[5, 2, 2]", 4, R"(
   { name = "conv", type = "conv", out = 8, kernel = 1, bias = false },
@@ -168,7 +168,7 @@ TEST(DeviceCompute, BytesOfEveryKindOfLayerAreThoseOfTheContract) {
   { name = "fc", type = "dense", out = 4, bias = false })");
   const DeviceSpeed bytes{.name = "bytes", .fp32_flops = 1e300, .bytes_per_s = 1, .flop_share = 1, .byte_share = 1};
   const auto model = device_compute(bytes, kinds, Precision::kFp32);
-  constexpr double x = 4 * 20, y = 4 * 32, pooled = 4 * 8, index = 8, logits = 4 * 4;  // of a row
+  constexpr double x = 4 * 20, y = 4 * 32, pooled = 4 * 8, index = 8, logits = 4 * 4;  // bytes per row
   const double conv = x + y + 4 * 40, inner_conv = y + y + 4 * 64, fc = pooled + logits + 4 * 32;
   const struct {
     double forward, backward;

@@ -66,8 +66,8 @@ TEST(MemoryNeed, OfAResidualBlockCountsWhatItKeepsInsideAndNeedsForAWhile) {
   EXPECT_EQ(plan.layers[0].backward_flops_per_row, conv1 + 2 * conv2 + conv3 + sum);
 }
 
-// Of layers before all that learn only the last output is kept. conv1 has 8 elements (relu in place), conv2 12; the
-// block keeps the last outputs of its branches.
+// Frozen layers before all trained ones keep only their last output. conv1 has 8 elements (relu in place), conv2 12;
+// the block keeps the last outputs of its branches.
 TEST(MemoryNeed, OfFrozenLayersBeforeAllThatLearnCountsTheLastOutput) {
   const auto elements = [](const std::string& layers, const std::vector<std::string>& frozen) {
     Model model = model_of("[1, 2, 2]", 2, layers + R"(, { name = "fc", type = "dense", out = 2, bias = false })");
@@ -105,7 +105,7 @@ TEST(MemoryNeed, OfAnLrnCountsTheScratchMemoryOfItsKernels) {
   EXPECT_EQ(row_bytes(Device::kCpu, 7), row_bytes(Device::kCpu, 5));
 }
 
-// On the CPU only the weights of dense layers have a copy, where there are instructions for it.
+// On the CPU only weights of dense layers have a copy, if the CPU has the instructions.
 TEST(MemoryNeed, Bf16HalvesActivationsAndOnAGpuGradientsAndAddsCopiesOfWeights) {
   const MemoryNeed need = memory_need(plan_of(1, Strategy::kOwtA, 8, {Device::kCpu, Precision::kBf16}));
   const MemoryNeed on_gpu = memory_need(plan_of(1, Strategy::kOwtA, 8, {Device::kCuda, Precision::kBf16}));
@@ -115,7 +115,8 @@ TEST(MemoryNeed, Bf16HalvesActivationsAndOnAGpuGradientsAndAddsCopiesOfWeights) 
   EXPECT_EQ(need.step_row_bytes, 2.0 * (4 + 12 + 2 * 4 + 2 * 12));
 }
 
-// Those of conv's 3 weights are summed over two ranks, those of fc's half of 48 over rounds only where there are some.
+// Gradients of conv's 3 weights are summed over two ranks; gradients of fc's half of 48 are summed only if there are
+// rounds.
 TEST(MemoryNeed, InBf16SumsOfGradientsAreF32) {
   const Compute on{Device::kCuda, Precision::kBf16};
   EXPECT_EQ(memory_need(plan_of(2, Strategy::kOwtA, 8, on)).weight_bytes, 3 * 14 + 24 * 12);
@@ -144,16 +145,17 @@ TEST(MemoryNeed, OfLayersSplitByOutputsTheGatheredInputsAreCounted) {
   { name = "fc1", type = "dense", out = 6 },
   { name = "fc2", type = "dense", out = 4 })");
   const Plan plan = make_plan(model, {.ranks = 2, .strategy = Strategy::kOwtA, .step_rows = 8});
-  // A rank's own rows: images 4, conv 12, two gradients of 12, the gradient that comes home, 12, and labels, which are
-  // there by rank, all together and of a round.
+  // A rank's own rows: images 4, conv 12, two gradients of 12, the returned gradient 12, and labels, which are stored
+  // by rank, all together and for a round.
   const double own = 4 + 12 + 2 * 12 + 12 + 1;
-  // All rows: the dense batch and its gradient; fc1's 3 outputs and two gradients; fc2's 6 inputs, their gradient, and
-  // what travels, 3 of mine and 6 of all; its 2 outputs and two gradients; the logits, their gradient and what travels.
+  // All rows: the dense batch and its gradient. fc1's 3 outputs and two gradients. fc2's 6 inputs, their gradient, and
+  // the transfer, 3 of this rank and 6 of all; its 2 outputs and two gradients. The logits, their gradient and the
+  // transfer.
   const double all = 2 * 12 + 3 + 2 * 3 + (2 * 6 + 3 + 6) + 2 + 2 * 2 + (2 * 4 + 2 + 4) + 2;
   EXPECT_DOUBLE_EQ(memory_need(plan).step_row_bytes, 4 * (own * 4 / 8 + all));
 }
 
-// As above, in two rounds of 4 rows: there is room for both at the boundary, and one is computed at a time.
+// Like above, in two rounds of 4 rows: there is memory for both at the boundary, and one is computed at a time.
 TEST(MemoryNeed, OfRoundsTwoDenseBatchesAreCounted) {
   const Model model = model_of("[1, 2, 2]", 4, R"(
   { name = "conv", type = "conv", out = 3, kernel = 1 },
@@ -170,15 +172,15 @@ TEST(MemoryNeed, SharesOfTheUpdateKeepTheirShareOfTheVelocities) {
   EXPECT_EQ(need.weight_bytes, (3 + 48) * 8 + 24 * 4);
 }
 
-// A bucket of 8 + 48 elements, or two: those of three ranks come to rank 0, where the memory of each is its own.
+// A bucket of 8 + 48 elements, or two. Rank 0 receives the buckets of three ranks into separate memory.
 TEST(MemoryNeed, WhereOneRankUpdatesForAllItHasTheVelocitiesAndTheGradientsOfTheOthers) {
   const Plan one = plan_of(4, Strategy::kDataParallelStar, 9);
   ASSERT_EQ(one.buckets.size(), 1u);
   EXPECT_EQ(memory_need(one).weight_bytes, (3 + 48) * 12 + 3 * (8 + 48) * 4);
 }
 
-// Shares of 24. The gradients of the two others come to a server. With a delay it has one of each of the three, weights
-// of its own, and those that it has answered the two with.
+// Shards of 24. A server receives the gradients of the two other ranks. With a delay it has a gradient of each of the
+// three ranks, its own weights, and the weights of its answers to the two.
 TEST(MemoryNeed, AServerHasTheVelocitiesOfItsShareAndTheGradientsThatCome) {
   Plan plan = plan_of(3, Strategy::kParameterServer, 9);
   EXPECT_EQ(memory_need(plan).weight_bytes, (3 + 48) * 8 + 24 * 4 * (1 + 2));
@@ -197,11 +199,12 @@ TEST(MemoryNeed, OfLayersSplitByInputsTheSummandsAreKeptAndTheColumnsMoved) {
   const MemoryNeed need = memory_need(plan);
   // The biases are whole on rank 0.
   EXPECT_EQ(need.weight_bytes, (3 + 4 + 2) * 12 + (4 * 3 + 2 * 1) * 8);
-  // A rank's own rows, 2 of 8: images 4, conv 12, two gradients of 12, the gradient that comes home, 12, and labels.
+  // A rank's own rows, 2 of 8: images 4, conv 12, two gradients of 12, the returned gradient 12, and labels.
   const double own = 4 + 12 + 2 * 12 + 12 + 1;
-  // All rows: the 3 columns sent, come and gone home, and their gradient; fc1's 4 summands with two gradients, and what
-  // brings them together; fc2's one column's gradient, its 2 summands with two gradients, and what brings them together
-  // (its parts are uneven: one more column); the logits, their gradient and what travels; labels as above.
+  // All rows: the 3 columns sent, received and returned, and their gradient. fc1: its 4 contributions with two
+  // gradients, and the buffer of the all-gather. fc2: its one column's gradient, its 2 contributions with two
+  // gradients, and the buffer (its parts are uneven: one more column). The logits, their gradient and the buffer of the
+  // transfer; labels like above.
   const double all = 4 * 3 + (3 * 4 + 4 + 1 + 4) + (1 + 3 * 2 + 2 + 2 + 4) + (2 + 2 + 2 + 4) + 2;
   EXPECT_DOUBLE_EQ(need.step_row_bytes, 4 * (own * 2 / 8 + all));
 }
@@ -240,7 +243,7 @@ TEST(MemoryNeed, RowsThatFitAreTheLargestStepWithinTheMemory) {
   EXPECT_EQ(need.rows_in(900), 0);
 }
 
-// tanh reads its output in backward, and a dropout behind it would change that.
+// tanh reads its output in backward, and a dropout after it would change that.
 TEST(MemoryNeed, WhatWouldOverwriteAnOutputThatIsReadHasMemoryOfItsOwn) {
   const Model model = model_of("[1, 2, 2]", 4, R"(
   { name = "conv", type = "conv", out = 3, kernel = 1, bias = false },
@@ -255,7 +258,7 @@ TEST(MemoryNeed, WhatWouldOverwriteAnOutputThatIsReadHasMemoryOfItsOwn) {
   EXPECT_FALSE(can_be_staged(model, {.ranks = 4, .strategy = Strategy::kPipeline, .step_rows = 4}));
 }
 
-// What goes round the body is read once more when the sum is made, so that nothing may take its place.
+// The input of the body is read again when the sum is computed, so it must not be overwritten.
 TEST(MemoryNeed, TheFirstLayerOfABranchIsNotInPlace) {
   const Model model = model_of("[1, 2, 2]", 4, R"(
   { name = "block", type = "residual", body = [

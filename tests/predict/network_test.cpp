@@ -59,7 +59,7 @@ TEST(Network, AStarTakesAsLongAsTheLinksOfOneRankNeedForAllMessages) {
   measured.measured_ranks = 2;
   measured.measured[kSend].add(1000, 2);
   EXPECT_DOUBLE_EQ(measured.seconds(kReceive, 1000, measured.consecutive(4)), 3 * 2);
-  // Gathered from four ranks, three tensors come to each.
+  // Each rank receives three tensors from the four ranks.
   measured.measured_ranks = 4;
   measured.measured[kAllGather].add(4000, 7);
   EXPECT_DOUBLE_EQ(measured.seconds(kReceive, 1000, measured.consecutive(4)), 7);
@@ -72,7 +72,8 @@ TEST(Network, DirectlyOneRankSendsToEachOfTheOthers) {
   const Span all = network.consecutive(8), host = network.consecutive(4);
   for (const Collective collective : {kBroadcast, kReduce}) {
     EXPECT_DOUBLE_EQ(network.seconds(collective, 500, host), 3 * (1 + 0.5));
-    EXPECT_DOUBLE_EQ(network.seconds(collective, 500, all), 4 * (10 + 5));  // beside those in the host
+    // in parallel to the collectives in the host
+    EXPECT_DOUBLE_EQ(network.seconds(collective, 500, all), 4 * (10 + 5));
   }
   // The others are as between every two ranks.
   const Network pairwise = two_levels(2, 4);
@@ -82,10 +83,10 @@ TEST(Network, DirectlyOneRankSendsToEachOfTheOthers) {
 
 TEST(Network, OnePortCarriesWhatLeavesTheHostAsWell) {
   Network network = two_levels(2, 4);
-  network.between.bytes_per_s = 8000;  // twice what the ports of a host's ranks carry
+  network.between.bytes_per_s = 8000;  // twice the rate of the ports of a host's ranks
   network.one_port = true;
   const Span all = network.consecutive(8);
-  // Seven eighths through a port of 1000 B/s, where three eighths were.
+  // Seven eighths pass through a port of 1000 B/s; before it was three eighths.
   EXPECT_DOUBLE_EQ(network.seconds(kAllGather, 8000, all), 3 * 1 + 4 * 10 + 7);
   EXPECT_DOUBLE_EQ(network.seconds(kSend, 8000, {1, 2, 1}), 10 + 8);
   network.algorithm = Network::Algorithm::kDirect;
@@ -112,10 +113,10 @@ TEST(Network, GroupsLieOnHostsInRankOrder) {
   is(network.across(4), 1, 4, 8);   // model groups fill a host: every rank's replicas are on other hosts
   is(network.across(16), 4, 4, 2);  // model groups of 2
   is(network.across(2), 1, 2, 8);   // model groups of 16
-  is(network.across(32), 8, 4, 1);  // of 1: everybody
+  is(network.across(32), 8, 4, 1);  // groups of 1: all ranks
 }
 
-// Where ranks begin, begin + stride, ... lie, counted; `stride` groups like this one if they are interleaved.
+// Counts the hosts of ranks begin, begin + stride, ...; `stride` groups like this one if they are interleaved.
 Span counted_span(const Network& network, int count, int stride) {
   std::map<int, int> on_host;
   for (int i = 0; i < count; ++i) ++on_host[i * stride / network.ranks_per_host];
@@ -134,7 +135,7 @@ double formula(const Network& network, Collective collective, double bytes, cons
                     m > 1 ? (g - l) * formula(network, kSend, bytes, {1, 2, span.sharing}) : 0);
   if (network.algorithm == Network::Algorithm::kPairwise) {
     if (chain) {
-      const double chunk = std::min(bytes, 32768.0);  // of so few bytes
+      const double chunk = std::min(bytes, 32768.0);  // one chunk of this size
       return m * (l - 1) * (a + chunk / b) + (m - 1) * (A + chunk / B) +
              (bytes - chunk) / std::min(l > 1 ? b : 1e300, m > 1 ? B : 1e300);
     }
@@ -158,7 +159,7 @@ TEST(Network, TimesAreThoseOfTheFormulasWhereverTheRanksOfAGroupLie) {
           if (network.ranks() % count != 0) continue;
           const int stride = consecutive ? 1 : network.ranks() / count;
           const Span counted = counted_span(network, count, stride);
-          if (counted.local * counted.hosts != count) continue;  // not as many on every host
+          if (counted.local * counted.hosts != count) continue;  // different numbers on the hosts
           const Span span = consecutive ? network.consecutive(count) : network.across(count);
           SCOPED_TRACE(testing::Message() << count << (consecutive ? " consecutive" : " across") << " of " << hosts
                                           << " hosts of " << ranks_per_host);
@@ -187,7 +188,7 @@ TEST(Network, PairwiseMessagesShareTheLinkOfTheirHost) {
   EXPECT_DOUBLE_EQ(network.seconds(kBroadcast, 400, all), 2 * (1 + 400.0 / 1000) + 10 + 400.0 / 100);
   // Inside a host only.
   EXPECT_DOUBLE_EQ(network.seconds(kAllGather, 400, network.consecutive(2)), 1 + 200.0 / 1000);
-  // Ranks 0 and 2, while 1 and 3 do the same: each pair has half of the link.
+  // Ranks 0 and 2, while ranks 1 and 3 do the same: each pair has half of the link.
   EXPECT_DOUBLE_EQ(network.seconds(kAllGather, 400, network.across(2)), 10 + 200.0 / 50);
 }
 

@@ -20,7 +20,7 @@
 namespace owt::plan_figures_test {
 namespace {
 
-// With a normalisation, and so many classes that the loss is on shards of the logits or so few that it is not.
+// A net with a normalisation; `classes` decides whether the loss works on shards of the logits.
 std::string wide_net(int classes) {
   return model_text("[2, 4, 4]", classes,
                     concat(R"(
@@ -35,7 +35,7 @@ std::string wide_net(int classes) {
                            classes, " }"));
 }
 
-// Its dense layers become narrower, so that owt-d splits them by inputs; a block in a block needs memory of its own.
+// Its dense layers become narrower, so that owt-d splits them by inputs; a block in a block needs separate memory.
 const std::string kNarrowing = model_text("[3, 5, 4]", 7, R"(
   { name = "block", type = "residual", shortcut = [{ name = "s", type = "conv", out = 5, kernel = 1 }], body = [
     { name = "a", type = "conv", out = 6, kernel = 1, bias = false },
@@ -49,7 +49,7 @@ const std::string kNarrowing = model_text("[3, 5, 4]", 7, R"(
   { name = "fc2", type = "dense", out = 8, bias = false },
   { name = "fc3", type = "dense", out = 7 })");
 
-// Nothing before its boundary learns; the images are the largest of all.
+// Its front part is not trained; the images are the largest activations.
 const std::string kNothingLearnsInFront = model_text("[3, 6, 6]", 5, R"(
   { name = "pool", type = "avg_pool", kernel = 2, stride = 2 },
   { name = "drop", type = "dropout", rate = 0.1 },
@@ -60,9 +60,9 @@ int64_t up(int64_t n, int64_t parts) { return (n + parts - 1) / parts; }
 int64_t share(int64_t n, int64_t parts, int64_t i) { return n / parts + (i < n % parts ? 1 : 0); }
 int64_t sent(int passes, int64_t bytes, int64_t ranks) { return passes * bytes * (ranks - 1) / ranks; }
 
-// What a plan comes to, from the shapes of its layers. Its buckets hold one layer each.
+// The reference for a plan, computed from the shapes of its layers. Its buckets hold one layer each.
 struct Reference {
-  // Of one model group; the first one has the most rows.
+  // The reference for one model group; the first group has the most rows.
   explicit Reference(const Plan& p, int64_t of_group = 0)
       : plan(p),
         q(p.request),
@@ -75,14 +75,14 @@ struct Reference {
     m = splits ? (q.model_ranks > 0 ? q.model_ranks : q.ranks) : 1;
     count = std::ssize(plan.layers);
     for (int64_t i = 0; i < count; ++i)
-      if (at(i).type == "residual") first = i + 1;  // computed by all, with what stands before it
+      if (at(i).type == "residual") first = i + 1;  // computed by all ranks, with the layers before it
     while (m > 1 && first < count && !splits_up(first)) ++first;
     if (m == 1) first = count;
     most = mp ? share(q.step_rows, q.ranks / m, group) : share(q.step_rows, q.ranks, group * m);
     fill_rounds();
     learns = runs_backward(first - 1);
   }
-  // Something learns in it or before it.
+  // Whether a layer in it or before it is trained.
   bool runs_backward(int64_t layer) const {
     bool any = false;
     for (int64_t i = 0; i <= layer; ++i) any = any || !at(i).params.empty();
@@ -90,7 +90,7 @@ struct Reference {
   }
 
   bool is_d() const { return q.strategy == Strategy::kOwtD; }
-  // Servers have as large shares, to which and from which as much travels.
+  // Servers have equally large shards, and the same bytes to and from them.
   bool is_zero() const { return q.strategy == Strategy::kDataParallelZero || is_served(); }
   bool is_served() const { return q.strategy == Strategy::kParameterServer; }
   bool is_star() const { return q.strategy == Strategy::kDataParallelStar; }
@@ -114,7 +114,7 @@ struct Reference {
     return i == first ? in(i) / m + out(i) < in(i) : out(i) < in(i);
   }
 
-  // Of the ranks, or of the groups that have rows together.
+  // Rows of the ranks, or of groups that share rows.
   std::string rows_text() const {
     const int64_t parts = mp ? q.ranks / m : q.ranks;
     if (q.step_rows % parts == 0) return std::to_string(q.step_rows / parts);
@@ -185,7 +185,7 @@ struct Reference {
   }
   int64_t gather_bytes(int64_t rows, int64_t size) const {
     int64_t bytes = 0;
-    const int64_t logits = up(out(count - 1), m) * size, statistics = 10 * 4;  // of a row and rank
+    const int64_t logits = up(out(count - 1), m) * size, statistics = 10 * 4;  // per row and rank
     for (int64_t i = first; i < count; ++i) {
       const int ways = i + 1 == count && logits <= statistics ? 1 : 2;  // the whole gradient is there
       if (by_inputs(i)) bytes += ways * sent(1, m * up(out(i), m) * rows * size, m);
@@ -208,7 +208,7 @@ struct Reference {
       }
     return bytes;
   }
-  // What rank 0 of a star sends or gets, whichever is more; what all send otherwise.
+  // The larger of bytes sent and received by rank 0 of a star; for others the bytes sent by each rank.
   int64_t busiest_bytes() const {
     if (!star) return bytes_of_group();
     int64_t most = 0;  // weights are not rounded
@@ -246,7 +246,7 @@ struct Reference {
     return layer.inner.empty() ? 0 : layer.in.elements() + layer.out.elements() + 2 * widest + deepest;
   }
   int64_t kept(int64_t i) const { return i < first || by_inputs(i) ? out(i) : part_of_out(i); }
-  // What layers [begin, end) between two moves hold for a row: outputs, two gradients as large as the largest, what a
+  // Memory per row of layers [begin, end) between two moves: outputs, two gradients of the largest size, and what a
   // composite layer needs.
   int64_t held(int64_t begin, int64_t end) const {
     int64_t outputs = 0, largest = 0, deepest = 0;
@@ -258,7 +258,8 @@ struct Reference {
     return outputs + 2 * largest + deepest;
   }
   bool gathers(int64_t i) const { return splits_up(i) && !by_inputs(i) && i > first; }
-  // So many columns brought together or taken apart: the outputs of a layer, or what all ranks have at the boundary.
+  // Columns before and after an all-gather or reduce-scatter: outputs of a layer, or the columns of all ranks at the
+  // boundary.
   int64_t moved_columns(int64_t n) const { return n + up(n, m) * (m + (n % m == 0 ? 1 : 2)); }
   int64_t moved(int64_t i) const { return pixels(i) * moved_columns(columns(i)); }
   int64_t home() const {
@@ -330,7 +331,8 @@ struct Reference {
       }
     return (q.ranks - 1) * 4 * (most[0] + most[1]);
   }
-  // In bf16 on a GPU every parameter has a copy, on the CPU the weights of dense layers; what is shared, whole buckets.
+  // In bf16 on a GPU every parameter has a copy, on the CPU weights of dense layers do. Shared parameters: whole
+  // buckets.
   int64_t copy_bytes() const {
     if (q.on.precision != Precision::kBf16) return 0;
     const bool whole_buckets = zero || star;
@@ -343,8 +345,8 @@ struct Reference {
     }
     return 2 * elements;
   }
-  // In bf16 on a GPU weights of convolutions and of dense layers have theirs in bf16 where nothing is added to them; on
-  // the CPU those of dense layers have none then.
+  // In bf16 on a GPU, weights of convolutions and dense layers have bf16 gradients if nothing is added to them. On the
+  // CPU weights of dense layers have no gradients in that case.
   int64_t gradient_bytes() const {
     const bool of_rounds = q.dense_update == DenseUpdate::kStep && std::ssize(rounds) > 1;
     int64_t bytes = 0;

@@ -35,8 +35,8 @@ TEST(PlanTable, HasOneRowPerLayerWithSharesMegabytesAndFlops) {
   const std::string table = one.table();
   EXPECT_THAT(table, HasSubstr("two on 1 rank under "));
   EXPECT_THAT(table, HasSubstr("1000 rows per step (1000 per rank)"));
-  // Two flops per weight and row forward, as many for the weights' gradient, and for the input's where there is a
-  // layer.
+  // Two FLOPs per weight and row in forward, as many for the weight gradient, and for the input gradient if there is a
+  // layer before it.
   EXPECT_THAT(table, ContainsRegex("wide +dense .* 0\\.12 +0\\.12 +0\\.120\n"));
   EXPECT_THAT(table, ContainsRegex("narrow +dense .* 0\\.0400 +0\\.0400 +0\\.060\n"));
 }

@@ -14,7 +14,7 @@ Model model_named(const std::string& name) {
   return read_model(file);
 }
 
-// Images a second of so many workers, against those of one card by itself.
+// Images per second of `ranks` workers, relative to a single card.
 double speedup(const std::string& machine_name, const std::string& model_name, PlanRequest request) {
   const Machine machine = read_machine(kConfigs + "machines/" + machine_name + ".toml");
   const Model model = model_named(model_name);
@@ -30,8 +30,8 @@ double speedup(const std::string& machine_name, const std::string& model_name, P
   return images_per_second(request) / images_per_second(one);
 }
 
-// Krizhevsky 2014, table 1: eight K20 under scheme (b), batches of 128 for each of K workers before the boundary;
-// behind it batches of 128 K, (m, m), or of 128, (m, 128).
+// Krizhevsky 2014, table 1: eight K20 under scheme (b), with batches of 128 for each of K workers in the front part.
+// The back part has batches of 128 K, (m, m), or of 128, (m, 128).
 TEST(PublishedSpeedups, OfOneWeirdTricksTable1ArePredictedWithin15Percent) {
   const struct {
     int ranks;
@@ -47,7 +47,7 @@ TEST(PublishedSpeedups, OfOneWeirdTricksTable1ArePredictedWithin15Percent) {
   }
 }
 
-// The paper: updating in every round costs little. On eight GPUs the planner finds that it hides behind the rounds.
+// The paper: updating in every round costs little. The planner predicts that on eight GPUs the rounds hide the update.
 TEST(PublishedSpeedups, OfSmallDenseBatchesAreALittleLess) {
   for (const int ranks : {2, 4, 8}) {
     PlanRequest request{.ranks = ranks, .strategy = Strategy::kOwtB};
@@ -71,7 +71,7 @@ TEST(PublishedSpeedups, OfDataParallelismOverEightCardsOnPciExpressArePredictedW
   EXPECT_NEAR(vgg16 / 0.78, 1, 0.20) << vgg16;
 }
 
-// There the trick would have paid: the dense layers' weights stay where they are.
+// The trick would have been faster there, because the dense layers' weights need no transfer.
 TEST(PublishedSpeedups, WouldHaveBeenLargerWithTheTrick) {
   PlanRequest request{.ranks = 8, .strategy = Strategy::kOwtD, .step_rows = 8 * 48};
   EXPECT_GT(speedup("rtx3090x8", "vgg16", request), 2);

@@ -25,7 +25,7 @@ StepEstimate estimate(const Model& model, int64_t rows, const char* device = "H2
   return estimate_step(device_speed(device), model, plan_of(model, rows));
 }
 
-// A convolution of four pixels, a pool of one and a dense layer behind it.
+// A convolution of four pixels, then a pool of one pixel and a dense layer.
 Model small_model() {
   return model_of("[8, 2, 2]", 4, R"(
   { name = "conv", type = "conv", out = 16, kernel = 1 },
@@ -36,7 +36,7 @@ Model small_model() {
 
 struct Expected {
   const char *name, *kernel;
-  double flops, bytes, instructions;  // of ten rows
+  double flops, bytes, instructions;  // for ten rows
 };
 
 TEST(StepLaunches, OfASmallNetworkHaveTheFlopsAndBytesThatAreCountedByHand) {
@@ -67,7 +67,7 @@ TEST(StepLaunches, OfASmallNetworkHaveTheFlopsAndBytesThatAreCountedByHand) {
   }
 }
 
-// A block of threads takes all channels of a pixel in the narrow kernels: 256 packs of 8 bf16 at most.
+// In the narrow kernels a block of threads takes all channels of a pixel: at most 256 packs of 8 bf16.
 TEST(StepLaunches, OfAnLrnDependOnItsChannels) {
   for (const auto& [channels, kernel] : {std::pair{2048, "lrn_forward_narrow"}, std::pair{2056, "lrn_forward_wide"}}) {
     const Model model = model_of(concat("[", channels, ", 1, 1]"), 4, R"(

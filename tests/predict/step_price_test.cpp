@@ -35,8 +35,8 @@ FixedCompute compute() { return FixedCompute({{1, 2, 0.5}, {0, 0, 0}, {3, 4, 1}}
 constexpr double kStepResult = kStepResultBytes / 96.0;  // half of it sent in each of two directions
 
 TEST(StepPrice, DataParallelGradientsLeaveWhileBackwardGoesOn) {
-  // Gradients of fc, 192 bytes: 2 s, gone while conv's backward takes 8. Those of conv, 32 bytes (3 weights are padded
-  // to 8): 1/3 s that nothing hides.
+  // Gradients of fc, 192 bytes: 2 s, hidden by conv's backward of 8 s. Gradients of conv, 32 bytes (3 weights are
+  // padded to 8): 1/3 s, exposed.
   const Prediction p = price_step(tiny(Strategy::kDataParallel), two_ranks(), compute());
   EXPECT_DOUBLE_EQ(p.compute_s, 4 + 12 + 1 + 16 + 8);
   EXPECT_DOUBLE_EQ(p.update_s, 1.5);
@@ -49,7 +49,7 @@ TEST(StepPrice, DataParallelGradientsLeaveWhileBackwardGoesOn) {
   EXPECT_EQ(p.memory_bytes, memory_need(tiny(Strategy::kDataParallel)).bytes(8));
 }
 
-// Of an update's five arrays three: averages are read and written, and weights read.
+// Three of an update's five arrays: averages are read and written, and weights are read.
 TEST(StepPrice, AveragesOverTimeCountForTheStepsThatUpdateThem) {
   Plan plan = tiny(Strategy::kDataParallel);
   for (const int every : {1, 4}) {
@@ -60,7 +60,7 @@ TEST(StepPrice, AveragesOverTimeCountForTheStepsThatUpdateThem) {
   EXPECT_NEAR(price_step(plan, two_ranks(), compute()).update_s, 1.5, 1e-12);
 }
 
-// Where one of three steps averages the ranks' weights, that of every third takes them in, or of every sixth.
+// If every third step averages the ranks' weights, the averages over time are updated in every third or sixth step.
 TEST(StepPrice, AveragesOverTimeWaitForTheStepThatAveragesTheRanks) {
   for (const auto& [every, of] : {std::pair(1, 3), {3, 3}, {4, 6}}) {
     const Plan plan = make_plan(
@@ -71,7 +71,7 @@ TEST(StepPrice, AveragesOverTimeWaitForTheStepThatAveragesTheRanks) {
   }
 }
 
-// fc's gradients have come while conv ran backward, conv's take 1/3 s; then squares of gradients are added up, and an
+// fc's gradients arrive while conv runs backward; conv's take 1/3 s. Then squares of gradients are summed, and an
 // update follows.
 TEST(StepPrice, NormsComeBetweenGradientsAndUpdates) {
   for (const int sums : {1, 2}) {
@@ -109,9 +109,9 @@ TEST(StepPrice, WithoutOverlapEveryTransferIsExposed) {
 }
 
 TEST(StepPrice, OneRoundOfAllRowsWaitsForItsGatherAndItsWayHome) {
-  // Labels 1/6 s hide behind conv's 4. Gather of 192 sent bytes: 2. fc on 8 rows, half of the outputs: 12 and 16, loss
-  // of 8 rows: 2. Logits 64 bytes: 2/3. Way home 2, behind the 8 of fc's weight gradients. Then conv's backward 8 and
-  // its gradients 1/3.
+  // Labels 1/6 s, hidden by conv's 4 s. All-gather of 192 sent bytes: 2. fc on 8 rows, half of the outputs: 12 and 16;
+  // loss of 8 rows: 2. Logits 64 bytes: 2/3. Reduce-scatter 2, hidden by the 8 of fc's weight gradients. Then conv's
+  // backward 8 and its gradients 1/3.
   const Prediction p = price_step(tiny(Strategy::kOwtA), two_ranks(), compute());
   EXPECT_DOUBLE_EQ(p.compute_s, 4 + 12 + 2 + 16 + 8);
   EXPECT_DOUBLE_EQ(p.update_s, 0.5 + 0.5);
@@ -121,7 +121,7 @@ TEST(StepPrice, OneRoundOfAllRowsWaitsForItsGatherAndItsWayHome) {
   EXPECT_NEAR(p.transfer_s, 1.0 / 6 + 2 + 2.0 / 3 + 2 + 1.0 / 3 + kStepResult, 1e-12);
 }
 
-// A half of the rows at a time; what hides a transfer is as long as that, and the gradients leave once.
+// Half of the rows at a time; the hiding computation takes equally long, and the gradients are sent once.
 TEST(StepPrice, SlicesTakeAsLongWhereTransfersHaveNoLatencyAndLessMemory) {
   for (const Strategy strategy : {Strategy::kDataParallel, Strategy::kOwtA, Strategy::kOwtC}) {
     Plan sliced = tiny(strategy);
@@ -141,21 +141,21 @@ TEST(StepPrice, SlicesTakeAsLongWhereTransfersHaveNoLatencyAndLessMemory) {
 TEST(StepPrice, WhatTheWeightGradientsDoNotHideOfTheWayHomeIsExposed) {
   Network slow = two_ranks();
   slow.local.bytes_per_s = 16;
-  // Six times as long: gather 12, logits 4, way home 12 - 8, conv's gradients 2 - 0.5.
+  // Six times as long: gather 12, logits 4, reduce-scatter 12 - 8, conv's gradients 2 - 0.5.
   EXPECT_NEAR(price_step(tiny(Strategy::kOwtA), slow, compute()).exposed_s, 12 + 4 + 4 + 1.5 + 6 * kStepResult, 1e-12);
 }
 
 TEST(StepPrice, TheNextRoundTravelsWhileThisOneComputes) {
-  // Two rounds of 4 rows, each with a gather and a way home of 1 s and logits of 1/3 s; fc 6 and 8, loss 1.
-  // The first gather is exposed. The second is under way when round 0 computes. The logits of both rounds are exposed.
-  // The ways home hide behind fc's weight gradients.
+  // Two rounds of 4 rows, each with an all-gather and a reduce-scatter of 1 s and logits of 1/3 s; fc 6 and 8, loss 1.
+  // The first all-gather is exposed. The second runs while round 0 computes. The logits of both rounds are exposed.
+  // fc's weight gradients hide the reduce-scatters.
   const Prediction p = price_step(tiny(Strategy::kOwtC), two_ranks(), compute());
   EXPECT_DOUBLE_EQ(p.compute_s, 4 + 2 * (6 + 1 + 8) + 8);
   EXPECT_NEAR(p.exposed_s, 1 + 2.0 / 3 + kStepResult, 1e-12);
 }
 
-// Four rounds, 48 bytes a second. Every gather and way home takes 3 s, the logits of a round and the labels 1; fc takes
-// 4 forward (a quarter on four rows) and 4 backward, 2 of them for its weights.
+// Four rounds, 48 bytes a second. Every gather and reduce-scatter takes 3 s, the logits of a round and the labels 1. fc
+// takes 4 in forward (a quarter on four rows) and 4 in backward, 2 of them for its weights.
 TEST(StepPrice, ARoundIsGatheredIntoASlotWhoseGradientsAreHome) {
   PlanRequest request = tiny(Strategy::kOwtC).request;
   request.ranks = 4;
@@ -166,14 +166,14 @@ TEST(StepPrice, ARoundIsGatheredIntoASlotWhoseGradientsAreHome) {
   const FixedCompute compute({{1, 2, 0.5}, {0, 0, 0}, {4, 4, 1}}, 0.25);
   const Prediction p = price_step(make_plan(tiny_model(), request), network, compute);
   EXPECT_DOUBLE_EQ(p.compute_s, 4 + 4 * (4 + 1 + 4) + 8);
-  // The first gather is exposed, and so are the logits of every round. The ways home outlast the weight gradients by 1:
-  // the gathers into their slots wait for the first and second, the front's backward waits for the last. Nothing waits
-  // for the third. Then conv's gradients, 1 s, behind fc's update of 0.25; the result.
+  // The first all-gather is exposed, and so are the logits of every round. The reduce-scatters take 1 longer than the
+  // weight gradients. The all-gathers into their slots wait for the first and second; the front's backward waits for
+  // the last. Nothing waits for the third. Then conv's gradients, 1 s, after fc's update of 0.25; the result.
   EXPECT_NEAR(p.exposed_s, 3 + 4 * 1 + 3 * 1 + 0.75 + kStepResultBytes * 1.5 / 48, 1e-12);
 }
 
 TEST(StepPrice, OneSenderAtATimeTakesTwiceAsLong) {
-  // owt-b: a broadcast of 4 rows, 192 bytes, takes 2 s, and so does the reduction of their gradients.
+  // owt-b: a broadcast of 4 rows, 192 bytes, takes 2 s; the reduction of their gradients takes 2 s too.
   const Prediction p = price_step(tiny(Strategy::kOwtB), two_ranks(), compute());
   EXPECT_NEAR(p.transfer_s, 1.0 / 6 + 2 * (2 + 1.0 / 3 + 2) + 1.0 / 3 + kStepResult, 1e-12);
   EXPECT_NEAR(p.exposed_s, 2 + 2.0 / 3 + kStepResult, 1e-12);
@@ -187,8 +187,8 @@ TEST(StepPrice, ADenseUpdateInEveryRoundIsPaidInEveryRound) {
 TEST(StepPrice, WhatIsNotSplitIsComputedForAllRowsEverywhere) {
   const Prediction p = price_step(tiny(Strategy::kModelParallelDense), two_ranks(), compute());
   EXPECT_DOUBLE_EQ(p.compute_s, 8 + 12 + 2 + 16 + 16);
-  // Logits and the result; the sum of 384 bytes of gradients hides behind fc's weight gradients, and the copies of
-  // conv's 32 bytes behind the update of fc.
+  // Logits and the result are exposed. fc's weight gradients hide the sum of 384 bytes of gradients; the update of fc
+  // hides the copies of conv's 32 bytes.
   EXPECT_NEAR(p.exposed_s, 2.0 / 3 + kStepResult, 1e-12);
   EXPECT_NEAR(p.transfer_s, 2.0 / 3 + 4 + 1.0 / 3 + kStepResult, 1e-12);
 }
@@ -197,7 +197,7 @@ TEST(StepPrice, ModelParallelComputesPartsOfAllRows) {
   const Prediction p = price_step(tiny(Strategy::kModelParallel), two_ranks(), compute());
   EXPECT_DOUBLE_EQ(p.compute_s, 2.0 / 3 * 8 + 12 + 2 + 16 + 2.0 / 3 * 16);  // 2 of conv's 3 channels
   EXPECT_DOUBLE_EQ(p.update_s, 2.0 / 3 * 0.5 + 0.5);
-  // 2 channels of 4 pixels of 8 rows to the other, 256 bytes; their gradients hide behind fc's weight gradients. Then
+  // 2 channels of 4 pixels of 8 rows to the other rank, 256 bytes; fc's weight gradients hide their gradients. Then
   // logits and the result.
   EXPECT_NEAR(p.exposed_s, 256 / 96.0 + 2.0 / 3 + kStepResult, 1e-12);
   EXPECT_NEAR(p.transfer_s, 2 * 256 / 96.0 + 2.0 / 3 + kStepResult, 1e-12);
@@ -219,7 +219,8 @@ TEST(StepPrice, IsThatOfTheSlowestRank) {
   EXPECT_DOUBLE_EQ(by_rows.compute_s, 9.0 / 4 * (4 + 12 + 1 + 16 + 8));
 }
 
-// The front is the second rank's, which has 6 rows at the same speed; fc's rows wait for the first, which is slower.
+// The front's time is the second rank's, which has 6 rows at the same speed; fc's rows wait for the first, which is
+// slower.
 TEST(StepPrice, EveryPartIsThatOfTheRankThatHoldsItUp) {
   PlanRequest request = tiny(Strategy::kOwtA).request;
   request.speeds = {0.5, 1};
@@ -241,24 +242,25 @@ TEST(StepPrice, AGridSumsDenseGradientsBetweenHosts) {
   plan = make_plan(tiny_model(), request);
   const Prediction p = price_step(plan, network, compute());
   EXPECT_EQ(p.name(), "owt-a 2x2");
-  EXPECT_DOUBLE_EQ(p.compute_s, 4 + 12 + 2 + 16 + 8);  // as two ranks with half of the rows
-  // In a host: labels 1/6, gather 2, logits 2/3, way home 2. Between hosts two ranks share 12 bytes a second. Half of
-  // fc's gradients, 96 bytes, 16 s: from the end of fc's backward on. Conv's, 32 bytes: a rank sends 8 to each of two
-  // ranks there, twice: 2 * 2 * 16 / 12. The result in the same way.
+  EXPECT_DOUBLE_EQ(p.compute_s, 4 + 12 + 2 + 16 + 8);  // equal to two ranks with half of the rows
+  // Within a host: labels 1/6, gather 2, logits 2/3, reduce-scatter 2. Between hosts two ranks share 12 bytes a second.
+  // Half of fc's gradients, 96 bytes: 16 s from the end of fc's backward on. Conv's, 32 bytes: a rank sends 8 to each
+  // of two ranks there, twice: 2 * 2 * 16 / 12. The result likewise.
   EXPECT_NEAR(p.transfer_s, 1.0 / 6 + 2 + 2.0 / 3 + 2 + 16 + 64.0 / 12 + 2.0 * kStepResultBytes / 12, 1e-12);
-  // fc's 16 hide behind conv's backward of 8; conv's wait for them and hide behind fc's update of 0.5.
+  // conv's backward of 8 hides a part of fc's 16. conv's gradients wait for these, and fc's update of 0.5 hides a part
+  // of them.
   EXPECT_NEAR(p.exposed_s, 2 + 2.0 / 3 + 8 + (64.0 / 12 - 0.5) + 2.0 * kStepResultBytes / 12, 1e-12);
   EXPECT_DOUBLE_EQ(p.update_s, 1);
 }
 
-// fc takes 12 features and gives 4: under owt-d it is split by its inputs.
+// fc has 12 inputs and 4 outputs: under owt-d it is split by its inputs.
 TEST(StepPrice, SplitByInputsRowsAreExchangedAndOutputsSummed) {
   const Plan plan = tiny(Strategy::kOwtD);
   ASSERT_TRUE(plan.layers.back().by_inputs());
   const Prediction p = price_step(plan, two_ranks(), compute());
   EXPECT_DOUBLE_EQ(p.compute_s, 4 + 12 + 2 + 16 + 8);  // half of fc's inputs on 8 rows
   EXPECT_DOUBLE_EQ(p.update_s, 1);
-  // Half of the rank's 4 rows of 48 bytes to the other and back: 1 s each, the way home hidden. The outputs, 8 rows of
+  // Half of the rank's 4 rows of 48 bytes to the other and back: 1 s each, the way back hidden. The outputs, 8 rows of
   // 16 bytes: 2/3 for their sums, and again for the logits, whose whole gradient all ranks have.
   EXPECT_NEAR(p.transfer_s, 1.0 / 6 + 1 + 1 + 2 * 2.0 / 3 + 1.0 / 3 + kStepResult, 1e-12);
   EXPECT_NEAR(p.exposed_s, 1 + 2 * 2.0 / 3 + kStepResult, 1e-12);
@@ -268,8 +270,8 @@ TEST(StepPrice, SharesOfTheUpdateTravelBackWhileTheNextIsMade) {
   const Prediction p = price_step(tiny(Strategy::kDataParallelZero), two_ranks(), compute());
   EXPECT_DOUBLE_EQ(p.compute_s, 4 + 12 + 1 + 16 + 8);
   EXPECT_DOUBLE_EQ(p.update_s, 1.5 / 2);
-  // The sums are there when backward ends, but for conv's last 1/3 (padded to 16 weights), which hides
-  // behind fc's update of 0.5. Then fc's weights take 1, of which conv's update hides 0.25, and conv's 1/3.
+  // The sums are complete when backward ends, except conv's last 1/3 (padded to 16 weights), which fc's update of 0.5
+  // hides. Then fc's weights take 1, of which conv's update hides 0.25, and conv's 1/3.
   EXPECT_NEAR(p.exposed_s, 1 - 0.25 + 1.0 / 3 + kStepResult, 1e-12);
   EXPECT_NEAR(p.transfer_s, 2 * (1 + 1.0 / 3) + kStepResult, 1e-12);
 }
@@ -277,18 +279,18 @@ TEST(StepPrice, SharesOfTheUpdateTravelBackWhileTheNextIsMade) {
 TEST(StepPrice, WeightsLeaveAStarsFirstRankWhileGradientsCome) {
   const Prediction p = price_step(tiny(Strategy::kDataParallelStar), two_ranks(), compute());
   EXPECT_DOUBLE_EQ(p.update_s, 1.5);
-  // fc's gradients come during conv's backward pass, conv's during fc's update. Then fc's weights take 2, beside conv's
+  // fc's gradients arrive during conv's backward, conv's during fc's update. Then fc's weights take 2, beside conv's
   // update of 0.5, and conv's 1/3.
   EXPECT_NEAR(p.exposed_s, 2 - 0.5 + 1.0 / 3 + kStepResult, 1e-12);
   EXPECT_NEAR(p.transfer_s, 2 * (2 + 1.0 / 3) + kStepResult, 1e-12);
   EXPECT_EQ(p.bytes, 192 + 32 + kStepResultBytes);
   EXPECT_EQ(p.busiest_link, 192 + 32 + kStepResultBytes);
-  // With links so slow that fc's weights leave before conv's gradients have come.
+  // The links are so slow that fc's weights are sent before conv's gradients have arrived.
   Network slow = two_ranks();
   slow.local.bytes_per_s = 9.6;
   const Prediction q = price_step(tiny(Strategy::kDataParallelStar), slow, compute());
-  // fc's gradients, 20 s, of which conv's backward pass hides 8; fc's update; conv's gradients of 10/3 behind fc's, of
-  // which that hides 1; conv's update beside fc's weights, which take 20, and conv's weights.
+  // fc's gradients take 20 s, of which conv's backward hides 8; then fc's update. conv's gradients of 10/3 come after
+  // fc's, which hides 1. conv's update runs beside the transfer of fc's weights, which takes 20; then conv's weights.
   EXPECT_NEAR(q.exposed_s, 12 + 7.0 / 3 + (20 - 7.0 / 3 - 0.5) + 10.0 / 3 + 10 * kStepResult, 1e-9);
 }
 
@@ -319,9 +321,9 @@ TEST(StepPrice, RunningAveragesInABucketOfTheirOwnAreUpdatedWithTheirLayer) {
   EXPECT_DOUBLE_EQ(p.update_s, (0.5 + 0.25 + 1) / 2);
   EXPECT_EQ(p.bytes, (48 + 16 + 16) * 2 / 2 + 16 * 4 / 2 + (48 + 16 + 16 + 16) * 4 / 2 + kStepResultBytes);
   EXPECT_NEAR(p.transfer_s, (80 + 32 + 192) / 96.0 + kStepResult, 1e-12);
-  // fc's sum, 48 / 96, is waited for when bn's bucket leaves; fc's and bn's weights travel beside conv's backward pass.
-  // Then come conv's sum, 16 / 96, and behind the averages' weights, 32 / 96, conv's, which its update, 0.25, hides in
-  // part.
+  // fc's sum, 48 / 96, is waited for when bn's bucket is sent; fc's and bn's weights are sent during conv's backward.
+  // Then come conv's sum, 16 / 96, and after the averages' weights, 32 / 96, conv's weights, which its update, 0.25,
+  // hides in part.
   EXPECT_NEAR(p.exposed_s, 48 / 96.0 + 16 / 96.0 + (32 + 32) / 96.0 - 0.5 / 2 + kStepResult, 1e-12);
 }
 
@@ -367,7 +369,7 @@ TEST(StepPrice, WhatBelongsToNoLayerIsComputedOnce) {
 }
 
 // A stage's copies of weights take 2/5 of an update's time, predictions 3/5. The first of two stages has the conv,
-// whose update takes 0.5; the last stage runs with the newest weights.
+// whose update takes 0.5. The last stage runs with the current weights.
 TEST(StepPrice, CopiesOfWeightsAreMemoryTraffic) {
   const auto copying = [](const char* schedule) {
     PlanRequest request{.ranks = 2, .strategy = Strategy::kPipeline, .step_rows = 8};

@@ -8,7 +8,7 @@
 namespace owt::step_price_transfers_test {
 namespace {
 
-// Dense layers before and behind a normalisation, and so many classes that the loss is on shards of the logits.
+// Dense layers before and after a normalisation, and enough classes that the loss works on shards of the logits.
 Model model_of(int classes) {
   Config config = Config::text(concat(R"(
 name = "wide"
@@ -27,8 +27,9 @@ layer = [
   return read_model(config);
 }
 
-// Without latency a ring's time is that of the bytes a rank sends; a chain's is that of the whole tensor from rank to
-// rank, as none here is larger than a chunk; a star's that of as many through one link.
+// Without latency, the time of a ring is the time of the bytes that a rank sends. A chain takes the time of the whole
+// tensor between two ranks, because no tensor here exceeds a chunk. A star takes the time of all parts through one
+// link.
 double seconds_of(const Plan& plan, double bytes_per_s) {
   double sum = 0;
   for (const Transfer& transfer : plan.transfers) {
@@ -63,7 +64,7 @@ TEST(PredictTransfers, TakeTheTimeOfAllBytesOfThePlan) {
             const Prediction p = price_step(plan, network, compute);
             const double expected = seconds_of(plan, 1e6);
             EXPECT_NEAR(p.transfer_s, expected, 1e-9 + 1e-6 * expected) << plan.table();
-            EXPECT_NEAR(p.exposed_s, p.transfer_s, 1e-9);  // nothing overlaps
+            EXPECT_NEAR(p.exposed_s, p.transfer_s, 1e-9);  // no overlap
             EXPECT_EQ(p.bytes, plan.bytes_per_step());
             EXPECT_EQ(p.busiest_link, plan.busiest_link());
           }
@@ -86,7 +87,7 @@ TEST(PredictTransfers, OfWeightsThatAreAveragedCountForTheirPartOfTheSteps) {
       const FixedCompute compute(std::vector<FixedCompute::Layer>(plan.layers.size(), {1e-3, 2e-3, 1e-4}));
       const Prediction prediction = price_step(plan, network, compute);
       EXPECT_NEAR(prediction.transfer_s * 1e6, static_cast<double>(plan.bytes_per_step()), 1.0);
-      EXPECT_NEAR(prediction.transfer_s, prediction.exposed_s, 1e-9);  // nothing overlaps
+      EXPECT_NEAR(prediction.transfer_s, prediction.exposed_s, 1e-9);  // no overlap
       EXPECT_EQ(prediction.bytes, plan.bytes_per_step());
     }
 }

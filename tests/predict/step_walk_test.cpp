@@ -7,7 +7,7 @@
 namespace owt::step_walk_test {
 namespace {
 
-// Every layer's action takes a second times the slowness of the rank, every transfer two; a rank does something before.
+// Every layer's action takes a second times the rank's slowness, every transfer two; a rank does something before.
 class Seconds : public ActionTimes {
  public:
   explicit Seconds(std::vector<double> slowness) : slowness_(std::move(slowness)) {}
@@ -42,7 +42,7 @@ StepWalk walk_two(const Plan& plan, const ActionTimes& times, bool overlaps) {
   return walk(plan, {.ranks = {0, 1}, .overlaps = overlaps}, times);
 }
 
-// Gradients leave in one bucket before the update, the result behind it.
+// Gradients are sent in one bucket before the update, the result after it.
 TEST(StepWalk, ACollectiveBeginsWhenTheLastRankHasCome) {
   const Plan plan = two_ranks();
   const int count = actions_that_compute(plan);
@@ -69,7 +69,7 @@ TEST(StepWalk, WhatComesBeforeTheFirstActionDelaysTheOthersToo) {
   EXPECT_EQ(step.path.front().end_s, 5);
 }
 
-// The way goes through the slower rank, but where a transfer is on it through that.
+// The critical path runs through the slower rank; a transfer on the path is that rank's.
 TEST(StepWalk, ThePathIsThatOfTheRankThatOthersWaitFor) {
   const Plan plan = two_ranks();
   const StepWalk step = walk_two(plan, Seconds({1, 3}), true);
@@ -84,7 +84,7 @@ TEST(StepWalk, ThePathIsThatOfTheRankThatOthersWaitFor) {
   EXPECT_DOUBLE_EQ(transfers, 4);
 }
 
-// On a GPU updates, and the transfers they wait for, run beside what follows.
+// On a GPU updates, and the transfers that they wait for, run beside later work.
 TEST(StepWalk, ThePathComesToAnEndWhereSomethingRunsBeside) {
   PlanRequest request{.ranks = 2, .step_rows = 8, .bucket_bytes = 1};
   request.on = {Device::kCuda, Precision::kBf16};
@@ -101,7 +101,7 @@ TEST(StepWalk, ThePathComesToAnEndWhereSomethingRunsBeside) {
   }
 }
 
-// A rank that stands for others walks by itself.
+// A rank that represents others is simulated alone.
 TEST(StepWalk, OneRankWaitsForNobody) {
   const Plan plan = two_ranks();
   const StepWalk step = walk(plan, {.ranks = {0}}, Seconds({1}));

@@ -47,7 +47,7 @@ class SharedLinksTest : public ::testing::Test {
 TEST_F(SharedLinksTest, OneTransferHasTheBandwidthOfTheNarrowestLink) {
   SharedLinks links(clock_, {400, 100, 30});
   send(links, 1, 1000, {{0}, {1}});
-  send(links, 20, 1000, {{0}, {2, 0.1}});  // of which a tenth passes through the third link
+  send(links, 20, 1000, {{0}, {2, 0.1}});  // a tenth passes through the third link
   run(clock_);
   EXPECT_DOUBLE_EQ(arrivals_[0], 11);
   EXPECT_NEAR(arrivals_[1], 20 + 1000.0 / 300, 1e-9);

@@ -36,7 +36,7 @@ Model small_net() {
   { name = "fc2", type = "dense", out = 10 })");
 }
 
-// A residual block with a shortcut of its own, and two that are alike.
+// A residual block with a separate shortcut, and two equal ones.
 Model residual_net() {
   const auto body = [](const std::string& name, const std::string& more) {
     return "{ name = \"" + name + R"(", type = "residual", body = [
@@ -57,11 +57,11 @@ TEST(DrawNet, HasEveryLayerOnceAndEveryShape) {
     EXPECT_EQ(times_in(svg, ">" + at.name + "</text>"), 1u) << at.name;
     EXPECT_EQ(times_in(svg, "<title>" + at.name + ": "), 1u) << at.name;
   }
-  // What comes in; what conv1 gives; what pool1 gives; what fc1 and fc2 give.
+  // The input; the outputs of conv1, pool1, fc1 and fc2.
   for (const char* shape : {">8x8x3</text>", ">8x8x16</text>", ">4x4x16</text>", ">12</text>", ">10</text>"})
     EXPECT_EQ(times_in(svg, shape), 1u) << shape;
   EXPECT_THAT(svg, AllOf(HasSubstr(">448</text>"), HasSubstr(">3.1 K</text>"), HasSubstr("weights 16x3x3x3, 16")));
-  EXPECT_EQ(times_in(svg, "<rect class=\"card\""), 4u);  // relus are in the boxes of what they follow
+  EXPECT_EQ(times_in(svg, "<rect class=\"card\""), 4u);  // relus are drawn in the boxes of the layers before them
   EXPECT_EQ(times_in(svg, "<svg "), 1u);
 }
 
@@ -76,7 +76,7 @@ TEST(DrawNet, SumsUpWhatTheLayersHave) {
                                         HasSubstr("aria-label=\"The network small: 6 layers, 3662 parameters")));
 }
 
-// Of one worker there is nothing to say of parts.
+// With one worker there are no parts to show.
 TEST(DrawNet, ShowsPartsOfSeveralRanksAlone) {
   EXPECT_THAT(drawn(small_net()),
               AllOf(Not(HasSubstr(" ranks")), Not(HasSubstr("class=\"cell\"")), Not(HasSubstr("class=\"cut\""))));
@@ -143,7 +143,7 @@ TEST(DrawNet, BranchesMeetAgainAndBlocksThatAreAlikeAreDrawnOnce) {
   EXPECT_EQ(times_in(svg, "<rect class=\"frame\""), 2u + 1 + 2);  // blocks, the shadow of three, images and loss
 }
 
-// As of a layer that puts its branches' outputs beside each other, one of which passes on what comes in.
+// Like a layer that concatenates its branches' outputs, one of which passes its input on.
 TEST(DrawNet, BranchesMayLieSideBySide) {
   Plan plan = make_plan(residual_net(), {});
   LayerPlan& block = plan.layers[1];

@@ -59,7 +59,7 @@ TEST(DrawStep, HasAveragesOfWeightsWhereThereAreSome) {
   EXPECT_THAT(draw_steps({drawn(Strategy::kDataParallel)}), Not(HasSubstr("weights averaged")));
 }
 
-// The times of a step's actions are where they are drawn, on one scale.
+// The times of a step's actions are at their positions, on one scale.
 TEST(DrawStep, TheLastActionEndsWithTheStep) {
   const DrawnStep step = drawn(Strategy::kDataParallel);
   double end = 0;

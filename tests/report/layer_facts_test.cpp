@@ -17,7 +17,7 @@ LayerFacts fc_of(Strategy strategy, int model_ranks, int64_t step_rows = 8) {
 }
 
 TEST(LayerFacts, OfASplitLayerAreThoseOfTheRowsOfItsGroup) {
-  // A quarter of all work, whether that is a quarter of the outputs of all rows or half of those of half the rows.
+  // A quarter of all work: a quarter of the outputs of all rows, or half of the outputs of half of the rows.
   const double quarter = 2 * 12 * 4 * 8 / 4;
   for (const int model_ranks : {4, 2}) {
     const LayerFacts fc = fc_of(Strategy::kOwtA, model_ranks);
@@ -30,7 +30,7 @@ TEST(LayerFacts, OfASplitLayerAreThoseOfTheRowsOfItsGroup) {
 TEST(LayerFacts, OfRoundsCountTheWorkOfAllAndTheMemoryOfOne) {
   for (const Strategy strategy : {Strategy::kOwtB, Strategy::kOwtC}) {
     EXPECT_EQ(fc_of(strategy, 4, 16).forward_flops, fc_of(Strategy::kOwtA, 4, 16).forward_flops);
-    EXPECT_EQ(fc_of(strategy, 4, 16).activation_bytes, 4 * 4);  // of four rounds of four rows
+    EXPECT_EQ(fc_of(strategy, 4, 16).activation_bytes, 4 * 4);  // four rounds of four rows
   }
 }
 
@@ -43,12 +43,12 @@ TEST(LayerFacts, OfALayerSplitByInputsCountTheShareOfTheInputs) {
   const Plan plan = plan_of(Strategy::kOwtD, 3, 3);
   ASSERT_TRUE(plan.layers[2].by_inputs());
   const LayerFacts fc = layer_facts(plan, 8)[2];
-  EXPECT_DOUBLE_EQ(fc.forward_flops, 2 * 12 * 4 * 8 / 3.0);  // 4 of 12 inputs, where 2 of 4 outputs would be the most
+  EXPECT_DOUBLE_EQ(fc.forward_flops, 2 * 12 * 4 * 8 / 3.0);  // 4 of 12 inputs; 2 of 4 outputs would be the most
   EXPECT_EQ(fc.weight_bytes, 12 * 4 * 4 / 3);
 }
 
 TEST(LayerFacts, OfUnevenRoundsCountTheMemoryOfTheLargest) {
-  EXPECT_EQ(fc_of(Strategy::kOwtB, 4, 10).activation_bytes, 4 * 3);  // of rounds of 3, 3, 2 and 2 rows
+  EXPECT_EQ(fc_of(Strategy::kOwtB, 4, 10).activation_bytes, 4 * 3);  // rounds of 3, 3, 2 and 2 rows
 }
 
 TEST(LayerFacts, OfAnEvaluationHaveNothingThatGoesBackward) {

@@ -18,7 +18,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::StartsWith;
 
-// Three steps with scopes that take what they take; the transfers are reported with made-up figures.
+// Three steps with scopes of real duration; the transfers are reported with made-up figures.
 void run_steps(Profiler& profiler) {
   profiler.enable(true);
   profiler.keep_spans(true);
@@ -34,7 +34,7 @@ void run_steps(Profiler& profiler) {
       profiler.add_transfer(1.0, 3'000'000);
     }
     { const Profiler::Scope scope(&profiler, "conv1", Phase::kUpdate); }
-    { const Profiler::Scope scope(&profiler, "clip", Phase::kUpdate); }  // of no layer
+    { const Profiler::Scope scope(&profiler, "clip", Phase::kUpdate); }  // belongs to no layer
     profiler.end_step();
   }
 }
@@ -113,7 +113,7 @@ TEST(Report, CountsATransferPerStep) {
   EXPECT_EQ(transfer.transfer_ms, 3);
   EXPECT_EQ(transfer.bytes_sent, 6'000'000);
   EXPECT_DOUBLE_EQ(transfer.gbytes_per_second(), 2);  // 6 MB in 3 ms
-  EXPECT_LT(transfer.ms, 3);                          // only what the host waited
+  EXPECT_LT(transfer.ms, 3);                          // only the host's waiting time
 }
 
 // A transfer of every third step: a median over the steps would not see it.
@@ -163,7 +163,7 @@ TEST(Report, LayersThatRanAsOneOpAreOneRow) {
   EXPECT_EQ(both.weight_bytes, 7);
   EXPECT_EQ(both.activation_bytes, 20);  // only the second one's output is kept
   EXPECT_EQ(both.out, "4x4x8");
-  EXPECT_EQ(both.memory_bytes, 100);  // what goes from one to the other stays in caches
+  EXPECT_EQ(both.memory_bytes, 100);  // data between the layers stays in caches
 }
 
 TEST(Report, TheLastLayersToRunAsOneOpAreOneRow) {
@@ -174,7 +174,7 @@ TEST(Report, TheLastLayersToRunAsOneOpAreOneRow) {
   profiler.end_step();
   const TimingReport report =
       report_of(profiler, {{"fc1", "dense", {10}, 5, 10, 30, 3, 0}, {"relu1", "relu", {10}, 1, 2, 40, 0, 0}}, 64);
-  ASSERT_EQ(report.rows.size(), 3u);  // with the rest and the step
+  ASSERT_EQ(report.rows.size(), 3u);  // including the remainder and the step
   EXPECT_EQ(report.rows[0].name, "fc1+relu1");
   EXPECT_EQ(report.rows[0].flops, 18);
 }
@@ -221,7 +221,7 @@ TEST(Report, TableShowsEveryFigureInItsColumn) {
 
 TEST(Report, ALayerIsHeldAgainstTheProductsOrTheMemoryThatItIsBoundBy) {
   TimingReport report = made_up_report();
-  report.peak = {.flops_per_s = 4e12, .bytes_per_s = 10e9};  // 6 GFLOP in 1.5 ms, 7 MB in 0.7 ms; it takes 3.5 ms
+  report.peak = {.flops_per_s = 4e12, .bytes_per_s = 10e9};  // 6 GFLOP in 1.5 ms, 7 MB in 0.7 ms; measured 3.5 ms
   EXPECT_DOUBLE_EQ(report.peak_share(report.rows[0]), 1.5 / 3.5);
   EXPECT_THAT(report.table(), AllOf(HasSubstr("   speed  peak    activ.  "), HasSubstr(" GFLOP/s    %         MB"),
                                     HasSubstr("  70.0    2000   43 c     4.00"),
@@ -271,7 +271,7 @@ TEST(Report, CsvHasAsManyFieldsInEveryLine) {
   EXPECT_THAT(lines[4], StartsWith("step,step,,,0.0000,0.0000,0.0000,5.0000,1.00000,"));
 }
 
-// Rank 1 takes longer for conv1, rank 2 for the transfer; rank 1 has a row that rank 0 has not.
+// Rank 1 takes longer for conv1, rank 2 for the transfer; rank 1 has a row that rank 0 does not have.
 std::vector<RankTimes> three_ranks() {
   const auto rank = [](double conv, double gradients) {
     return RankTimes{.rows = {{"conv1", Phase::kForward, conv}, {"gradients", Phase::kTransfer, gradients, 1, 500}},
@@ -374,7 +374,7 @@ TEST(Trace, PutsAllRanksOnOneClock) {
 TEST(Trace, ARankThatBeganLaterIsLaterOnTheClock) {
   std::vector<Profiler> ranks(1);
   run_steps(ranks[0]);
-  ranks.emplace_back();  // all that it measures comes after all of the first
+  ranks.emplace_back();  // all its measurements come after all of the first
   run_steps(ranks[1]);
   const nlohmann::json trace = nlohmann::json::parse(trace_json(ranks));
   double end_of_first = 0, begin_of_second = 1e30;

@@ -31,7 +31,7 @@ Plan plan_of(PlanRequest request) {
 }
 Plan plan_of(Strategy strategy, int ranks) { return plan_of({.ranks = ranks, .strategy = strategy}); }
 
-// Of a machine about which all is known. Every rank is so many times as slow.
+// Times of a machine with known speeds; slowness: a factor for each rank.
 class Known : public ActionTimes {
  public:
   Known(const Plan& plan, double bytes_per_s, std::vector<double> slowness)
@@ -47,7 +47,7 @@ class Known : public ActionTimes {
     for (int64_t i = action.layers.begin; i < action.layers.end; ++i) seconds += of_layer(rank, action, i);
     return seconds * slowness_[static_cast<size_t>(rank)] + host_s;
   }
-  // Who sends a message copies it.
+  // The sender copies a message.
   double own_s(int rank, const Action& action) const {
     const Transfer& transfer = plan_.transfer(action.transfer);
     const bool copies = transfer.is_between_places() && transfer.sender == plan_.place_of(rank);
@@ -62,7 +62,7 @@ class Known : public ActionTimes {
   }
   double slowness(int rank) const { return slowness_[static_cast<size_t>(rank)]; }
 
-  std::string faster;  // a layer or a transfer that takes so much of its time
+  std::string faster;  // a layer or transfer that takes this part of its time
   double factor = 1;
   double host_s = 0, copy_s = 0;  // between actions, for each; to copy a message
 
@@ -87,9 +87,9 @@ double walked_ms(const Plan& plan, const Known& known) {
   return ms;
 }
 
-using Rows = std::map<std::pair<std::string, Phase>, RowTimes>;  // of a rank
+using Rows = std::map<std::pair<std::string, Phase>, RowTimes>;  // the rows of a rank
 
-// What profilers would have seen of a kind of step, of which there are so many.
+// Adds the profiler records of one kind of step. part: its share in all steps.
 void add_step(const Plan& plan, const Known& known, const StepWalk& step, double part, std::vector<Rows>& rows) {
   for (const TimedAction& at : step.times) {
     const auto add = [&](const std::string& name, Phase phase, double ms, double transfer_ms) {
@@ -170,7 +170,7 @@ const Strategy kStrategies[] = {
     Strategy::kDataParallel, Strategy::kDataParallelZero,  Strategy::kOwtA, Strategy::kOwtB, Strategy::kOwtC,
     Strategy::kOwtD,         Strategy::kModelParallelDense};
 
-// Every strategy, on a grid too, in slices and where weights are averaged now and then, as far as that is possible.
+// Every strategy, also on a grid, in micro-batches and with averaged weights, as far as possible.
 std::vector<Plan> all_plans() {
   std::vector<Plan> all;
   for (const Strategy strategy : all_strategies())
@@ -187,8 +187,8 @@ std::vector<Plan> all_plans() {
   return all;
 }
 
-// Not to the last digit where not all ranks have as many rows of a slice, and where shares are updated: then all
-// updates are one row, and those of buckets are told apart by their bytes alone.
+// Tolerates differences if not all ranks have equal rows of a micro-batch, and if shards are updated: then all updates
+// are one row, and updates of buckets differ only in their bytes.
 double tolerance(const Plan& plan) {
   if (plan.shares_update()) return 0.12;
   return plan.request.slices > 1 && plan.replicas() > 1 ? 0.04 : 1e-6;
@@ -249,7 +249,7 @@ TEST(WhatIf, TheLongestWayHasNoGapsAndIsAsLongAsTheStep) {
   }
 }
 
-// What would save most comes first; a slow rank is one that could be as fast as the others.
+// The largest saving comes first; a slow rank is one that could be as fast as the others.
 TEST(WhatIf, ASlowRankAndATightLinkComeFirst) {
   const Plan plan = plan_of(Strategy::kDataParallel, 3);
   const WhatIfs of_rank = what_if(plan, alike_steps(measured(plan, Known(plan, 1e9, {1, 4, 1}))));
@@ -262,7 +262,7 @@ TEST(WhatIf, ASlowRankAndATightLinkComeFirst) {
   EXPECT_THAT(of_link.table(), HasSubstr("\nall transfers  "));
 }
 
-// On the CPU threads wait in each collective: what comes early sees it take longer.
+// On the CPU threads wait in each collective: a rank that arrives early measures a longer time.
 TEST(WhatIf, CollectivesThatBlockAreWaitedForAtOnce) {
   const Plan plan = plan_of(Strategy::kDataParallel, 2);
   const auto rank = [](double conv, double gradients) {
@@ -275,7 +275,7 @@ TEST(WhatIf, CollectivesThatBlockAreWaitedForAtOnce) {
   const WhatIfs all = what_if(plan, alike_steps(ranks));
   EXPECT_NEAR(all.measured_ms, 28, 1e-9);
   EXPECT_NEAR(all.walked_ms, 28, 1e-9);
-  EXPECT_NEAR(named(all, "`gradients`").free_ms, 26, 1e-6);  // what a rank does to their bytes stays
+  EXPECT_NEAR(named(all, "`gradients`").free_ms, 26, 1e-6);  // the rank's own work on the bytes remains
   EXPECT_NEAR(named(all, "conv1").half_ms, 18, 1e-6);
   EXPECT_NEAR(named(all, "waiting for data").free_ms, 25, 1e-6);
 }

@@ -58,7 +58,7 @@ struct Rank {
     if (plan.filters_pushes()) server->filter_with(1, [](const Param&) { return 0.0; });
   }
 
-  // As a step does. Element i of every gradient is scale * (i + 1).
+  // One step. Element i of every gradient is scale * (i + 1).
   void step(float scale) {
     push(scale);
     server->take_sums();
@@ -92,7 +92,7 @@ struct Rank {
   std::optional<ParameterServer> server;
 };
 
-// A communicator whose messages leave when somebody waits for them, or for all at once.
+// A communicator that sends messages only when one of them is waited for, or all at once.
 class LateMessages : public Communicator {
  public:
   explicit LateMessages(std::unique_ptr<Communicator> inner) : inner_(std::move(inner)) {}
@@ -130,7 +130,7 @@ class LateMessages : public Communicator {
   std::vector<std::shared_ptr<Message>> late_;
 };
 
-// A rank whose answers to the others are late: they go through the second group that it makes.
+// A rank whose answers to the others are late: they are sent through the second group that it makes.
 class LateAnswers : public Communicator {
  public:
   explicit LateAnswers(Communicator& inner) : inner_(inner) {}
@@ -206,7 +206,7 @@ TEST(ParameterServer, EveryGradientOfEveryWorkerIsInTheWeightsOnceBehindSettling
       }
 }
 
-// The last ranks push nothing, and have what the others have brought when all meet.
+// The last ranks push nothing, and have the others' updates when all synchronise.
 TEST(ParameterServer, ServersApartHaveWhatWorkersPushAndSendTheBytesOfThePlan) {
   constexpr int kSteps = 6;
   for (const ConsistencyRules& rules : kAllRules)
@@ -259,7 +259,7 @@ TEST(ParameterServer, SynchronouslyAllHaveTheNewestWeightsBehindEveryStep) {
   });
 }
 
-// Rank 0 has no gradient before rank 1 has done as many steps as it may lead by.
+// Rank 0 has no gradient before rank 1 has done the most steps by which it may lead.
 TEST(ParameterServer, AWorkerGoesOnWhileAnotherIsLate) {
   for (const auto& [rules, lead] : {std::pair(kOneAhead, 1), {kThreeAhead, 3}, {kAnyNumberAhead, 10}}) {
     SCOPED_TRACE(rules.text());
@@ -308,7 +308,7 @@ TEST(ParameterServer, SendsTheBytesOfThePlan) {
     }
 }
 
-// 1 + 2^-8 is between two bf16; a rank's gradient for itself stays what it is.
+// 1 + 2^-8 is between two bf16 numbers; a rank's gradient for itself is not rounded.
 TEST(ParameterServer, Bf16OnTheWireRoundsGradientsAndNoWeights) {
   Plan plan = served(2, kSynchronous);
   plan.request.half_wire = true;
@@ -349,7 +349,7 @@ TEST(ParameterServer, FiltersRoundWhatAllServersGetAndSendTheBytesOfThePlan) {
     }
 }
 
-// Of every tensor the largest entry of each push, its last one, and the others when their turn has come.
+// A push sends the largest entry of each tensor, its last one, and the other entries when they are due.
 TEST(ParameterServer, WhatFiltersHoldBackComesLater) {
   for (const ConsistencyRules& rules : kAllRules) {
     SCOPED_TRACE(rules.text());
@@ -408,7 +408,7 @@ TEST(ParameterServer, AServerThatFailsEndsAllRanksWithItsCause) {
 
 TEST(ParameterServer, OthersCanGoOnWithoutAnyWorkerButTheFirst) {
   EXPECT_THAT(served(5, kOneAhead, kAllInOne, 2).dispensable_workers(), ElementsAre(1, 2));
-  EXPECT_THAT(served(3, kOneAhead).dispensable_workers(), IsEmpty());  // each has weights that nobody else has
+  EXPECT_THAT(served(3, kOneAhead).dispensable_workers(), IsEmpty());  // each has weights that no other worker has
 }
 
 TEST(ParameterServer, WhatHasNotTakenAStepNeedsNoOthersToEnd) {

@@ -108,10 +108,10 @@ TEST(PushFiltersTest, WhatIsNotSignificantWaitsUntilItIs) {
     sent_in_all += static_cast<double>(gradient[1]);
     EXPECT_NE(gradient[0], 0);
   }
-  EXPECT_GT(sent_in_all, 15);  // of 30
+  EXPECT_GT(sent_in_all, 15);  // without the filter 30
 }
 
-// With a threshold of 1: what the penalty outweighs, where the weight is 0 already.
+// With a threshold of 1: entries whose gradient is smaller than the penalty, where the weight is 0 already.
 TEST(PushFiltersTest, WhatAPenaltyHoldsAtZeroIsNotSent) {
   PushFilter filter({.kkt = 1}, 1, 0);
   const std::vector<float> weights = {0, 0, 0, 1, 0};
@@ -127,7 +127,7 @@ TEST(PushFiltersTest, WhatAPenaltyHoldsAtZeroIsNotSent) {
   EXPECT_THAT(gradient, ElementsAre(0, 0.375, 0, 0, 0));
 }
 
-// Whatever is chosen, all of it arrives in the end but for what is still held back.
+// With any choice of entries, everything arrives in the end except the part that is still held back.
 TEST(PushFiltersTest, FeedbackLosesNothing) {
   PushFilter filter({.top = 0.1}, 1, 0);
   std::vector<double> arrived(50);
@@ -149,8 +149,8 @@ TEST(PushFiltersTest, CountsBytes) {
   EXPECT_EQ(of_all(Value::kFix8, 1), 1008);
   EXPECT_EQ(of_all(Value::kCoin16, 3), 2024);
   const FilterSettings top{.top = 0.01}, skip{.skip = 0.1, .value = Value::kFix8};
-  EXPECT_EQ(top.message_bytes(1000, 10), 8 + 40 + 40);          // which ones, as numbers
-  EXPECT_EQ(skip.message_bytes(1000, 100), 8 + 100 + 125 + 8);  // as bits
+  EXPECT_EQ(top.message_bytes(1000, 10), 8 + 40 + 40);          // the entries as indexes
+  EXPECT_EQ(skip.message_bytes(1000, 100), 8 + 100 + 125 + 8);  // the entries as bits
   EXPECT_EQ(skip.message_bytes(1000, 1000), 8 + 1000 + 8);      // all
   PushFilter filter({.top = 0.01, .value = Value::kFp16}, 1, 0);
   std::vector<float> gradient = drawn(1000);

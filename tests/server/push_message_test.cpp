@@ -12,7 +12,7 @@ namespace owt::push_message_test {
 namespace {
 
 constexpr int64_t kElements = 48;
-const std::vector<Slice> kTensors{{0, 13}, {16, 17}, {24, 45}};  // in a bucket of so many
+const std::vector<Slice> kTensors{{0, 13}, {16, 17}, {24, 45}};  // in a bucket of 48
 const std::vector<Slice> kRanges{{0, 16}, {16, 32}, {32, 48}, {0, 48}};
 
 struct Bucket48 {
@@ -20,7 +20,7 @@ struct Bucket48 {
   std::vector<Filtered> filtered{};
 };
 
-// Normal numbers of very unlike sizes, behind the filters; between the tensors nothing.
+// Normal numbers of very different sizes, after the filters; zeros between the tensors.
 Bucket48 filtered_bucket(const FilterSettings& settings) {
   const Philox random(1, RandomStream::kTest, 0, "messages");
   PushFilter filter(settings, 1, 0);
@@ -66,7 +66,7 @@ TEST(PushMessageTest, WhatIsUnpackedIsWhatFiltersLeave) {
     }
 }
 
-// Of all counts that there can be.
+// Compares with the largest message over all possible counts.
 TEST(PushMessageTest, KnowsTheLargestMessage) {
   for (const FilterSettings& settings : all_filters()) {
     const PushMessage message(settings, kTensors);
@@ -90,7 +90,7 @@ TEST(PushMessageTest, HalfPrecisionTravelsToTheLastBit) {
   EXPECT_TRUE(std::signbit(arrived.data()[1]));
 }
 
-// Whoever gets them must see that they are not numbers, whatever a filter leaves out or rounds.
+// Receivers must see that these values are not finite, whatever a filter drops or rounds.
 TEST(PushMessageTest, WhatIsNotFiniteArrivesAsSuch) {
   const std::vector<float> weights(4);
   for (const std::vector<std::string>& filters : std::vector<std::vector<std::string>>{{"bf16"},
@@ -112,7 +112,8 @@ TEST(PushMessageTest, WhatIsNotFiniteArrivesAsSuch) {
       const Tensor packed = message.packed(values, {&filtered, 1}, {0, 4});
       message.unpack(packed, message.count({&filtered, 1}, {0, 4}), {0, 4}, arrived);
       EXPECT_FALSE(std::isfinite(arrived.data()[1])) << settings.text() << ' ' << bad;
-      EXPECT_FALSE(std::isfinite(values.data()[1])) << settings.text() << ' ' << bad;  // for the worker's own server
+      // the message to the worker's own server
+      EXPECT_FALSE(std::isfinite(values.data()[1])) << settings.text() << ' ' << bad;
     }
 }
 

@@ -40,7 +40,7 @@ TEST(StepBoardTest, SumsAreWaitedForUntilTheLastHasTold) {
   EXPECT_EQ(sums.get()[kRowSum], 7);
 }
 
-// What it told before counts; steps behind are of the others.
+// Its earlier reports count; later steps consist of the other ranks.
 TEST(StepBoardTest, ALostRankIsNotWaitedFor) {
   StepBoard board(0, 3);
   for (const int rank : {0, 1, 2}) board.note(rank, rows(1));
@@ -79,7 +79,8 @@ TEST(StepBoardTest, WhereNobodyIsLostRanksMeetAsOftenAsTheyLike) {
   EXPECT_THAT(first.meet(), ElementsAre(1));
 }
 
-// Whom this rank alone has lost is not gone yet, and whom rank 0 has lost is waited for until it is lost here as well.
+// A rank that only this rank has lost still counts; a rank that rank 0 has lost is waited for until it is lost here
+// too.
 TEST(StepBoardTest, OthersGoByWhatRankZeroSays) {
   StepBoard board(1, 4);
   board.note_lost(3);

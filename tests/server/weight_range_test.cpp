@@ -23,7 +23,7 @@ Tensor filled(float value) {
   return tensor;
 }
 
-// What a range does, seen by its workers, of whom one may be its rank's own. Every gradient is added to the weights.
+// A range as seen by its workers, one of which may be on the same rank. Every gradient is added to the weights.
 constexpr int kNobody = -1;
 class Served {
  public:
@@ -92,7 +92,7 @@ TEST(WeightRange, SynchronouslyAllAreAnsweredWhenTheLastHasPushed) {
   EXPECT_EQ(served.range.updates(), 1);
 }
 
-// 1 is lost beside 2^24, but not beside -2^24 + 2^24.
+// Adding 1 to 2^24 has no effect; adding it to -2^24 + 2^24 does.
 TEST(WeightRange, AddsTheGradientsOfATaskInTheOrderOfTheWorkers) {
   const float large = 1 << 24;
   for (const std::vector<int>& order : {std::vector<int>{0, 1, 2}, {2, 1, 0}, {1, 2, 0}}) {
@@ -161,7 +161,7 @@ TEST(WeightRange, UpdatesGoOnFromThoseBefore) {
   EXPECT_EQ(served.range.updates(), 8);
 }
 
-// What nobody ever waits for too long: of two workers each may lead the other by the delay.
+// An upper bound of the staleness: of two workers each may lead the other by the delay.
 int64_t most_stale(int workers, const ConsistencyRules& rules) {
   return rules.by_task() ? rules.delay : (workers - 1) * (2 * rules.delay + 1);
 }

@@ -17,7 +17,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
 
-// A row takes a millisecond, and so does an update, of all workers or of one.
+// A row takes a millisecond, and an update of all workers or of one takes a millisecond.
 std::unique_ptr<ComputeModel> fixed(const Settings& settings) {
   const Plan plan = make_plan(settings.model, {});
   std::vector<FixedCompute::Layer> layers(plan.layers.size());
@@ -71,7 +71,7 @@ class VirtualRunTest : public ::testing::Test, protected WholeRuns {
 const VirtualCluster kAsynchronous{.rules = {.delay = kNoBound, .pushes = 1},
                                    .stragglers = {{.worker = 1, .factor = 4}}};
 
-// Dropout, uneven shares of rows, a smaller step at the end of the epoch and biases with rates of their own included.
+// Includes dropout, uneven shares of rows, a smaller step at the end of the epoch, and biases with separate rates.
 TEST_F(VirtualRunTest, SynchronousIsDataParallelToTheLastBit) {
   for (const int workers : {1, 2, 3, 4}) {
     const std::string real = concat("real", workers), virtual_run = concat("virtual", workers);
@@ -85,8 +85,8 @@ TEST_F(VirtualRunTest, SynchronousIsDataParallelToTheLastBit) {
   }
 }
 
-// One worker in earnest updates at once, with a gradient that nobody keeps. oneDNN does not add up so many rows at a
-// time, so that another way to compute that gradient shows on every processor.
+// A real run with one worker updates at once and keeps no gradient. oneDNN does not add this many rows at a time, so
+// another computation of that gradient would show on every processor.
 TEST_F(VirtualRunTest, OneWorkerLearnsFromLargeBatchesToTheLastBitAsWell) {
   const Overrides large{{"data.train_images", "500"}, {"data.batch", "500"}, {"schedule.max_steps", "2"}};
   trained("real", 1, large);
@@ -138,8 +138,8 @@ TEST_F(VirtualRunTest, AStepTakesWhatItsPartsTake) {
   EXPECT_NEAR(worker.on_the_way, (step - compute - update) / step, 1e-6);
 }
 
-// Before its next task a worker works for what it has sent and received: in three steps for three pulls and two pushes,
-// and where it serves for the other's as well; the slow one longer, for which the others wait.
+// Before its next task a worker spends time on sent and received messages: in three steps for three pulls and two
+// pushes, and if it serves, for the other worker's too. The slow worker takes longer, and the others wait for it.
 TEST_F(VirtualRunTest, MessagesTakeTimeOfTheProcessor) {
   const Overrides steps{{"schedule.max_steps", "3"}};
   for (const int servers : {1, kOnWorkers}) {
@@ -155,7 +155,7 @@ TEST_F(VirtualRunTest, MessagesTakeTimeOfTheProcessor) {
   }
 }
 
-// Half of what either pushes and pulls is its own; what is not, passes through links that nobody else needs then.
+// Half of what either worker pushes and pulls is its own; the other half uses links that are idle then.
 TEST_F(VirtualRunTest, WorkersThatServeSendTheirOwnPartsNowhere) {
   const Overrides steps{{"schedule.max_steps", "3"}};
   const auto one = simulated("one", 1, {}, steps).virtual_run.record.bytes_to_servers / 3;
@@ -189,7 +189,7 @@ TEST_F(VirtualRunTest, LinksOfServersCarryWhatThoseOfTheWorkersDo) {
   ASSERT_TRUE(record.each_server);
   EXPECT_EQ(record.each_server->in, workers.out / 2);
   EXPECT_EQ(record.each_server->out, workers.in / 2);
-  EXPECT_GT(workers.in, workers.out);  // weights come whole
+  EXPECT_GT(workers.in, workers.out);  // weights are sent whole
   const nlohmann::json written = this->record("apart", "simulation");
   EXPECT_EQ(written["each_server"]["bytes_in"], record.each_server->in);
   EXPECT_EQ(written["workers"][2]["bytes_out"], record.workers[2].link.out);
@@ -234,8 +234,8 @@ TEST_F(VirtualRunTest, AWarmStartIsSynchronousUntilThen) {
   EXPECT_EQ(run.record.updates, 5 + 15 * 2);
 }
 
-// Gradients that come one by one move the weights by their share of the rate: where all are of the same weights, plain
-// SGD ends where dp does.
+// Gradients that arrive one by one change the weights by their share of the rate. If all use the same weights, plain
+// SGD gives dp's result.
 TEST_F(VirtualRunTest, SharesOfAStepAddUpToIt) {
   const Overrides plain{{"optimizer.momentum", "0"}, {"optimizer.decay", "0"}, {"schedule.max_steps", "1"}};
   VirtualCluster each{.rules = {.delay = 0, .pushes = 1}, .servers = 1000};
@@ -261,7 +261,7 @@ TEST_F(VirtualRunTest, StaleGradientsCountLessWhereThatIsAsked) {
   EXPECT_EQ(weights("fresh"), weights("synchronous"));
 }
 
-// A push for every second task, of the sum of two gradients; between pulls workers go on by themselves.
+// A push for every second task, with the sum of two gradients; between pulls workers update locally.
 TEST_F(VirtualRunTest, DownpourPushesAndPullsOnceInSeveralTasks) {
   VirtualCluster cluster{.rules = {.delay = kNoBound, .pushes = 1}};
   const SimulationRecord each = simulated("each", 2, cluster).virtual_run.record;
@@ -271,15 +271,15 @@ TEST_F(VirtualRunTest, DownpourPushesAndPullsOnceInSeveralTasks) {
   EXPECT_EQ(second.updates, 20);
   EXPECT_NEAR(static_cast<double>(second.bytes_to_servers), static_cast<double>(each.bytes_to_servers) / 2,
               0.11 * static_cast<double>(each.bytes_to_servers));
-  EXPECT_GE(second.bytes_to_workers, second.bytes_to_servers);  // a pull brings what has changed
+  EXPECT_GE(second.bytes_to_workers, second.bytes_to_servers);  // a pull sends changed weights
   cluster.pull_every = 4;
   const SimulationRecord fourth = simulated("fourth", 2, cluster).virtual_run.record;
   EXPECT_LT(3 * fourth.bytes_to_workers, each.bytes_to_workers + fourth.bytes_to_workers);
   EXPECT_NE(weights("fourth"), weights("second"));
 }
 
-// Between pulls a worker with plain descent goes where the server comes to when all is pushed: with the sum of its
-// gradients, of which that of the last step of an epoch is of fewer rows.
+// Between pulls a worker with plain descent reaches the same weights as the server after all pushes: it applies the sum
+// of its gradients. The gradient of the last step of an epoch has fewer rows.
 TEST_F(VirtualRunTest, OneWorkerByItselfLearnsWhatTheServerLearns) {
   const Overrides plain{{"optimizer.momentum", "0"}, {"optimizer.decay", "0"}, {"schedule.max_steps", "5"}};
   VirtualCluster cluster{.rules = {.delay = kNoBound, .pushes = 1}};
@@ -312,7 +312,7 @@ TEST_F(VirtualRunTest, FiltersSendFewerBytesAndItLearnsAllTheSame) {
   }
 }
 
-// The weights of a parameter server of threads, which filter, pack and unpack what they send, to the last bit.
+// The weights are bit-identical to a parameter server of threads, which filters, packs and unpacks its messages.
 TEST_F(VirtualRunTest, FiltersDoWhatTheyDoInEarnest) {
   const Overrides penalty =
       merged(with_optimizer("proximal"), {{"optimizer.learning_rate", "0.05"}, {"optimizer.l1", "0.2"}});
@@ -332,9 +332,9 @@ TEST_F(VirtualRunTest, FiltersDoWhatTheyDoInEarnest) {
   }
 }
 
-// Delayed block proximal gradient: a task is about one layer, and nothing else travels.
+// Delayed block proximal gradient: a task concerns one layer, and only its data is sent.
 TEST_F(VirtualRunTest, ABlockIsAllThatATaskMoves) {
-  const Overrides proximal = merged(with_optimizer("proximal"), {{"data.batch", "20"}});  // of 100 images
+  const Overrides proximal = merged(with_optimizer("proximal"), {{"data.batch", "20"}});  // 100 images
   const auto changed = [&](BlockOrder order, int64_t steps) {
     const std::string tag = concat(static_cast<int>(order), "-", steps);
     VirtualCluster cluster{.blocks = order};
@@ -345,7 +345,7 @@ TEST_F(VirtualRunTest, ABlockIsAllThatATaskMoves) {
   const int64_t of_all = whole.bytes_to_servers / 20;
   int64_t to_servers = 0;
   std::set<int64_t> sizes;
-  const int64_t layers = 5;  // that learn
+  const int64_t layers = 5;  // number of trained layers
   for (int64_t steps = 1; steps <= layers; ++steps) {
     const SimulationRecord record = changed(BlockOrder::kGiven, steps);
     sizes.insert(record.bytes_to_servers - to_servers);
@@ -356,7 +356,7 @@ TEST_F(VirtualRunTest, ABlockIsAllThatATaskMoves) {
   EXPECT_EQ(std::ssize(sizes), layers);
   const SimulationRecord random = changed(BlockOrder::kRandom, layers);
   EXPECT_EQ(random.bytes_to_servers, of_all);
-  // All of them at first, and then what the update before has changed.
+  // The first pull sends all weights, later ones the weights that the last update changed.
   EXPECT_GT(random.bytes_to_workers, of_all);
   EXPECT_LT(random.bytes_to_workers, 2 * of_all);
 }
@@ -377,7 +377,7 @@ TEST_F(VirtualRunTest, AnL1PenaltyIsWrittenDownWithItsZeros) {
   EXPECT_FALSE(record("none", "eval").contains("zeros"));
 }
 
-// What a penalty holds at 0 anyway need not be sent: the same weights, with fewer bytes.
+// Weights that a penalty holds at 0 need not be sent: the same weights, with fewer bytes.
 TEST_F(VirtualRunTest, AKktFilterOfOneWorkerChangesNothing) {
   const Overrides penalty =
       merged(with_optimizer("proximal"), {{"optimizer.learning_rate", "0.05"}, {"optimizer.l1", "0.2"}});
@@ -439,7 +439,7 @@ TEST_F(VirtualRunTest, WhatLearnsOtherwiseThanDpHasNoStepTimesHere) {
   refused("pipeline", {{"pipeline.schedule", "pipedream"}}, "without a flush");
 }
 
-// Who waits for whom, and what is sent, whether there are gradients or not.
+// Waiting times and sent bytes do not depend on whether gradients are computed.
 TEST_F(VirtualRunTest, TimesAloneAreThoseOfARunThatLearns) {
   const std::vector<Straggler> late{{.worker = 1, .factor = 3}, {.share = 0.3, .factor = 2}};
   const Link slow{1e-4, 1e6};

@@ -130,7 +130,7 @@ cublasStatus_t check_pointers(const Product& product, const Algorithm& algorithm
   return CUBLAS_STATUS_SUCCESS;
 }
 
-// cuBLASLt leaves in the unused bytes of an algorithm what lay there: seen on an H200 with 13.1.
+// cuBLASLt does not clear the unused bytes of an algorithm: seen on an H200 with 13.1.
 std::atomic<uint64_t> proposed = 0;
 
 Algorithm algorithm(int32_t id, const Preference& preference) {

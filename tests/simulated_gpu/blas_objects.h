@@ -38,7 +38,7 @@ struct Preference {
   uint64_t workspace = 0;
   uint32_t search_mode = CUBLASLT_SEARCH_BEST_FIT;
   uint32_t reduction_schemes = CUBLASLT_REDUCTION_SCHEME_MASK;
-  uint32_t alignment[4] = {256, 256, 256, 256};  // of A, B, C, D
+  uint32_t alignment[4] = {256, 256, 256, 256};  // for A, B, C, D
   float max_waves = 0;
   uint64_t implementations = ~0ULL;
 };

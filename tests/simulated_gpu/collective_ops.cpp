@@ -106,7 +106,7 @@ void perform(const std::vector<CollectiveCall>& calls) {
   const CollectiveCall& first = calls[0];
   const auto ranks = static_cast<int>(calls.size());
   const size_t part = first.count * bytes_of(first.type);
-  // All that is sent, before anything is received: buffers may be the same.
+  // Copies everything that is sent before anything is received, because buffers may be the same.
   std::vector<std::vector<std::byte>> sent;
   if (reduces(first.kind)) {
     sent.push_back(reduce(calls, sent_elements(first, 0, ranks)));

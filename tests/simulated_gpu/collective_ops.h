@@ -15,7 +15,7 @@ struct CollectiveCall {
   Collective kind{};
   const void* send = nullptr;
   void* receive = nullptr;
-  size_t count = 0;  // as in the call
+  size_t count = 0;  // count argument of the call
   ncclDataType_t type{};
   ncclRedOp_t op = ncclSum;
   int root = 0;
@@ -28,11 +28,11 @@ struct CollectiveCall {
 size_t bytes_of(ncclDataType_t type);  // 0 for a type that is not simulated
 bool is_simulated(ncclRedOp_t op);
 
-// Elements that a rank sends and receives, 0 where its buffer is not used.
+// Numbers of elements that a rank sends and receives; 0 if its buffer is not used.
 size_t sent_elements(const CollectiveCall& call, int rank, int ranks);
 size_t received_elements(const CollectiveCall& call, int rank, int ranks);
 
-// The calls of all ranks, by rank. Sums are taken in the order of the ranks; those of bf16 are rounded at each step.
+// The calls of all ranks, by rank. Sums are taken in rank order; bf16 sums are rounded at each step.
 void perform(const std::vector<CollectiveCall>& calls);
 
 }  // namespace simulated_gpu

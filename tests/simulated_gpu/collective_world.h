@@ -50,7 +50,7 @@ class World {
     changed_.wait(lock, [&] { return joined_ == ranks(); });
   }
 
-  // ncclInProgress until all ranks have come.
+  // ncclInProgress until all ranks have called it.
   ncclResult_t state() {
     const std::lock_guard lock(mutex_);
     if (joined_ < ranks()) return ncclInProgress;
@@ -94,7 +94,7 @@ class World {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return message.taken || aborted; });
     if (message.taken) return;
-    auto& box = mail_[{from, to}];  // the message must not outlive this call
+    auto& box = mail_[{from, to}];  // references to the message must not outlive this call
     box.erase(std::remove(box.begin(), box.end(), &message), box.end());
   }
 
@@ -141,7 +141,7 @@ struct Rank {
   std::shared_ptr<World> world;
   int rank = 0, device = 0;
   std::atomic<bool> aborted{false};
-  // Of a communicator that does not block: how often it is still said that the last call is being queued.
+  // For a nonblocking communicator: how often it still reports that the last call is being queued.
   bool blocking = true;
   std::atomic<int> queuing{0};
 };

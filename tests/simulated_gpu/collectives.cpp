@@ -165,7 +165,7 @@ ncclResult_t join(ncclComm_t* comm, int ranks, ncclUniqueId id, int rank, bool b
   }
   if (blocking) world->wait_for_all();
   const ncclResult_t joined = result_of_joining(*world);
-  return joined == ncclRemoteError ? ncclSuccess : joined;  // a rank that has been lost since fails what comes later
+  return joined == ncclRemoteError ? ncclSuccess : joined;  // a rank that was lost later fails later calls
 }
 
 ncclResult_t release(ncclComm_t comm, bool aborts) {

@@ -17,7 +17,7 @@ namespace {
 
 constexpr int kRanks = 3;
 
-// Three ranks as threads, each on a device of its own.
+// Three ranks as threads, each with a separate device.
 class Nccl : public testing::Test {
  protected:
   Nccl() { set_devices(kRanks); }

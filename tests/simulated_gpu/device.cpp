@@ -82,8 +82,7 @@ cudaError_t copy_now(const Copy& copy, cudaMemcpyKind kind) {
   return cudaSuccess;
 }
 
-// Pageable memory is read before the call returns, and written before it returns; pinned memory when the stream comes
-// to it.
+// Pageable memory is read or written before the call returns; pinned memory when the stream reaches the copy.
 cudaError_t copy_on_stream(const Copy& copy, cudaMemcpyKind kind, cudaStream_t stream) {
   if (nothing_to_do(copy)) return cudaSuccess;
   const Place to = place_of(copy.to, copy.to_bytes()), from = place_of(copy.from, copy.from_bytes());
@@ -220,7 +219,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   properties->maxThreadsDim[2] = 64;
   properties->maxGridSize[0] = 0x7fffffff;
   properties->maxGridSize[1] = properties->maxGridSize[2] = 65535;
-  properties->l2CacheSize = 1 << 20;  // small, because whoever measures overwrites it again and again
+  properties->l2CacheSize = 1 << 20;  // small, because measurements overwrite it repeatedly
   properties->memoryBusWidth = 6144;
   properties->pciBusID = device + 1;
   properties->asyncEngineCount = 3;
@@ -230,7 +229,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   return cudaSuccess;
 }
 
-// As many as the threads allow: a simulated kernel needs no registers.
+// Limited by threads only: a simulated kernel needs no registers.
 cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, const void* kernel, int threads, size_t) {
   if (!kernel || threads < 1 || threads > 1024) return report(cudaErrorInvalidValue);
   *blocks = std::min(2048 / threads, 32);

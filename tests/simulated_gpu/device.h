@@ -30,7 +30,7 @@
 
 #include "tests/simulated_gpu/kernels.h"
 
-// In place of src/core/lazy_library.h's: the functions are the simulator's own.
+// Replaces the macro of src/core/lazy_library.h: the simulator defines the functions.
 #define OWT_LAZY(library, function) using ::function;
 
 #undef __global__
@@ -74,7 +74,7 @@ T shuffle(unsigned mask, T value, int source) {
 }
 }  // namespace simulated_gpu
 
-// Lanes outside a segment of `width` give the calling lane's own value.
+// Lanes outside a segment of `width` return the calling lane's value.
 template <class T>
 T __shfl_sync(unsigned mask, T value, int source, int width = warpSize) {
   const int lane = simulated_gpu::lane_of_thread(), first = lane / width * width;
@@ -105,8 +105,8 @@ inline unsigned __ballot_sync(unsigned mask, int predicate) {
 inline int __any_sync(unsigned mask, int predicate) { return __ballot_sync(mask, predicate) != 0; }
 inline int __all_sync(unsigned mask, int predicate) { return __ballot_sync(mask, predicate) == ~0u; }
 
-// Kernels of other streams run at the same time, so these are atomic on the host too. There are none for float: a
-// sum in changing order is not the same twice.
+// Kernels of other streams run at the same time, so these are atomic on the host too. There are none for float, because
+// a sum in varying order is not reproducible.
 namespace simulated_gpu {
 template <class T>
 inline constexpr bool kAtomic =

@@ -43,7 +43,7 @@ struct Convolution {
   Extents image, filter, result;  // filter: K, C / groups, R, S
 
   int64_t groups() const { return image[C] / filter[C]; }
-  int64_t outs() const { return filter[N] / groups(); }  // of a group
+  int64_t outs() const { return filter[N] / groups(); }  // per group
 
   // body(group, image pixel, filter tap, result pixel) for all that meet.
   template <class Body>
@@ -71,7 +71,7 @@ void add_scaled(Sum* to, const float* from, float factor, int64_t count) {
   for (int64_t i = 0; i < count; ++i) to[i] += wide * static_cast<Sum>(from[i]);
 }
 
-// From [K, taps, C] (as unpacked) to [tap, C, K] and back; groups stay apart because K counts through them.
+// Converts [K, taps, C] (unpacked) to [tap, C, K] and back; groups stay separate because K counts through them.
 template <class T>
 std::vector<T> taps_first(const std::vector<T>& w, const Extents& filter) {
   const int64_t taps = filter[H] * filter[W];
@@ -222,7 +222,7 @@ class Computation {
     write(wanted, std::move(value));
   }
 
-  // 1, or not quite for an engine whose order of additions changes.
+  // 1, or not quite 1 for an engine with a varying order of additions.
   float wobble() const {
     static std::atomic<unsigned> calls{0};
     return engine_.changes_every_time ? 1.0f + 1e-6f * static_cast<float>(calls++ % 7) : 1.0f;

@@ -183,7 +183,7 @@ GraphOperation graph_operation(const Descriptor& d, OperationGraph* graph) {
   return operation;
 }
 
-// Producers before consumers, whatever the order they were given in.
+// Sorts producers before consumers, whatever their order was.
 void sort_operations(OperationGraph* graph) {
   std::vector<GraphOperation> sorted, rest = std::move(graph->operations);
   std::set<int64_t> made;

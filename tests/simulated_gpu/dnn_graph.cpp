@@ -93,7 +93,7 @@ std::string OperationGraph::unsupported() const {
 
 namespace {
 
-// Engine 2 needs much memory and tensor cores, engine 3 has its sums in changing order, those from 4 on are compiled.
+// Engine 2 needs much memory and tensor cores. Engine 3 sums in varying order. Engines from 4 on are compiled.
 const std::vector<Engine>& engines() {
   static const std::vector<Engine> engines{
       {0, {CUDNN_NUMERICAL_NOTE_STRICT_NAN_PROP}, 0, false, true, false, true},

@@ -33,13 +33,13 @@ struct GraphTensor {
 };
 
 struct ConvolutionSettings {
-  std::array<int64_t, 2> before{}, after{}, strides{}, dilations{};  // of rows and columns; before, after: padding
+  std::array<int64_t, 2> before{}, after{}, strides{}, dilations{};  // for rows and columns; before, after: padding
   bool flipped = false;                                              // a convolution in the sense of mathematics
 };
 
 struct GraphOperation {
   cudnnBackendDescriptorType_t kind{};
-  int mode = 0;                    // of a pointwise operation
+  int mode = 0;                    // the mode of a pointwise operation
   std::map<int, int64_t> tensors;  // attribute to tensor
   ConvolutionSettings convolution;
   float alpha = 1, beta = 0;
@@ -50,8 +50,8 @@ struct OperationGraph {
   std::vector<GraphOperation> operations;
 
   std::string text() const;                             // JSON
-  static OperationGraph from_text(const std::string&);  // throws what nlohmann::json throws
-  // Why it is not computed here, as the real library does not compute it either; empty where it is.
+  static OperationGraph from_text(const std::string&);  // throws nlohmann::json's exceptions
+  // The reason why it is not supported, like in the real library; empty if it is.
   std::string unsupported() const;
 };
 
@@ -64,7 +64,7 @@ struct Engine {
   bool compiled = false;  // when a plan is made
 };
 const Engine* engine_with(int64_t index);
-// Those that compute the graph, the best first.
+// The engines that compute the graph, the best first.
 const std::vector<int64_t>& engines_for(const OperationGraph& graph, cudnnBackendHeurMode_t mode);
 
 // Memory of each tensor that is not inside the graph.

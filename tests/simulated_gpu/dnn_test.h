@@ -102,7 +102,7 @@ struct TestTensor {
     Doubles values(static_cast<size_t>(elements(dims)));
     for (double& value : values) value = static_cast<double>(random() % 2001) / 1000 - 1;
     write(values, stream);
-    return read(stream);  // as rounded
+    return read(stream);  // rounded values
   }
 };
 

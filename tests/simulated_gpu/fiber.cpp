@@ -14,8 +14,8 @@
 #include <sanitizer/tsan_interface.h>
 #endif
 
-// switch_stacks(&left, to): what a call has to keep goes to the stack, whose pointer is left behind, and comes from the
-// other one. Tests change stacks some hundred million times, which setjmp and longjmp make slow.
+// switch_stacks(&left, to): pushes the callee-saved registers, stores the stack pointer in `left`, switches to the
+// stack `to` and pops its registers. Tests switch stacks some hundred million times; setjmp and longjmp would be slow.
 extern "C" void simulated_gpu_switch_stacks(void** left, void* to);
 extern "C" void simulated_gpu_begin_fiber();  // calls %r12 with %rbx
 asm(R"(
@@ -52,7 +52,7 @@ namespace {
 constexpr size_t kStackBytes = 128 << 10, kStacksPerSlab = 32;
 constexpr uint64_t kCanary = 0x5afe57ac4b10c4edULL;
 
-// Sanitizers must be told about a change of stacks: once before it, and once after it on the new stack.
+// Sanitizers must be notified of a change of stacks: before it, and after it on the new stack.
 void leave(Context& from, Context& to) {
 #if defined(__SANITIZE_ADDRESS__)
   __sanitizer_start_switch_fiber(&from.sanitizer, to.stack, to.stack_bytes);
@@ -81,7 +81,8 @@ void arrive([[maybe_unused]] void* sanitizer, [[maybe_unused]] Context& from) {
 Fiber::Fiber(std::byte* stack, size_t stack_bytes, Context* scheduler) : scheduler_(scheduler) {
   self_.stack = stack;
   self_.stack_bytes = stack_bytes;
-  // As switch_stacks() leaves a stack: %r15, %r14, %r13, %r12, %rbx, %rbp, where it goes on. Stacks are aligned to 16.
+  // The layout that switch_stacks() leaves: %r15, %r14, %r13, %r12, %rbx, %rbp, return address. Stacks are aligned to
+  // 16.
   auto** const top = reinterpret_cast<void**>(stack + stack_bytes) - 2;
   top[-4] = reinterpret_cast<void*>(&Fiber::entry);
   top[-3] = this;

@@ -8,12 +8,12 @@
 
 namespace simulated_gpu {
 
-// A place that can be switched to: the host thread's own stack, or a fiber's.
+// A context to switch to: the host thread's own stack, or a fiber's.
 struct Context {
-  void* pointer = nullptr;  // the stack's, where it was left
+  void* pointer = nullptr;  // saved stack pointer
   void* stack = nullptr;    // lowest address; of the host thread once it is known
   size_t stack_bytes = 0;
-  void* sanitizer = nullptr;  // what the sanitizer in use, if any, keeps for this stack
+  void* sanitizer = nullptr;  // data of the sanitizer in use, if any, for this stack
 };
 
 // Runs `work` each time it is resumed from its pool, until the work is done; then it can be used again.

@@ -15,7 +15,7 @@ namespace {
 // Whether the end of the first lane comes after all work of the other lanes.
 bool all_joined(const Recording& recording) {
   const auto& nodes = recording.nodes;
-  std::vector<size_t> covered(recording.lanes, 0);  // by lane: the steps before this one have come to their end
+  std::vector<size_t> covered(recording.lanes, 0);  // by lane: number of steps that complete before this one
   covered[0] = nodes.size();
   std::vector<size_t> signalled_at(recording.signals, 0);
   for (size_t i = 0; i < nodes.size(); ++i)
@@ -139,7 +139,7 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* 
   return cudaStreamGetCaptureInfo(stream, status, nullptr, nullptr, nullptr, nullptr, nullptr);
 }
 
-// The graph under construction and its dependencies are not simulated: those results must not be asked for.
+// The graph under construction and its dependencies are not simulated; these results must not be requested.
 cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, cudaStreamCaptureStatus* status, unsigned long long* id,
                                      cudaGraph_t* graph, const cudaGraphNode_t** dependencies,
                                      const cudaGraphEdgeData** edges, size_t* dependency_count) {

@@ -112,7 +112,7 @@ class BlockRunner {
     if (fiber->resume(start_threads_)) pool_.give_back(fiber);
   }
 
-  // In a fiber: starts threads until one has to wait. A kernel without synchronisation needs one fiber only.
+  // Runs in a fiber: starts threads until one must wait. A kernel without synchronisation needs one fiber only.
   void start_threads() {
     while (started_ < threads_.size()) {
       const size_t i = started_++;
@@ -175,8 +175,8 @@ class BlockRunner {
   bool descending_ = false;
 };
 
-// Those of the host threads. A stream has one, and a runner has the stacks of a thousand fibers, which are slow to map:
-// so those of threads that have ended are used again.
+// The runners of the host threads. A stream has one thread, and a runner has the stacks of a thousand fibers, which are
+// slow to map. So the runners of threads that have ended are reused.
 class Runners {
  public:
   static BlockRunner& of_this_thread() {

@@ -11,7 +11,7 @@
 #include <cstdint>
 #include <functional>
 
-// Of the program itself: g++ 12 makes of their addresses by way of a table what ld does not take.
+// The variables are in the program itself: g++ 12 generates addresses through a table that ld does not accept.
 #define OWT_OF_THREAD extern constinit thread_local __attribute__((tls_model("local-exec")))
 OWT_OF_THREAD uint3 threadIdx;
 OWT_OF_THREAD uint3 blockIdx;
@@ -21,9 +21,9 @@ OWT_OF_THREAD dim3 gridDim;
 
 namespace simulated_gpu {
 
-// Queues `body`, which runs the kernel and reads threadIdx and the like. As with CUDA's own launches the error is what
-// cudaGetLastError() gives: for a block without threads, of more than 1024 threads or 64 in z, a grid of more than
-// 65535 blocks in y or z, a stream that is not one of the current device's.
+// Queues `body`, which runs the kernel and reads threadIdx and the like. As with CUDA's launches, cudaGetLastError()
+// returns the error. Errors: a block without threads, with more than 1024 threads or more than 64 in z; a grid of more
+// than 65535 blocks in y or z; a stream of another device than the current one.
 void launch_kernel(cudaStream_t stream, dim3 grid, dim3 block, const void* kernel, std::function<void()> body);
 
 // What a running thread calls.

@@ -49,7 +49,7 @@ __global__ void reverse(int* values) {
   block[threadIdx.x] = copy[blockDim.x - 1 - threadIdx.x];
 }
 
-// Wrong on purpose: reads what other threads write, without waiting for them.
+// Wrong on purpose: reads values that other threads write, without waiting for them.
 __global__ void reverse_without_waiting(int* values) {
   __shared__ int copy[64];
   int* block = values + blockIdx.x * blockDim.x;
@@ -91,7 +91,7 @@ __global__ void where(int* out) {
 
 __global__ void order_of_starts(int* order, int* next) { order[blockIdx.x * blockDim.x + threadIdx.x] = (*next)++; }
 
-// The last block to arrive, whichever it is, sees what the others wrote, and leaves the counter as it was.
+// The last block to arrive, whichever it is, sees the writes of the others, and resets the counter.
 __global__ void last_block_sums(int* terms, unsigned* arrived, int* sum) {
   terms[blockIdx.x] = static_cast<int>(blockIdx.x) + 1;
   __threadfence();

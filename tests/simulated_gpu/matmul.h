@@ -9,7 +9,7 @@
 
 namespace simulated_gpu {
 
-// How a matrix lies in memory.
+// The memory layout of a matrix.
 struct Matrix {
   ElementType type = ElementType::kNone;
   bool row_order = false;
@@ -27,7 +27,7 @@ struct Product {
   Matrix a, b, c, d;
   bool transpose_a = false, transpose_b = false;
   int64_t batches = 1;
-  bool tf32 = false, bf16 = false;  // what f32 factors are rounded to
+  bool tf32 = false, bf16 = false;  // the type to which f32 factors are rounded
   bool in_single_precision = false;
   uint32_t epilogue = 1;
   const void *a_data = nullptr, *b_data = nullptr, *c_data = nullptr;

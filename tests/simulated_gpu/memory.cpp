@@ -24,7 +24,7 @@ constexpr bool kPlainMemory = false;
 constexpr size_t kRangeBytes = size_t{16} << 30;  // addresses of a device
 constexpr size_t kGranule = 512;
 constexpr size_t kPage = 2 << 20, kKeptBytes = 8 << 20;
-constexpr size_t kFence = 512;  // bytes behind each allocation that must not change
+constexpr size_t kFence = 512;  // bytes after each allocation that must not change
 constexpr int kFresh = 0xff, kFenceByte = 0xa5;
 
 size_t round_up(size_t bytes, size_t granule) { return (bytes + granule - 1) / granule * granule; }
@@ -39,7 +39,7 @@ struct Range {
   std::byte* begin = nullptr;
   std::map<size_t, size_t> free;  // offset to bytes
   size_t used = 0;
-  size_t in_use = 0;  // bytes at its beginning, in whole pages, that can be accessible; nothing behind them ever is
+  size_t in_use = 0;  // bytes at its beginning, in whole pages, that can be accessible; bytes after them never are
 };
 
 class Memory {
@@ -158,7 +158,7 @@ class Memory {
     std::abort();
   }
 
-  // Of the host, aligned as cudaMalloc does it; its end is the end of the request.
+  // Host memory, aligned like cudaMalloc's; its end is the end of the request.
   static std::byte* plain(size_t bytes) {
     void* memory = nullptr;
     return posix_memalign(&memory, 256, bytes) == 0 ? static_cast<std::byte*>(memory) : nullptr;
@@ -188,7 +188,7 @@ class Memory {
       range.free[offset] = bytes;
   }
 
-  // Of these bytes the protection changes from now on. Each page of them makes that slower.
+  // From here on the protection of the first `bytes` bytes may change. More pages make each change slower.
   void use(Range& range, size_t bytes) {
     const std::lock_guard lock(guard_mutex_);
     if (bytes < range.in_use) {
@@ -200,7 +200,7 @@ class Memory {
     range.in_use = bytes;
   }
 
-  // Those behind the last allocation, where they are many.
+  // Returns the pages after the last allocation if there are many.
   void give_pages_back(Range& range) {
     const auto last = std::prev(range.free.end());
     const size_t end = round_up(last->first, kPage);

@@ -16,7 +16,7 @@ struct Allocation {
 
 cudaError_t allocate_device(int device, size_t bytes, void** memory);
 cudaError_t free_device(void* memory);
-// The live allocation of a device that this address lies in.
+// The live allocation of a device that contains this address.
 std::optional<Allocation> device_allocation(const void* address);
 bool on_a_device(const void* address);              // in a device's range of addresses, allocated or not
 bool on_a_device(const void* begin, size_t bytes);  // within one live allocation

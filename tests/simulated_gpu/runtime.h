@@ -24,27 +24,27 @@ namespace simulated_gpu {
 
 void set_devices(int count);  // 0: a machine without a GPU
 int devices();
-void set_memory(size_t bytes);  // of each device, at most 16 GiB; what is allocated stays
+void set_memory(size_t bytes);  // for each device, at most 16 GiB; existing allocations stay
 
-// Where work comes from: a kernel, or the call that queued it.
+// The source of work: a kernel, or the call that queued it.
 struct Origin {
   const char* call;
   const void* kernel = nullptr;
 };
-// For the libraries: queues work on a stream, or records it where the stream is being captured; recorded work runs once
-// for each launch of the graph. The device memory can be touched while it runs.
+// For the libraries: queues work on a stream, or records it if the stream is being captured. Recorded work runs once
+// for each launch of the graph. Device memory is accessible while it runs.
 cudaError_t enqueue(cudaStream_t stream, Origin origin, std::function<void()> work);
 
-// A node that works. A kernel goes by its own name, "add_bias<float>", other work by the call that queued it.
+// A node with work. The name is a kernel's name, "add_bias<float>", or the call that queued other work.
 struct GraphNode {
   std::string name;
-  size_t stream;  // 0: the one whose recording began; the others in the order in which they joined it
-  int priority;   // of that stream, where the graph keeps it; else 0
+  size_t stream;  // 0: the stream whose capture began; others in the order in which they joined
+  int priority;   // priority of that stream, if the graph keeps it; else 0
 };
 // What each executable graph holds that has not been destroyed, in the order in which they were made; the nodes in the
 // order of the recording.
 std::vector<std::vector<GraphNode>> live_graphs();
 
-size_t zeroed_bytes();  // that cudaMemsetAsync has set to 0 in this process
+size_t zeroed_bytes();  // bytes set to 0 by cudaMemsetAsync in this process
 
 }  // namespace simulated_gpu

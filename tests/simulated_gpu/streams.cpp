@@ -71,7 +71,7 @@ cudaError_t record_event(EventState& event, CUstream_st& stream) {
 
 cudaError_t wait_event(CUstream_st& stream, EventState& event) {
   if (event.capture) {
-    if (event.capture->members.empty()) return cudaErrorCapturedEvent;  // that capture is over
+    if (event.capture->members.empty()) return cudaErrorCapturedEvent;  // the capture is over
     if (!event.capture->valid) return cudaErrorStreamCaptureInvalidated;
     if (stream.capture && stream.capture != event.capture) {
       invalidate(*event.capture, cudaErrorStreamCaptureMerge);

@@ -19,17 +19,17 @@ struct Capture;
 struct EventState {
   int device = 0;
   unsigned flags = 0;
-  std::shared_ptr<Mark> mark;        // of the last record; null: never recorded, or recorded in a capture
-  std::shared_ptr<Capture> capture;  // of the last record, if that was captured, as
+  std::shared_ptr<Mark> mark;        // last record; null: never recorded, or recorded in a capture
+  std::shared_ptr<Capture> capture;  // capture of the last record, if any, as
   size_t signal = 0;                 // this number
 };
 
-// One step of a captured stream. A lane is what one stream did.
+// One step of a captured stream. A lane has the steps of one stream.
 struct Node {
   enum class Kind { kWork, kSignal, kWait, kRecordExternal, kWaitExternal };
   Kind kind = Kind::kWork;
   size_t lane = 0;
-  int priority = 0;                     // of the stream
+  int priority = 0;                     // priority of the stream
   std::function<void()> work{};         // kWork
   Origin origin{};                      // kWork
   size_t signal = 0;                    // kSignal, kWait: from one lane to another
@@ -50,7 +50,7 @@ struct Capture {
   bool valid = true;  // false after a call that capturing forbids
 };
 
-// Guards all that handles stand for. Never held while waiting.
+// Guards the objects of all handles. Never held while waiting.
 std::mutex& api_mutex();
 
 bool is_live(cudaStream_t stream);
@@ -59,11 +59,11 @@ bool is_live(cudaEvent_t event);
 // Remembers the error for cudaGetLastError.
 cudaError_t report(cudaError_t status);
 
-// An error, and a void capture, where this thread may not do something that a capture forbids.
+// Returns an error and invalidates the capture if this thread must not do what a capture forbids.
 cudaError_t refuse_in_capture();
 cudaError_t refuse_in_capture(cudaStream_t stream);
 
-// Blocks until what is queued now is done: on all streams of the device, or on those that the default stream waits for.
+// Blocks until all work that is queued on the device is done, or the work that the default stream waits for.
 enum class Which { kAll, kBlocking };
 void drain_device(int device, Which which);
 
@@ -90,5 +90,5 @@ struct CUgraph_st {
 struct CUgraphExec_st {
   unsigned long long flags = 0;
   std::shared_ptr<const simulated_gpu::Recording> recording;
-  std::vector<std::shared_ptr<simulated_gpu::Worker>> workers;  // of the lanes from 1; lane 0 is the stream's own
+  std::vector<std::shared_ptr<simulated_gpu::Worker>> workers;  // for the lanes from 1; lane 0 is the stream's own
 };

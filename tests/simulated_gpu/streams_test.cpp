@@ -26,7 +26,7 @@ class Gate {
   }
 
  private:
-  // The stream may look at it after the test has gone on.
+  // The stream may read it after the test has continued.
   std::shared_ptr<std::atomic<bool>> open_ = std::make_shared<std::atomic<bool>>(false);
 };
 
@@ -110,7 +110,7 @@ TEST_F(Streams, AnEventStandsForTheTimeOfItsRecord) {
   EXPECT_EQ(cudaEventRecord(event_, first_), cudaSuccess);
   Gate gate;
   gate.hold(first_);
-  EXPECT_EQ(cudaEventSynchronize(event_), cudaSuccess);  // what was queued later does not count
+  EXPECT_EQ(cudaEventSynchronize(event_), cudaSuccess);  // work that was queued later does not count
   EXPECT_EQ(cudaStreamWaitEvent(second_, event_), cudaSuccess);
   append(second_, 2);
   EXPECT_EQ(cudaStreamSynchronize(second_), cudaSuccess);

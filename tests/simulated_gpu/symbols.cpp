@@ -1,4 +1,4 @@
-// dladdr() knows exported functions only, and kernels are not exported.
+// dladdr() finds exported functions only, and kernels are not exported.
 #include "tests/simulated_gpu/symbols.h"
 
 #include <cxxabi.h>
@@ -16,18 +16,18 @@
 namespace simulated_gpu {
 namespace {
 
-// What is added to the addresses of the file where the program is loaded.
+// The offset between addresses in the file and in the loaded program.
 uintptr_t load_bias() {
   uintptr_t bias = 0;
   const auto of_the_program = [](dl_phdr_info* object, size_t, void* found) {
     *static_cast<uintptr_t*>(found) = object->dlpi_addr;
-    return 1;  // it comes first
+    return 1;  // the program comes first
   };
   dl_iterate_phdr(of_the_program, &bias);
   return bias;
 }
 
-// By address in the file, as the linker knows them.
+// By address in the file, as the linker assigned them.
 std::map<uintptr_t, std::string> read_functions() {
   std::ifstream file("/proc/self/exe", std::ios::binary);
   const std::vector<char> bytes{std::istreambuf_iterator<char>(file), {}};

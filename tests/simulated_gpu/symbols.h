@@ -5,7 +5,7 @@
 
 namespace simulated_gpu {
 
-// The function that begins there, without namespaces, result and parameters: "add_bias<float>"; "?" where none does.
+// The function that begins at this address, without namespaces, result and parameters: "add_bias<float>"; "?": none.
 std::string name_of_function(const void* code);
 
 }  // namespace simulated_gpu

@@ -24,7 +24,7 @@ class DeviceArray {
   T* data() const { return static_cast<T*>(memory_); }
   size_t count() const { return count_; }
 
-  // What it holds once the stream has done what is queued.
+  // The contents after the stream has done all queued work.
   std::vector<T> read(const owt::Stream& stream) const {
     std::vector<T> values(count_);
     OWT_CUDA(

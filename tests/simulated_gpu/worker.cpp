@@ -10,7 +10,7 @@
 namespace simulated_gpu {
 namespace {
 
-// Random delays before the operations of one worker; none where no seed is set.
+// Random delays before the operations of one worker; none without a seed.
 class Jitter {
  public:
   explicit Jitter(uint64_t worker) {

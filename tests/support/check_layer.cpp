@@ -93,7 +93,7 @@ Shape with_channels(const Shape& batch, int64_t count) {
 
 struct Results {
   Values y, dx;
-  std::vector<Values> grads;  // of all parameters
+  std::vector<Values> grads;  // gradients of all parameters
 };
 
 class Check {

@@ -16,7 +16,7 @@
 
 namespace owt {
 
-// The available devices, and those whose results are compared with the CPU (possibly none:
+// The available devices, and the GPUs among them, which are compared with the CPU (possibly none:
 // GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST).
 std::vector<Device> devices();
 std::vector<Device> gpu_devices();

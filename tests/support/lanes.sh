@@ -4,7 +4,7 @@
 #
 #   beside COMMAND...   runs in a shell with a separate folder $work; $lane is its number
 #   all_ended           waits for all of them; fails if one has failed
-#   end_lanes           kills those that still run
+#   end_lanes           kills the cases that still run
 
 lanes=()
 

@@ -135,7 +135,7 @@ SmallRun run_small(const std::string& recipe, int64_t steps, const Overrides& ch
     const auto batches = training_batches(job, comm.rank(), 0, 0);
     step.feed_from(*batches);
     const Schedule schedule(job.settings.schedule);
-    // As many steps are in flight as the device allows.
+    // The device limits the number of steps in flight.
     int64_t finished = 0, planned = 0, planned_here = 0, bytes_of_smaller = 0;
     const auto finish = [&] {
       const StepResult all = step.finish();

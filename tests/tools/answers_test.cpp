@@ -31,7 +31,7 @@ class AnswersTest : public ProgramTest {
                                file("run") + " --steps 4 --device cpu --set data.batch=25");
     ASSERT_EQ(trained.code, 0) << trained.err;
   }
-  // Where the data is not: everything the network needs lies in the run folder.
+  // Moves the data away: the run folder has everything that the network needs.
   void move_data_away() { fs::rename(file("data"), file("elsewhere")); }
 
   std::string image_files() {

@@ -21,7 +21,7 @@ wrong() {
 bundle() { "$root/tools/bundle.sh" "$@" >"$work/output" 2>&1; }
 expect_output() { grep -q -- "$1" "$work/output" || wrong "nothing printed matches '$1'"; }
 
-# make_build NATIVE: a build folder whose programs print their name, their first word and what libgreet says.
+# make_build NATIVE: a build folder whose programs print their name, their first argument and libgreet's text.
 make_build() {
   rm -rf "$work/build" "$work/out"*
   mkdir -p "$work/build/tests"

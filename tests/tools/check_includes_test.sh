@@ -45,7 +45,7 @@ passed
 begin "a third-party header stays in its folder"
 file src/train/trainer.cpp '<cudnn.h>'
 expect_rejected 'src/train/trainer.cpp:1: src/train may not include <cudnn.h>'
-# src/core/onednn.h stands between the layers and oneDNN's versions.
+# src/core/onednn.h hides the versions of oneDNN from the layers.
 file layers/pool.cpp '<dnnl.hpp>'
 expect_rejected 'layers/pool.cpp:1: layers may not include <dnnl.hpp>'
 passed

@@ -384,7 +384,7 @@ TEST_F(CliTest, PlanComparesAllStrategiesTheFastestFirst) {
   EXPECT_THAT(plan.out, AllOf(HasSubstr("waits ms\n* "), HasSubstr("# computes"), Not(HasSubstr("busiest link"))));
   for (const std::string& name : strategy_names()) EXPECT_THAT(plan.out, HasSubstr(" " + name + " "));
   EXPECT_THAT(read_file(file("p.json")), HasSubstr("\"refused\": []"));
-  // Blocks are for those who can read them.
+  // Block characters are used only if the locale supports them.
   for (const auto& [locale, bar] : {std::pair("C", "# computes"), {"C.UTF-8", "█ computes"}}) {
     const Variable all("LC_ALL", locale);
     EXPECT_THAT(owt(words).out, HasSubstr(bar)) << locale;
@@ -516,7 +516,7 @@ TEST_F(CliTest, PlanPredictsForAMachineThatAFileDescribes) {
 }
 
 TEST_F(CliTest, BenchCommTakesSizesAndCollectives) {
-  // On a busy machine one call may take a second: nothing is left out where there is time for all.
+  // On a busy machine one call may take a second; with enough time nothing is skipped.
   const Result bench = owt(
       "bench-comm --workers 3 --threads 1 --sizes 1K,12K --collective broadcast --collective all_reduce --seconds 1e4");
   ASSERT_EQ(bench.code, 0) << bench.err;
@@ -604,7 +604,7 @@ TEST_F(CliTest, TheDeviceIsThatOfTheOptionBeforeThatOfTheRecipe) {
   const Result none = owt("time " + recipe + " --steps 1");
   EXPECT_EQ(none.code, 1);
   EXPECT_THAT(none.err, AllOf(StartsWith("owt: error: device 'cuda': "), HasSubstr("--device cpu")));
-  // Left to choose, the program takes the CPU, and says why where there may be a GPU.
+  // By default the program uses the CPU if there is no usable GPU, and reports the reason if there may be one.
   const Result chosen = owt("train " + recipe + " --device auto --steps 1 --out " + file("run"));
   EXPECT_EQ(chosen.code, 0) << chosen.err;
   const auto says_why = HasSubstr("on the CPU: " + find_gpus().why_none);
@@ -731,7 +731,7 @@ TEST_F(CliTest, SignalsToStopWriteACheckpointExitWith75AndTheRunGoesOn) {
     while (!(fs::exists(metrics) && fs::file_size(metrics) > 0) && waitpid(child, nullptr, WNOHANG) == 0)
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
     kill(child, signal);
-    if (signal != SIGINT) kill(child, SIGTERM);  // more of them change nothing
+    if (signal != SIGINT) kill(child, SIGTERM);  // repeated signals change nothing
     int status = 0;
     ASSERT_EQ(waitpid(child, &status, 0), child);
     ASSERT_TRUE(WIFEXITED(status)) << read_file(file("child"));

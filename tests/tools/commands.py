@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""Runs every command of owt with every option and looks at the folder it works in.
+"""Runs every command of owt with every option and checks the folder in which it works.
 
   usage: commands.py OWT [COMMAND...]
 
 OWT is the program; COMMAND limits the test to some commands, e.g. 'eval' or 'prepare folder'. It checks that
   * the table COMMANDS below has every command and every option that --help names,
   * a bad value of an option is refused and changes no file,
-  * each option shows in what the command prints or writes; the table says why where it cannot,
-  * a command writes nothing but what it is asked to write (below new/), or what its row says,
-  * a command that fails, however late, prints one error line and leaves every file as it was (FAILURES),
-  * no command leaves half a file where nothing can be written.
+  * each option affects the output or the files of the command, or the table gives the reason if it cannot,
+  * a command writes only what it is asked to write (below new/), or what its row lists,
+  * a command that fails, however late, prints one error line and leaves every file unchanged (FAILURES),
+  * no command leaves an incomplete file if writing fails.
 """
 
 import os
@@ -26,17 +26,16 @@ from concurrent.futures import ThreadPoolExecutor
 
 
 class Shows:
-    """Words of an option; what the command prints or writes differs from what it does without them.
+    """Words of an option; the command's output or files differ from those without the words.
 
-    base: words of both command lines, beside the command's plain ones; arguments among them take their place.
-    """
+    base: words of both command lines, in addition to the command's plain ones; arguments in it replace theirs."""
 
     def __init__(self, words, base=None):
         self.words, self.base = words, base
 
 
 class Unseen(Shows):
-    """Accepted, but nothing differs: `why`."""
+    """Accepted, without an effect on the output: `why`."""
 
     def __init__(self, words, why, base=None):
         super().__init__(words, base)
@@ -44,11 +43,11 @@ class Unseen(Shows):
 
 
 class Unread(Unseen):
-    """The value is not even looked at, which a line says."""
+    """The value is ignored, and a line reports that."""
 
 
 class Refused(Shows):
-    """Ends with an error that holds `text`."""
+    """Fails with an error that contains `text`."""
 
     def __init__(self, words, text, base=None):
         super().__init__(words, base)
@@ -56,7 +55,7 @@ class Refused(Shows):
 
 
 class Command:
-    """plain: words that succeed; None: not run here. options: a row for each. writes: what is written outside new/."""
+    """plain: words that succeed; None: not run here. options: a row for each. writes: files written outside new/."""
 
     def __init__(self, plain, options, writes=()):
         self.plain, self.options, self.writes = plain, options, writes
@@ -155,7 +154,8 @@ COMMANDS = {
         "csv": Shows("--csv new/t.csv"),
         "trace": Shows("--trace new/t.json"),
         "what-if": Shows("--what-if"),
-        "shares": Refused("--workers 2 --shares 3,1,1", "'shares' has 3 numbers, wanted 2"),  # else the bytes beside times
+        # a valid value would change the bytes and the times
+        "shares": Refused("--workers 2 --shares 3,1,1", "'shares' has 3 numbers, wanted 2"),
         "links": Unseen("--workers 2 --links links.json", "only where a transfer takes most of a step",
                         base="--workers 2"),
     }),
@@ -285,7 +285,7 @@ COMMANDS = {
         "seed": Shows("--seed 7"),
         "force": Unseen("--force", "there is nothing to replace"),
     }),
-    "prepare cifar": Command(None, {}),  # takes the official archives only: tests/tools/prepare_test.cpp
+    "prepare cifar": Command(None, {}),  # accepts only the official archives: tests/tools/prepare_test.cpp
     "average": Command("runs/small --out new/a.safetensors", {
         "last": Shows("--last 1"),
         "out": Shows("--out new/b.safetensors"),
@@ -440,7 +440,7 @@ def bitmap(side, pixels):
 
 
 def picture(colour, shade, side=36):
-    """A BMP of one colour with a darker stripe, whose place is the shade's."""
+    """A BMP of one colour with a darker stripe at a position given by the shade."""
     rows = []
     for y in range(side):
         dark = 60 if (y // 6) % 6 == shade % 6 else 0
@@ -522,7 +522,7 @@ def make_folder(owt):
 
 
 def stamps(folder):
-    """Every file and folder below it, with what tells that it was written."""
+    """Every file and folder below the path, with data that reveals a write."""
     found = {}
     for at, folders, files in os.walk(folder):
         for name in folders:
@@ -539,7 +539,7 @@ def masked(line):
 
 
 class Folder:
-    """A copy of what make_folder() made, in which one command runs at a time."""
+    """A copy of make_folder()'s folder, in which one command runs at a time."""
 
     def __init__(self, original, path):
         self.original, self.path = original, path
@@ -547,19 +547,19 @@ class Folder:
         self.before = stamps(path)
 
     def contents(self, path):
-        """Its bytes; nothing where it is a folder or was removed."""
+        """The bytes of a file; empty if it is a folder or was removed."""
         whole = os.path.join(self.path, path)
         return open(whole, "rb").read() if os.path.isfile(whole) else b""
 
     def changes(self):
-        """{path: bytes} of all that is not as it was."""
+        """{path: bytes} of all changed files."""
         now = stamps(self.path)
         touched = sorted(path for path in now.keys() | self.before.keys()
                          if now.get(path, 0) != self.before.get(path, 0))
         return {path: self.contents(path) for path in touched if not self.same(path)}
 
     def same(self, path):
-        """Written, but with the bytes that it had."""
+        """Whether the file was written with its old bytes."""
         first, now = os.path.join(self.original, path), os.path.join(self.path, path)
         return os.path.isfile(first) and os.path.isfile(now) and open(first, "rb").read() == open(now, "rb").read()
 
@@ -579,7 +579,7 @@ class Folder:
 
 
 class Outcome:
-    """What a command did: exit code, messages, and the files that it changed."""
+    """The outcome of a command: exit code, messages, and changed files."""
 
     def __init__(self, owt, folder, words, limit=None):
         def limited():
@@ -588,7 +588,7 @@ class Outcome:
 
         environment = {name: value for name, value in os.environ.items() if not name.startswith(("OWT_", "OMP_"))}
         environment.update(HOME=folder.path + ".home", OMP_WAIT_POLICY="PASSIVE")
-        # Nothing can be written: neither can messages to a file, so they go through pipes.
+        # No file can be written, not even for messages, so messages go through pipes.
         done = subprocess.run([owt, *words.split()], cwd=folder.path, capture_output=True, text=True,
                               stdin=subprocess.DEVNULL, env=environment, preexec_fn=limited)
         self.words, self.code, self.out, self.err = words, done.returncode, done.stdout, done.stderr
@@ -599,7 +599,7 @@ class Outcome:
         return [line for line in self.err.splitlines() if line.startswith("owt: error:")]
 
     def lines(self):
-        """Everything that can be seen, line by line; config.toml repeats what was asked for, and shows nothing."""
+        """The visible output, line by line; config.toml repeats the options and is left out."""
         seen = [f"code {self.code}"] + [f"out {line}" for line in self.out.splitlines()]
         seen += [f"err {line}" for line in self.err.splitlines()]
         for path, data in self.files.items():
@@ -653,12 +653,12 @@ class Tester:
                 self.fail(outcome.words, f"changed {path}")
 
     def check_refused(self, outcome):
-        """One error line, and every file as it was."""
+        """One error line, and every file unchanged."""
         if outcome.code not in (1, 2):
             self.fail(outcome.words, f"exit code {outcome.code}, wanted 1 or 2: {outcome.err[-300:]}")
         elif len(outcome.errors()) != 1:
             self.fail(outcome.words, f"{len(outcome.errors())} error lines: {outcome.err[-300:]}")
-        # What owt prepare has read so far is kept for the same command with another limit.
+        # Intermediate results of owt prepare are kept for the same command with another limit.
         if outcome.files and "--max-skipped allows" not in outcome.err:
             self.fail(outcome.words, f"failed and changed {', '.join(list(outcome.files)[:5])}")
 
@@ -682,7 +682,7 @@ class Tester:
         self.check_refused(self.run(f"{name} {merged(command.plain, row.base, row.words, f'--{option} {value}')}"))
 
     def check_full_disk(self, name, command):
-        """Nothing can be written: one error line, and nothing half done is left."""
+        """No file can be written: one error line, and no incomplete file."""
         outcome = self.run(f"{name} {command.plain}", limit=0)
         if "new/" in command.plain and outcome.code != 1:
             self.fail(outcome.words, f"exit code {outcome.code} where nothing can be written: {outcome.err[-300:]}")
@@ -693,7 +693,7 @@ class Tester:
                 self.fail(outcome.words, f"left {path} where nothing can be written")
 
     def options_of(self, name):
-        """{option: whether it takes a value}, as --help says."""
+        """{option: whether it takes a value}, from --help."""
         text = self.run(f"{name} --help").out
         found = re.findall(r"^  --([a-z-]+) ( ?)", text, re.M)
         return {option: space == "" for option, space in found if option != "help"}
@@ -727,7 +727,8 @@ class Tester:
 
 
 def merged(*parts):
-    """The words of a command line; of an option that is given twice the later one counts, and so do other arguments."""
+    """The words of a command line; if an option is given twice, the later one counts; later arguments replace earlier
+    ones."""
     positional, options = [], {}
     for part in parts:
         words = (part or "").split()

@@ -16,7 +16,7 @@ program() {
   printf '#!/usr/bin/env bash\nset -eu\n%s\n' "$2" >"$work/$1"
   chmod +x "$work/$1"
 }
-# The next of the times, in milliseconds, that the case gives in $work/NAME; the programs below show it.
+# The next of the times, in milliseconds, that the case writes to $work/NAME; the programs below report it.
 # shellcheck disable=SC2016
 next_time='next() {
   turn=$(cat "$0_$1_turn" 2>/dev/null || echo 1)

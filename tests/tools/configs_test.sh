@@ -6,7 +6,7 @@ set -euo pipefail
 owt=$1
 configs=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)/configs
 
-# Four ranks, or as many as the batch can be dealt to in batch norm's groups, under a scheme with rounds: shards of all
+# Plans four ranks, or as many as the batch allows with batch norm's groups, under a scheme with rounds: shards of all
 # dense layers.
 can_be_planned() {
   local workers

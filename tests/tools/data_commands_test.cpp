@@ -19,7 +19,7 @@ using ::testing::Not;
 
 class DataCommands : public ProgramTest {
  protected:
-  // One grey for each class, so that a linear classifier tells them apart at once.
+  // One grey for each class, so that a linear classifier separates them at once.
   void photos(const std::string& folder, const std::vector<std::string>& classes, int each = 3) const {
     for (const std::string& name : classes) {
       const auto grey = static_cast<uint8_t>(name == "bird" ? 20 : name == "cat" ? 120 : 230);
@@ -33,7 +33,7 @@ class DataCommands : public ProgramTest {
     const Result done = owt("prepare folder " + file(from) + " " + file(to) + " --size 0 " + more);
     ASSERT_EQ(done.code, 0) << done.err;
   }
-  // A run on bird, cat and dog that knows them all.
+  // A run on bird, cat and dog that classifies all of them.
   void train() {
     photos("photos", {"bird", "cat", "dog"});
     prepare("photos", "data");

@@ -22,7 +22,7 @@ elastic=$here/../../tools/elastic.sh
 export OWT_TEST_MARK=$ranks_mark
 elastic_pid=
 
-# Where a case fails nothing may run on.
+# If a case fails, no process may remain.
 clean_up() {
   if [ -n "$elastic_pid" ]; then kill -KILL "$elastic_pid" 2>/dev/null || true; fi
   kill_ranks
@@ -56,7 +56,7 @@ fi
 train=("$owt" train "$small_recipe" --out "$work/run" --threads 1 --set parallel.timeout_s=5 --set run.log_every=1
   --set run.eval_every_epochs=0 --set data.batch=28)
 
-begin() {  # begin OPTION...: of elastic.sh, and further words for owt behind `--`
+begin() {  # begin OPTION...: options of elastic.sh, and after `--` further arguments for owt
   local options=() words=()
   while [ $# -gt 0 ] && [ "$1" != -- ]; do options+=("$1") && shift; done
   [ $# -eq 0 ] || words=("${@:2}")
@@ -95,7 +95,7 @@ goes_on_with() {
   wait_for grep -q "elastic: a process on .* was lost; $1 go on from step-" "$work/output"
   from=$(sed -n "s/.*; $1 go on from //p" "$work/output")
   wait_for has_newer "$from"
-  wait_for has_processes "$1"  # of a host that cannot be reached one may still find out that it is alone
+  wait_for has_processes "$1"  # a process on a host that cannot be reached may still find out that it is alone
 }
 kill_rank() { kill -KILL "$(pid_of_rank "$1")"; }
 
@@ -113,7 +113,7 @@ if [ "${2:-}" = link ]; then
   exit 0
 fi
 
-# The first part is long enough that the kill comes before its end; the second stops by itself.
+# The first part is long enough that the kill comes before its end; the second ends by itself.
 case_name="four processes, of which one is killed: three go on to the end"
 begin --hosts localhost:4 --least 2
 wait_for has_checkpoint
@@ -129,7 +129,7 @@ goes_on_with 2
 kill -TERM "$elastic_pid"
 ended_with 75
 expect 'stopped on a signal after step'
-# Steps that were learnt once more are in the log once.
+# Steps that were repeated are in the log once.
 python3 - "$work/run/metrics.jsonl" >"$work/output" <<'END' || wrong "steps are missing or there twice"
 import json, sys
 steps = [record["step"] for record in map(json.loads, open(sys.argv[1])) if record["kind"] == "train"]

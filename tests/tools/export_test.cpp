@@ -49,7 +49,7 @@ TEST_F(ExportTest, MeansOfOtherDataAreNotTaken) {
   EXPECT_TRUE(read_file(onnx()) == read_file(file("b.onnx")));
 }
 
-// Averages of the weights are what a run has to give; the weights themselves are named.
+// A run with averages of the weights exports these; the plain weights must be named.
 TEST_F(ExportTest, ARunWithAveragesGivesThoseToEverybody) {
   const std::string run = file("averaged"), checkpoint = run + "/checkpoints/step-00000003";
   const Result trained = owt("train " + config("cifar10_quick.toml") + " --data " + file("data") + " --out " + run +

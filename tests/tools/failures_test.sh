@@ -32,10 +32,10 @@ clean_up() {
   rm -rf "$work"
 }
 
-# with_ranks COMMAND...: in a lane, with ranks of its own.
+# with_ranks COMMAND...: runs in a lane, with separate ranks.
 with_ranks() {
   ranks_mark+=-$lane
-  # What mpirun starts: a rank that writes its messages to a file of its own (Open MPI 5.0.7's --output-filename fails).
+  # mpirun starts this: a rank that writes its messages to a separate file (Open MPI 5.0.7's --output-filename fails).
   printf '#!/bin/sh\nexec "$@" 2>"%s/output/stderr.$OMPI_COMM_WORLD_RANK"\n' "$work" >"$work/rank"
   chmod +x "$work/rank"
   train=("$owt" train "$small_recipe" --out "$work/run" --threads 1 --set "parallel.timeout_s=$silence")
@@ -101,7 +101,7 @@ expect_intact_checkpoint() {
   step=$(sed -n 's/^step \([0-9]*\),.*/\1/p' "$work/inspected")
 }
 
-# goes_on_with K: the same run ends as it should on K processes.
+# goes_on_with K: the same run finishes correctly on K processes.
 goes_on_with() {
   timeout -s KILL 300 mpirun -np "$1" "${train[@]}" --resume auto --steps $((step + 10)) >"$work/launcher" 2>&1 || wrong "it did not go on with $1 processes"
   grep -q 'test accuracy' "$work/launcher" || wrong "it went on with $1 processes, but not to the end"
@@ -120,9 +120,9 @@ lose_a_rank() {
   local number=$1 ranks=3 victim signal ms rank others=(1 2 4) strategies=(dp owt-a owt-c)
   local launcher=(mpirun -np 3 -x OWT_TEST_CODES=$((ranks - 1)) "$work/rank")
   RANDOM=$((seed + number))
-  victim=$((RANDOM % ranks)) ms=$((RANDOM % 500))  # a step takes a few, and after 25 there is a checkpoint
-  # Both ways in turn, so that few moments try both. What mpirun does depends on how a process ends, so a killed rank is
-  # mpirun's own child, not that of a shell.
+  victim=$((RANDOM % ranks)) ms=$((RANDOM % 500))  # a step takes a few ms, and after 25 steps there is a checkpoint
+  # The two signals alternate, so that few moments cover both. mpirun's reaction depends on how a process ends, so a
+  # killed rank is a direct child of mpirun, not of a shell.
   if [ $((number % 2)) = 0 ]; then
     signal=STOP
     launcher+=(sh -c "$noting_codes" "$work/codes")
@@ -163,7 +163,7 @@ stop_all_ranks() {  # stop_all_ranks NAME SIGNAL WHOM OPTION_OF_MPIRUN...
   passed "mpirun ended with $status; went on from step $step"
 }
 
-kill_all_ranks() {  # kill_all_ranks NAME: nothing but the newest checkpoint is left
+kill_all_ranks() {  # kill_all_ranks NAME: only the latest checkpoint is left
   begin "$1" mpirun -np 3 "$work/rank" "${train[@]}"
   sleep 0.7
   kill -TERM "$launched"
@@ -181,7 +181,7 @@ lose_a_link() {
     "${train[@]}" --parallel owt-c
   ip -n h2 link set e0 down
   for ((rank = 0; rank < 3; rank++)); do wait_for_rank "$rank"; done
-  # mpirun itself cannot reach the daemon behind that link and does not notice.
+  # mpirun itself cannot reach the daemon on the other side of that link and does not notice.
   kill -KILL "$launched"
   wait "$launched" 2>/dev/null || true
   launched=

@@ -85,7 +85,7 @@ TEST_F(FiguresTest, PlanSaysWhatEveryStrategySendsAndHolds) {
   }
 }
 
-// Links that cost nothing but time for each message, and links of which only the bytes count.
+// Links that cost only time for each message, and links where only the bytes count.
 TEST_F(FiguresTest, PlanSaysFromWhichBatchOnSplittingPays) {
   std::set<std::string> sentences;
   for (const std::string links : {"--bandwidth 1GB/s --latency 10s", "--bandwidth 1MB/s --latency 1us"}) {
@@ -185,7 +185,7 @@ TEST_F(FiguresTest, PrepareStatsPrintsWhatItWrites) {
   wanted << ", deviation";
   for (const double value : json["std"]) wanted << ' ' << value;
   EXPECT_EQ(shown, wanted.str() + "\n");
-  // As shares of white, with four digits.
+  // Colours as fractions of white, with four digits.
   std::string colours = "training images, 0 to 1: channel mean";
   for (const double value : json["mean"]) colours += format(" {:.4f}", value / 255);
   colours += ", std";
@@ -231,7 +231,7 @@ TEST_F(FiguresTest, TrainAndInspectTellWhereTheRunIsAndHowGoodItIs) {
   EXPECT_EQ(printed("inspect " + checkpoint).find("best top-1"), std::string::npos);
 }
 
-// Whatever their order, options of their own come after --set, which is of the recipe.
+// In any order, specific options override --set, which changes the recipe.
 TEST_F(FiguresTest, OptionsOfTheirOwnComeAfterSet) {
   const std::string plan = "plan " + small_recipe() + " --parallel owt-c ";
   const std::string expected = printed(plan + "--workers 4 --model-ranks 2");

@@ -112,7 +112,7 @@ on_the_simulated_gpu() {
   begin "on the simulated GPU losses agree and variants are timed"
   simulated=$(dirname "$owt")/tests/simulated_gpu/owt_on_simulated_gpu
   if [ -x "$simulated" ]; then
-    # Without convolutions, whose plans take long to choose there.
+    # Without convolutions, because choosing their plans takes long there.
     printf '%s\n' 'model = "dense.toml"' '[data]' 'batch = 8' 'augment = { mean = "channel", std = "channel" }' \
       '[optimizer]' 'learning_rate = 0.01' '[schedule]' 'max_steps = 9' >"$work/small.toml"
     printf '%s\n' 'name = "dense"' 'input = [3, 32, 32]' 'classes = 10' '[[layer]]' 'name = "fc1"' 'type = "dense"' \
@@ -142,7 +142,7 @@ hanging() {
   passed
 }
 
-# These take long, or wait; the others run beside them.
+# These cases take long, or wait; they run in parallel.
 for cases in on_the_cpu on_the_simulated_gpu hanging; do beside "$cases"; done
 
 begin "without a GPU it says so in one line"

@@ -30,7 +30,7 @@ check() {
   [[ $(readelf --program-headers --wide "$1") == *GNU_RELRO* ]] || wrong "$1 is not linked with -z relro"
 }
 
-# check_all FOLDER: all that is built there; others' files are in CMake's own folders and in packages from PyPI.
+# check_all FOLDER: everything that was built there, without files in CMake's own folders and in packages from PyPI.
 check_all() {
   local count=0 file
   while IFS= read -r -d '' file; do
@@ -42,7 +42,7 @@ check_all() {
   echo "passed: $count programs of $2"
 }
 
-# Programs of code that is optimized and has no sanitizer check what they write on the stack and through the C library.
+# Optimized programs without a sanitizer check their writes to the stack and through the C library.
 cache=$build/CMakeCache.txt
 if grep -qE '^CMAKE_BUILD_TYPE:.*=Rel' "$cache" && ! grep -qE '^CMAKE_CXX_FLAGS:.*-fsanitize' "$cache"; then
   for program in "$build"/owt "$build"/owt-*; do

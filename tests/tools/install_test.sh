@@ -31,7 +31,7 @@ passed "the installed program finds its recipes from any folder"
 passed "licence, README and its pages are installed"
 
 source "$work/usr/share/bash-completion/completions/owt"
-complete_words() {  # complete_words WORD...: what completes the last of the words of a command line
+complete_words() {  # complete_words WORD...: the completions of the last word of a command line
   COMP_WORDS=(owt "$@")
   COMP_CWORD=$#
   COMPREPLY=()

@@ -25,7 +25,7 @@ add() {
   chmod +x "$1"
 }
 passed() { echo "passed: $case_name"; }
-expect() {  # expect WANTED LIMIT WORD...: what the launcher prints under OWT_MAX_CPU=LIMIT
+expect() {  # expect WANTED LIMIT WORD...: the launcher's output under OWT_MAX_CPU=LIMIT
   local wanted=$1 limit=$2 found
   shift 2
   found=$(OWT_MAX_CPU=$limit "$work/usr/bin/owt" "$@" 2>&1) || true

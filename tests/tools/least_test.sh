@@ -9,7 +9,7 @@ set -euo pipefail
 owt=$(realpath "$1")
 tests=$(dirname "$owt")/tests least=$(dirname "$owt")/tests/owt_least
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-cd "$here/../.."  # where recipes are found
+cd "$here/../.."  # the folder with the recipes
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 unset OWT_MAX_CPU ONEDNN_MAX_CPU_ISA

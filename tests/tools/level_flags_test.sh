@@ -13,13 +13,13 @@ wrong() {
   echo "FAILED: $*" >&2
   exit 1
 }
-# The features under some options, avx512f for what the compiler calls __AVX512F__. The operating system's part of AVX
-# (XSAVE) is asked for with it, and EVEX is how AVX-512 is written, which g++ 14 counts among the features.
+# The features under some options, avx512f for the compiler's __AVX512F__. The operating system's support of AVX (XSAVE)
+# is checked with AVX. EVEX is the encoding of AVX-512, which g++ 14 lists as a feature.
 features() {
   "$compiler" "$@" -dM -E -x c++ /dev/null | sed -nE 's/^#define __([A-Z0-9]+)__ 1$/\L\1/p' |
     grep -vxE 'xsave|evex256|evex512' | sort
 }
-# Those that the source names, as "avx2" or as bit_MOVBE.
+# The features that the source names, as "avx2" or as bit_MOVBE.
 asked=$(grep -oE 'OWT_HAS\("[a-z0-9]+"\)|bit_[A-Z0-9]+' src/core/cpu_level.cpp |
   sed -E 's/OWT_HAS\("(.*)"\)|bit_(.*)/\L\1\2/' | sort -u)
 

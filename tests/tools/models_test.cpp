@@ -10,7 +10,7 @@ namespace {
 
 struct Published {
   const char* file;
-  int64_t parameters;  // that are trained
+  int64_t parameters;  // trained parameters
 };
 
 Model shipped(const std::string& file) {
@@ -31,8 +31,8 @@ TEST_P(ModelFile, HasThePublishedNumberOfParameters) {
   EXPECT_EQ(count, GetParam().parameters);
 }
 
-// Of cifar10_resnet20: He et al.'s 0.27 M, 269,722, and 2,752 of its shortcuts; of cifar10_94: Jordan's 1.97 M. Of
-// alexnet_owt*: 61,100,840 is torchvision's, conv4 with 384 filters adds 128 * (384 * 9 + 1) and 256 * 128 * 9.
+// cifar10_resnet20: He et al.'s 0.27 M, 269,722, and 2,752 in its shortcuts. cifar10_94: Jordan's 1.97 M. alexnet_owt*:
+// torchvision's 61,100,840; conv4 with 384 filters adds 128 * (384 * 9 + 1) and 256 * 128 * 9.
 INSTANTIATE_TEST_SUITE_P(
     Shipped, ModelFile,
     ::testing::Values(Published{"alexnet_owt", 61'100'840}, Published{"alexnet_owt_lrn", 61'100'840},
@@ -45,7 +45,7 @@ INSTANTIATE_TEST_SUITE_P(
                       Published{"cifar10_resnet20", 269'722 + 2'752}, Published{"cifar10_94", 1'972'792}),
     [](const auto& info) { return info.param.file; });
 
-// Multiply-adds of convolutions and dense layers for an image of 224 x 224: torchvision's, and of mobilenet_v1 those of
+// Multiply-adds of convolutions and dense layers for an image of 224 x 224: from torchvision, and for mobilenet_v1 from
 // Howard et al. 2017, table 4.
 TEST(ModelFiles, DoTheWorkThatIsPublished) {
   const auto multiply_adds = [](const std::string& file) {

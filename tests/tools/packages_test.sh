@@ -11,7 +11,7 @@ program() {  # program NAME <SCRIPT: a command that the case finds
   cat >"$work/bin/$1"
   chmod +x "$work/bin/$1"
 }
-# begin NAME USER INSTALLED...: a machine with these packages, where the user has this number
+# begin NAME USER INSTALLED...: a machine with these packages, on which the user has this number
 begin() {
   case_name=$1
   rm -rf "$work/bin"
@@ -42,7 +42,7 @@ expect_calls() { [ "$(cat "$work/calls")" = "$1" ] || wrong "the calls are not '
 expect_output() { grep -qF -- "$1" "$work/output" || wrong "its output does not say '$1'"; }
 passed() { echo "passed: $case_name"; }
 
-# packages_of CODENAME: all lists as a release with this name takes them, between blanks
+# packages_of CODENAME: all lists for a release with this name, separated by blanks
 packages_of() {
   echo "VERSION_CODENAME=$1" >"$work/os-release"
   os_release=$work/os-release bash -c 'source "$0"; echo " ${build_packages[*]} ${test_packages[*]} ${fuzz_packages[*]} "' "$packages" >"$work/output"

@@ -14,7 +14,7 @@ wrong() {
   exit 1
 }
 passed() { echo "passed: $case_name"; }
-# run_parts: parts from standard input, as a script has them; what it said goes to `output`, its end to `said`
+# run_parts: runs parts from standard input like a script; its output goes to `output`, its end to `said`
 run_parts() {
   status=0
   { echo "set -uo pipefail; source '$tools/parts.sh'" && cat && echo end_of_parts; } >script
@@ -60,7 +60,7 @@ expect "a.cpp:1:18: error: "
 expect_none '/usr/bin/c++'
 passed
 
-# Tests as ctest runs them; a test program says what one of GoogleTest does.
+# Tests under ctest; a test program prints GoogleTest's output.
 mkdir tests
 cat >shard <<'END'
 echo "[ RUN      ] Net.Learns"
@@ -98,7 +98,7 @@ echo "FAILED: the second case: no line matches 'x'"
 echo "  | what it printed"
 exit 1
 END
-# tests_are NAME SCRIPT...: what ctest finds in the folder
+# tests_are NAME SCRIPT...: the tests that ctest finds in the folder
 tests_are() {
   : >tests/CTestTestfile.cmake
   while [ $# -gt 0 ]; do

@@ -65,7 +65,7 @@ class PrepareProgramTest : public testing::Test {
   }
   // Its process, which does not end by itself before it is done.
   pid_t start(const std::vector<std::string>& words) const {
-    std::fflush(nullptr);  // or the child prints once more what is still in the buffers
+    std::fflush(nullptr);  // otherwise the child prints the contents of the buffers again
     const pid_t process = fork();
     if (process != 0) return process;
     std::vector<char*> arguments;
@@ -258,7 +258,7 @@ TEST_F(PrepareProgramTest, ShardsOfOtherProgramsAreReadAfterIndexing) {
                                 HasSubstr("web/train/stats.json: of 2 images")));
   EXPECT_THAT(owt("inspect web").out, HasSubstr("train: 2 images, 2 classes of 1 to 1 images"));
   EXPECT_THAT(result.out, testing::Not(HasSubstr("EXIF")));
-  // More tars, also beside the folders of the splits: other colours.
+  // More tars, also beside the folders of the splits, with other colours.
   write("make/c.jpg", with_exif(jpeg(40), exif(6, true)));
   write("make/c.cls", "1");
   shell("tar -C make -cf web/more.tar c.jpg c.cls");
@@ -400,7 +400,7 @@ TEST_F(PrepareProgramTest, TooManyBadImagesExitWith1AndSayWhereTheyAreListed) {
   EXPECT_THAT(more.out, HasSubstr("1 skipped, see"));
 }
 
-// Enough work that it can be interrupted: `lines` times a photo that takes some milliseconds.
+// Enough work to be interrupted: `lines` times a photo that takes some milliseconds.
 TEST_F(PrepareProgramTest, ASignalStopsAndTheSameCommandGoesOn) {
   write("photo.jpg", noisy_jpeg(1200, 1));
   std::string list;
@@ -435,7 +435,7 @@ TEST_F(PrepareProgramTest, KilledAtAnyMomentTheSameCommandGivesTheSameBytes) {
   };
   ASSERT_EQ(owt("prepare list list.txt whole --shard-images 9 --max-skipped 20").code, 0);
   int kills = 0, status = 0;
-  // Later and later, also where a busy machine makes all of it slow.
+  // Increasing delays, because a busy machine may make everything slow.
   for (int milliseconds = 5;; milliseconds += 10 + milliseconds / 10) {
     const pid_t process = start(words("killed"));
     std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds));

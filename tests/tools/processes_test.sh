@@ -28,7 +28,7 @@ wrong() {
   failed=1
 }
 
-small=$work/small.toml one=$work/one  # of all lanes
+small=$work/small.toml one=$work/one  # shared by all lanes
 cat >"$small" <<'TOML'
 [model]
 name = "small"
@@ -70,7 +70,7 @@ processes() {  # processes K OWT-ARGUMENTS...
   timeout -s KILL 100 mpirun -np "$count" "$owt" "$@"
 }
 
-# Two processes with a command line each. Not by mpirun's own ':', at which that of Open MPI 5.0.7 crashes.
+# Runs two processes with different command lines. mpirun's own ':' is not used, because Open MPI 5.0.7 crashes at it.
 unlike_processes() {  # unlike_processes WORDS-OF-RANK-0... and WORDS-OF-RANK-1...
   timeout -s KILL 100 mpirun -np 2 bash -c '
     mine=()
@@ -86,7 +86,7 @@ same_losses() {  # same_losses RUN RUN: to 1e-4, and there are some
     END { exit bad || lines != 6 }'
 }
 
-# All that follows is of functions, which run side by side in folders of their own.
+# The rest consists of functions, which run in parallel in separate folders.
 "$owt" train "$small" --threads 1 --out "$one" >/dev/null 2>&1
 strategies=$("$owt" plan "$small" --workers 2 | sed -n '/^strategy /,/^$/p' | awk 'NR > 1 && NF { print $1 }')
 
@@ -113,7 +113,7 @@ same_as_one_rank() {  # same_as_one_rank "COUNT..." STRATEGY...
   done
 }
 
-# Rank 0, and servers, add up what all have in the order of dp's sums.
+# Rank 0 and servers add in the order of dp's sums.
 same_sums() {
   same_as_one_rank "2 3 4" dp dp-star ps
   for count in 2 3 4; do
@@ -125,7 +125,7 @@ same_sums() {
   done
 }
 
-# With a delay a step's loss is still that of all rows, the weights are alike where the ranks meet, and a run goes on.
+# With a delay a step's loss still covers all rows, the weights are equal where the ranks meet, and a run resumes.
 served() {
   for rules in ps.delay=1 ps.delay=inf "ps.delay=3 --set ps.pushes=2"; do
     run=$work/served-${rules%% *}
@@ -139,7 +139,7 @@ served() {
   done
 }
 
-# Local SGD learns what it does among threads, sends the mean of the plan, and goes on from a checkpoint.
+# Local SGD has the same losses as among threads, sends the mean bytes of the plan, and resumes from a checkpoint.
 local_steps() {
   local local_steps=(--set parallel.average_every=2)
   for strategy in dp owt-c; do
@@ -159,7 +159,7 @@ local_steps() {
   done
 }
 
-# A step in slices has the losses of a whole one, and goes on in other slices from a checkpoint.
+# A step in micro-batches has the losses of a whole step, and resumes from a checkpoint with other micro-batches.
 sliced() {
   for strategy in dp-zero owt-c owt-d; do
     slices=(--parallel "$strategy" --set data.accumulate=3)
@@ -172,13 +172,13 @@ sliced() {
   done
 }
 
-# What else a recipe asks for gives among processes what it gives among threads: losses, norms and evaluations to
-# rounding, and but for owt-b, whose sums are in another order there, weights, states and averages to the last bit.
+# Other recipe settings give the same results among processes as among threads: losses, norms and evaluations up to
+# rounding; weights, states and averages bit for bit, except under owt-b, whose sums have another order there.
 options=$work/options.toml
 sed -e 's/{ name = "relu1", type = "relu" }/{ name = "norm1", type = "batch_norm", rows = 4 },\n  &/' \
   -e 's/^train_images = .*/train_images = 60/' "$small" >"$options"
 metrics() { grep -oE '"(loss|top1|gradient_norm|ema|split|images)":[^,}]*' "$1/metrics.jsonl"; }
-same_metrics() {  # same_metrics RUN RUN: words are the same, numbers to 1e-6
+same_metrics() {  # same_metrics RUN RUN: equal words, and equal numbers to 1e-6
   paste -d: <(metrics "$1") <(metrics "$2") | awk -F: '
     { d = $2 - $4; if (NF != 4 || $1 != $3 || d * d > (1e-6 * $2) ^ 2 || ($2 + 0 == 0 && $2 != $4)) bad = 1 }
     END { exit bad || NR == 0 }'
@@ -220,7 +220,7 @@ alike_with_options() {
     --set data.validation=0.2 --set data.augment.mixup=0.2 --set 'optimizer.freeze=["conv*"]' --parallel owt-c
 }
 
-# Pipelines without a flush learn among processes what they learn among threads, to the last bit.
+# Pipelines without a flush give bit-identical results among processes and among threads.
 without_a_flush() {
   for schedule in pipedream spectrain; do
     stages=(--parallel pipeline --set pipeline.schedule=$schedule --set pipeline.micro_batches=6)
@@ -245,7 +245,7 @@ grids_and_errors() {
     "$("$owt" eval "$work/grid/config.toml" --set parallel.workers=1 --weights "$(ls -d "$work"/grid/checkpoints/step-*6)/weights.safetensors" 2>/dev/null)" ] ||
     wrong "owt eval on two processes finds another accuracy"
 
-  # Errors: exit code 1 and the reason; nothing hangs.
+  # Errors: exit code 1 and the reason; no process hangs.
   status=0
   processes 2 train "$small" --out "$work/grid" >/dev/null 2>"$work/error.txt" || status=$?
   [ $status = 1 ] && grep -q '^owt: error: the run folder .* holds a run already' "$work/error.txt" ||
@@ -310,7 +310,7 @@ unlike_hosts() {
   done
 }
 
-# Rank 0's choices of algorithms are everybody's, so a resumed run gives the same bits as the one that was not stopped.
+# All ranks use rank 0's choices of algorithms, so a resumed run gives the same bits as an uninterrupted one.
 chosen_algorithms() {
   sed 's/conv_algorithm = "direct"/conv_algorithm = "auto"/' "$unlike" >"$work/auto.toml"
   for try in 1 2 3; do
@@ -323,7 +323,7 @@ chosen_algorithms() {
   done
 }
 
-# Damaged records count once for all processes together, and are told once, by rank 0.
+# Damaged records count once for all processes together; rank 0 reports each once.
 damaged_records() {
   local pixels status
   pixels=$(printf '%s' 'BM\366\006\0\0\0\0\0\0\066\0\0\0\050\0\0\0\030\0\0\0\030\0\0\0\001\0\030\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0')
@@ -355,7 +355,7 @@ damaged_records() {
     wrong "three damaged records, two allowed: exit code $status, $(cat "$work/error.txt")"
 }
 
-# What the processes were given is compared before the first step: other data, another recipe, another command line.
+# The inputs of the processes are compared before the first step: other data, another recipe, another command line.
 unlike_inputs() {
   local status
   for made in "all 60 20 1" "fewer 50 20 1" "others 60 20 2" "tests 60 30 1"; do
@@ -391,7 +391,7 @@ unlike_inputs() {
     wrong "bench-comm with another number of workers on one rank: exit code $status, $(cat "$work/error.txt")"
   differ "weights for one" '--weights: rank 1 on .* has a value, rank 0 on .* has nothing; give' all --weights "$work/none"
 
-  # A file that gives nothing, for ever, as on a dead file system: the rank that waits for it is named on the others.
+  # A file that never returns data, like on a dead file system: the others report the rank that waits for it.
   cp -r "$work/all" "$work/hanging"
   rm "$work/hanging/cifar-10-batches-bin/data_batch_3.bin"
   mkfifo "$work/hanging/cifar-10-batches-bin/data_batch_3.bin"

@@ -16,7 +16,7 @@ using ::testing::Not;
 
 class RecipesTest : public ProgramTest {
  protected:
-  // The program as it is called in a folder of the test's own.
+  // Runs the program in a folder of the test.
   Result owt_in(const std::string& folder, const std::string& words) const {
     fs::create_directories(file(folder));
     return owt(words, "cd '" + file(folder) + "';");

@@ -28,7 +28,7 @@ wrong() {
 }
 passed() { echo "passed: $case_name"; }
 
-# What the page holds when it is loaded, with what the script found at its end. As root the browser has no sandbox.
+# The page's contents after loading, with the script's results at its end. The browser cannot run in a sandbox as root.
 load() {  # load PAGE [OPTION]...
   local page=$1
   shift
@@ -38,8 +38,8 @@ load() {  # load PAGE [OPTION]...
   if grep -E 'CONSOLE|ERR_' "$work/messages" >&2; then wrong "the console has messages"; fi
 }
 
-# Every figure: a title, a picture with a label for screen readers, drawn with a size, and numbers; no id twice; every
-# link leads to a section; nothing is wider than the page.
+# Every figure has a title, a picture with a label for screen readers and a size, and numbers. Ids are unique, every
+# link leads to a section, and nothing is wider than the page.
 cat >"$work/check.js" <<'END'
 const wrong = [], note = (element, what) => wrong.push(what + ': ' + element.outerHTML.slice(0, 120).replaceAll('\n', ' '));
 const figures = [...document.querySelectorAll('figure')];
@@ -76,7 +76,7 @@ check() {  # check PAGE LEAST-FIGURES
     [[ $found =~ ^([0-9]+)\ figures$ ]] || wrong "in a window of $size: ${found:-the script did not end}"
     [ "${BASH_REMATCH[1]}" -ge "$2" ] || wrong "there are $found, wanted $2"
   done
-  load "$1"  # as it is
+  load "$1"  # unchanged
 }
 
 "$owt" prepare synthetic "$work/shapes" --train 400 --test 100 >/dev/null
@@ -123,14 +123,14 @@ grep -q '1 run, ' "$work/said" || wrong "it said $(cat "$work/said")"
 check "$work/one.html" 20
 passed
 
-# What is folded is printed as if it were unfolded, but for the numbers of figures.
+# Folded sections are printed as if they were unfolded, except the numbers of figures.
 pages_of() {  # pages_of PAGE
   "$browser" --headless --no-sandbox --disable-gpu --user-data-dir="$work/profile" --no-pdf-header-footer \
     --print-to-pdf="$work/printed.pdf" "file://$1" >"$work/messages" 2>&1 || wrong "$browser ended with $?"
   grep -ac '/Type /Page$' "$work/printed.pdf"
 }
 case_name="a printed page"
-# Without the policy, which allows the page's own style and no changed one.
+# Without the policy, which allows only the page's own unchanged style.
 sed -e 's|settings</summary>|&<div style="height:200cm"></div>|' -e '/Content-Security-Policy/d' "$work/one.html" \
   >"$work/long.html"
 sed 's/<details><summary>All/<details open><summary>All/' "$work/long.html" >"$work/unfolded.html"

@@ -123,7 +123,7 @@ TEST_F(ResumeCommands, AutoSaysWhereThereIsNothingToResume) {
   EXPECT_EQ(fresh.code, 0);
   EXPECT_THAT(fresh.err, HasSubstr("nothing to resume: " + run + " has no checkpoint; begins at step 0"));
   EXPECT_THAT(read_file(run + "/log.txt"), HasSubstr("nothing to resume"));
-  // As a run that was killed before its first checkpoint.
+  // The state of a run that was killed before its first checkpoint.
   fs::remove_all(run + "/checkpoints");
   const auto before = snapshot(run);
   const Result taken = train(recipe + " --out " + run);

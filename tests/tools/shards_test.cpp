@@ -187,7 +187,7 @@ TEST_F(ShardsCliTest, EvaluationWantsNothingButItsSplitAndTheRunFolder) {
   away("train");
   const Result val_only = owt("eval " + run + of_data);
   EXPECT_EQ(val_only.out, test.out) << val_only.err;
-  const std::string copy = folder_.file("copy.safetensors");  // whose run is unknown
+  const std::string copy = folder_.file("copy.safetensors");  // its run is unknown
   std::filesystem::copy_file(weights, copy);
   const Result no_means = owt("eval " + recipe_ + " --weights " + copy + of_data);
   EXPECT_EQ(no_means.code, 1);

@@ -41,7 +41,7 @@ ends_with() {
 expect_call() { grep -qE -- "$1" "$work/calls" || wrong "no call matches '$1'"; }
 expect_no_call() { if grep -qE -- "$1" "$work/calls"; then wrong "a call matches '$1'"; fi; }
 passed() { echo "passed: $case_name"; }
-# Ranks that run until somebody stops them, and end with a code.
+# Ranks that run until they are stopped, and exit with a code.
 ranks_until_stopped() {
   echo "echo \$\$ >'$work/ranks'; echo started \$* >>'$work/calls'
     until [ -e '$work/stop' ]; do sleep 0.02; done; exit $1"

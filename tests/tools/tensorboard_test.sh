@@ -23,8 +23,7 @@ fi
 
 train=("$owt" train quickstart --data "$work/shapes" --out "$work/runs/one" --workers 2 --set run.tensorboard=true
   --set run.log_every=1 --set run.eval_every_steps=4 --set run.checkpoint_every_steps=3 --set run.keep_checkpoints=9)
-# compare COMMAND...: what metrics.jsonl says and what a TensorBoard reads that was open before the command are the
-# same.
+# compare COMMAND...: metrics.jsonl and a TensorBoard that was started before the command must agree.
 compare() {
   "$python" - "$work/runs/one" "$@" <<'END'
 import json

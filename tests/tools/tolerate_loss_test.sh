@@ -24,7 +24,7 @@ if ! command -v mpirun >/dev/null || ! grep -q libmpi <<<"$(ldd "$owt")"; then
   exit 77
 fi
 
-# Where a case fails nothing may run on.
+# If a case fails, no process may remain.
 clean_up() {
   if [ -n "$mpirun_pid" ]; then kill -KILL "$mpirun_pid" 2>/dev/null || true; fi
   kill_ranks
@@ -72,7 +72,7 @@ ended() {
 # A loss while all meet ends the run, and names the collective: then the case is begun again.
 met() { grep -q 'owt: error: .*rank . on .* was lost: .*; \(during\|after\) [a-z_]*, step' "$work/output"; }
 
-# goes_on_with K: so many have made a few steps together, all that is made with their first one behind them.
+# goes_on_with K: K workers have made a few steps together, after the first record with K.
 goes_on_with() {
   local begun=$SECONDS from=
   until [ -n "$from" ] && [ "$(step)" -ge $((from + 3)) ]; do

@@ -23,8 +23,8 @@ line() { echo "{\"kind\":\"train\",\"step\":$1,\"epoch\":0,\"loss\":$2,\"top1\":
 line 1 2.5 >"$run/metrics.jsonl"
 echo secret >"$work/secret"
 
-# Begins to watch; $url is where. What an earlier one said is emptied here: the child may come to it too late, and the
-# address of one that has ended be taken.
+# Starts a watch; $url is its address. The output of the previous watch is cleared here: the child may clear it too
+# late, and the address of an ended watch would be used.
 watch_run() {
   : >"$work/said"
   "$owt" watch "$@" --port 0 >"$work/said" 2>&1 &
@@ -57,8 +57,8 @@ done
 passed
 
 case_name="every address of this machine alone wants one of its names"
-other_address() {  # HOST...: what the watch at $1 answers to requests for each of the others
-  : >"$work/other_said"  # as in watch_run
+other_address() {  # HOST...: the answers of the watch at $1 to requests for each of these hosts
+  : >"$work/other_said"  # see watch_run
   "$owt" watch "$run" --host "$1" --port 0 --name here.example >"$work/other_said" 2>&1 &
   local other=$! at host codes=
   until at=$(sed -n 's|^\(http://[^ ]*\) shows.*|\1|p' "$work/other_said") && [ -n "$at" ]; do
@@ -97,7 +97,7 @@ passed
 case_name="metrics are in Prometheus' text format"
 get -D "$work/head" "${url}metrics" >"$work/metrics"
 grep -qi '^content-type: text/plain; version=0.0.4; charset=utf-8' "$work/head" || wrong "$(cat "$work/head")"
-if command -v promtool >/dev/null; then  # of Debian's package prometheus, which is large
+if command -v promtool >/dev/null; then  # from Debian's package prometheus, which is large
   promtool check metrics <"$work/metrics" >"$work/said" 2>&1 || wrong "promtool complains"
   passed
 else
@@ -105,8 +105,7 @@ else
 fi
 
 case_name="an event comes when the run has news, and the page has them"
-# The first event says the version; the next one comes with a line.
-# Several browsers look at once.
+# The first event has the version; the next one follows a line. Several browsers read at once.
 browsers=()
 for i in 1 2 3; do
   get --max-time 600 -N "${url}events" >"$work/events$i" &

@@ -26,8 +26,8 @@ Plan plan_of(Strategy strategy, int ranks = 4) {
   return make_plan(large_dense(), {.ranks = ranks, .strategy = strategy, .step_rows = 8 * ranks});
 }
 
-// Ranks whose layers take a millisecond for each pass and next to nothing for updates, and whose transfers take what
-// such a link gives them.
+// Ranks whose layers take a millisecond for each pass and almost nothing for updates, with transfers as fast as such a
+// link allows.
 StepTimes on_link(const Plan& plan, double bytes_per_ms, int hosts, double latency_ms = 0.01) {
   RankTimes rank;
   for (const LayerPlan& layer : plan.layers)
@@ -69,7 +69,7 @@ TEST(Advice, NamesAStrategyThatIsPredictedToBeFaster) {
   EXPECT_THAT(found.text(), HasSubstr("waiting for `gradients`"));
   EXPECT_THAT(found.advice, StartsWith("Try --parallel "));
   EXPECT_THAT(found.text(), HasSubstr(found.advice));
-  // What it names it does not tell to leave again.
+  // The advice does not reject a strategy that it recommends.
   std::vector<std::string> others;
   for (const Strategy strategy : all_strategies())
     if (found.advice.starts_with(concat("Try --parallel ", name_of(strategy), " ")))

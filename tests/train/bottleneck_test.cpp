@@ -14,7 +14,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using Kind = StepPart::Kind;
 
-// A rank whose step is its rows and so much that is in no row.
+// A rank whose step is its rows plus this time outside of all rows.
 RankTimes rank_of(std::vector<RowTimes> rows, double rest_ms = 0) {
   RankTimes rank{.rows = std::move(rows), .step_ms = rest_ms, .steps = 20};
   for (const RowTimes& row : rank.rows) rank.step_ms += row.ms;
@@ -87,7 +87,7 @@ TEST(Bottleneck, ALimitedLinkIsNamedWithItsRate) {
   std::vector<RowTimes> rows = network();
   row(rows, "gradients", Phase::kTransfer) = {"gradients", Phase::kTransfer, 212, 212.4, 23'100'000};
   std::vector<RankTimes> ranks{rank_of(rows), rank_of(rows)};
-  // It has come early, and waits for the other first.
+  // It arrived early, and waits for the other rank first.
   RowTimes& early = row(ranks[1].rows, "gradients", Phase::kTransfer);
   early.ms += 5, early.transfer_ms += 5, row(ranks[1].rows, "conv1", Phase::kForward).ms -= 5;
   Bottleneck found = find(ranks, {{"gradients", 196.6}});
@@ -106,7 +106,7 @@ TEST(Bottleneck, SlowLinksAreInMegabits) {
   EXPECT_THAT(find({rank_of(rows), rank_of(rows)}).text(), HasSubstr("(0.4 MB at 15.09 Mbit/s)"));
 }
 
-// All that ranks 0 and 2 wait for is rank 1, which takes twice as long for everything.
+// Ranks 0 and 2 wait only for rank 1, which takes twice as long for everything.
 TEST(Bottleneck, ASlowRankIsNamed) {
   std::vector<RowTimes> slow = network(), others = network();
   for (RowTimes& each : slow)

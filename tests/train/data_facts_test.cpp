@@ -14,7 +14,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::ThrowsMessage;
 
-// With a format whose images are not there.
+// A format whose images do not exist.
 Settings cifar_settings(const std::string& augment) {
   std::string recipe = kSmallRecipe;
   const size_t begin = recipe.find("format = \"synthetic\""), end = recipe.find("batch = 24");
@@ -65,7 +65,7 @@ TEST(DataFacts, DamagedOrForeignStatisticsAreAnErrorThatNamesTheFile) {
   expect_error("{\"pixel_mean\": [1, 2, 3]}", "'pixel_mean' has 3 values, the recipe wants 3072");
 }
 
-// Of a recipe of shards that wants all of them.
+// The lists of a recipe for shards that needs all of them.
 TEST(DataFacts, EveryListHasTheLengthThatTheRecipeWants) {
   const TempFolder folder;
   std::string recipe = kSmallRecipe;

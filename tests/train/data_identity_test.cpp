@@ -23,7 +23,7 @@ using ::testing::Not;
 using ::testing::ThrowsMessage;
 using Lines = std::vector<std::string>;
 
-// The small recipe for shards of 40 x 52 images, with a model of so many classes.
+// The small recipe for shards of 40 x 52 images, with a model of `classes` classes.
 Settings shards_settings(int classes, const Overrides& changes = {}) {
   std::string recipe = kSmallRecipe;
   const size_t begin = recipe.find("format = \"synthetic\""), end = recipe.find("[optimizer]");
@@ -232,7 +232,7 @@ TEST_F(DataIdentity, TheModelGetsTheClassesOfTheData) {
   EXPECT_EQ(made.data.classes, "name");
   EXPECT_EQ(classes_of(path("run")), kPets);
 
-  // From other classes the last layer begins anew, from the same ones it does not.
+  // With other classes the last layer is initialized again, with the same classes it is not.
   for (const auto& [classes, name, anew] : {std::tuple(Lines{"ant", "bee", "cow"}, "insects", true),
                                             {Lines{"cat", "dog"}, "some", true},
                                             {kPets, "pets2", false}}) {
@@ -263,7 +263,7 @@ TEST_F(DataIdentity, TrainingFromWeightsOfARunGoesByItsClasses) {
   EXPECT_EQ(classes_of(path("numbers")), kPets);
   TrainOptions on = options("numbers", path("numbers_data"));
   on.resume = "auto";
-  train(read_settings(path("numbers") + "/config.toml", {{"schedule.epochs", "2"}}), on);  // its own data
+  train(read_settings(path("numbers") + "/config.toml", {{"schedule.epochs", "2"}}), on);  // with its own data
 }
 
 TEST_F(DataIdentity, MeansAreThoseOfTheRunOfTheWeights) {

@@ -14,17 +14,17 @@ namespace {
 
 constexpr int64_t kInputs = 1000, kOutputs = 500, kRows = 128;
 
-// The normalisation learns, so that the gradient of the dense layer's input is wanted.
+// The normalisation is trained, so that the gradient of the dense layer's input is needed.
 Model one_dense_layer() {
   return model_of("[10, 10, 10]", kOutputs, R"(
   { name = "norm", type = "batch_norm" },
   { name = "fc", type = "dense", out = 500, bias = false })");
 }
-constexpr int64_t kNormElements = 4 * 16;  // of the normalisation's gradients, 10 channels each padded for its bucket
+constexpr int64_t kNormElements = 4 * 16;  // gradients of the normalisation; 10 channels each are padded for its bucket
 
 struct Counted {
-  std::vector<double> losses;  // of each step
-  int64_t elements = 0;        // f32, sent by rank 0 in a step, but for its result
+  std::vector<double> losses;  // one for each step
+  int64_t elements = 0;        // f32, sent by rank 0 in a step, without the step result
 };
 
 // The logits are whole on every rank, as the next layer or the loss of the count would have them.
@@ -68,8 +68,8 @@ TEST(DenseSplit, ByRowsTwoWorkersSend128000Elements) {
   EXPECT_EQ(rows.elements - kNormElements / 2, 128'000);
 }
 
-// 128 are all rows of a step split by rows or columns, and those of one worker under dp, which then learns from 256.
-// For each row of the batch dp sends 1953, and the split by rows 1000.
+// 128 is all rows of a step split by rows or columns, and the rows of one worker under dp, whose step has 256 rows. For
+// each row of the batch dp sends 1953, and the split by rows 1000.
 TEST(DenseSplit, ARowSplitIsTwiceAsCheapAndNotFourTimes) {
   const Counted rows = count(Strategy::kModelParallel, DenseSplit::kRows, 2);
   const Counted dp = count(Strategy::kDataParallel, DenseSplit::kOfStrategy, 2, 2 * kRows);

@@ -23,7 +23,7 @@ using ::testing::HasSubstr;
 
 class EqualityTest : public DeviceTest {
  protected:
-  // What check_equality says after `spoil` has had the model of `rank`, and `mend` all of them; empty: nothing.
+  // The message of check_equality after `spoil` has changed the model of `rank`, and `mend` all models; empty: none.
   std::string check(
       const Overrides& changes, int rank, const std::function<void(RankModel&)>& spoil,
       const std::function<void(RankModel&, const Groups&)>& mend = [](RankModel&, const Groups&) {}) const {

@@ -133,7 +133,7 @@ class EventFileTest : public ::testing::Test {
   std::string metrics_ = folder_.file("metrics.jsonl");
 };
 
-// RFC 3720 has the first ones, TensorBoard's own reader the records.
+// The first values are from RFC 3720, the records from TensorBoard's own reader.
 TEST(EventRecord, IsFramedAsTensorFlowDoes) {
   EXPECT_EQ(crc32c("123456789"), 0xe3069283u);
   EXPECT_EQ(crc32c(std::string(32, '\0')), 0x8a9136aau);
@@ -143,7 +143,7 @@ TEST(EventRecord, IsFramedAsTensorFlowDoes) {
             bytes_of("1b000000000000001a0d9e1309000000000000f83f10ac021a0d627261696e2e4576656e743a320a8dc5e4"));
 }
 
-// As TensorBoard's protobuf classes write it: Event(wall_time=1700000000.5, step=300, summary=...).
+// The bytes that TensorBoard's protobuf classes write for Event(wall_time=1700000000.5, step=300, summary=...).
 TEST_F(EventFileTest, ALineIsAnEventByteForByte) {
   MetricsLog log(metrics_, file());
   log.write(StartRecord{0, 0, 10, {{"started", "2023-11-14 22:13:20 +0000"}}});

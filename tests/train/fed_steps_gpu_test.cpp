@@ -29,7 +29,7 @@ const std::string kRecipe = recipe_of("[3, 12, 12]", kData, R"(
 struct Training {
   std::vector<double> losses;
   double test_loss = 0;
-  std::vector<int64_t> channels;  // of each batch in training
+  std::vector<int64_t> channels;  // for each batch in training
   int packing_kernels = 0;        // in all recorded steps
 };
 
@@ -93,7 +93,7 @@ TEST(FedSteps, LearnTheSameBitsAndArePackedByWhoeverMakesTheImages) {
     }
 }
 
-// Blocks of 4 x 4 pixels without padding: the packed images are as large as the plain ones and lie in the same memory.
+// Blocks of 4 x 4 pixels without padding: packed and plain images have the same size and use the same memory.
 TEST(FedSteps, AreRecordedAnewWhereTheSameMemoryHoldsAnotherLayout) {
   const std::string recipe = recipe_of("[3, 12, 12]", kData, R"(
   { name = "conv1", type = "conv", out = 8, kernel = 4, stride = 4 },

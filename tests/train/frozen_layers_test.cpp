@@ -21,11 +21,11 @@ using ::testing::Pointwise;
 using ::testing::ThrowsMessage;
 
 struct Frozen {
-  const char* patterns;             // as the recipe has them
-  std::vector<std::string> layers;  // of kSmallRecipe, which they are for
+  const char* patterns;             // the patterns in the recipe
+  std::vector<std::string> layers;  // matching layers of kSmallRecipe
 };
-// All before the boundary, what stands between layers that learn, what they begin and end with, all behind the
-// boundary, and what leaves one layer.
+// All of the front part; a layer between trained ones; the first and the last layer; all of the back part; and all
+// layers except one.
 const Frozen kFrozen[] = {{"['conv*']", {"conv1", "conv2"}},
                           {"['conv2']", {"conv2"}},
                           {"['conv1', 'fc3']", {"conv1", "fc3"}},
@@ -75,7 +75,7 @@ void expect_near(const SmallRun& found, const SmallRun& wanted, double bound) {
     EXPECT_NEAR(found.losses[i], wanted.losses[i], bound * wanted.losses[i]) << "step " << i;
 }
 
-// A rate of 0 keeps a weight as well, but its gradient is computed and sent.
+// A rate of 0 keeps a weight too, but its gradient is computed and sent.
 const SmallRun& with_rates_of_zero_on_one_rank(const Frozen& frozen, const Overrides& changes, int64_t steps) {
   static std::map<std::string, SmallRun> runs;
   const std::string key = concat(frozen.patterns, changes.front().second, changes.back().second);
@@ -135,7 +135,7 @@ INSTANTIATE_TEST_SUITE_P(OnGpus, FrozenLayers,
 
 const char* const kData = "batch = 12\ntrain_images = 60\naugment = { mean = \"pixel\", scale = 0.02 }";
 
-// A block whose first layer, or whole body, is frozen; alone, and behind layers that learn and that do not.
+// A block whose first layer or whole body is frozen; alone, and after trained or frozen layers.
 const char* const kResidual = R"(
   { name = "conv", type = "conv", out = 8, kernel = 3, pad = 1 },
   { name = "block", type = "residual", body = [
@@ -169,7 +169,7 @@ INSTANTIATE_TEST_SUITE_P(Devices, FrozenParts, ::testing::ValuesIn(devices()), d
 
 TEST_P(FrozenParts, OfACompositeLayerKeepTheirWeights) {
   for (const auto& [patterns, zero] : {std::pair("['block.a']", "A"), {"['block.[bc]']", "BC"}, {"['block']", "ABC"}})
-    for (const bool first : {false, true}) {  // nothing before the block learns
+    for (const bool first : {false, true}) {  // no layer before the block is trained
       SCOPED_TRACE(concat(patterns, first));
       const std::string recipe = residual("");
       std::string reference = residual(zero), names = patterns;
@@ -245,7 +245,7 @@ TEST_F(FrozenRuns, GoOnBitForBitAndTheirCheckpointsHoldAllWeights) {
   }
 }
 
-// With momentum 0 a velocity says nothing about the next step, so that one that begins at 0 changes nothing.
+// With momentum 0 a velocity does not affect the next step, so a velocity that begins at 0 changes nothing.
 TEST_F(FrozenRuns, ThatGoOnWithOtherLayersFrozenBeginTheirVelocitiesAtZero) {
   for (const Overrides& parallel :
        {Overrides{{"parallel.workers", "1"}}, Overrides{{"parallel.workers", "2"}, {"parallel.strategy", "dp-zero"}}}) {
@@ -271,7 +271,7 @@ TEST(FrozenSettings, NameLayersThatThereAreAndLeaveOne) {
   EXPECT_THAT(with("['conv*', 'fc1', 'fc2', 'fc3']"), ThrowsMessage<Error>(HasSubstr("none is left to learn")));
 }
 
-// Backward ends where nothing before it learns, and so do the transfers that it needs.
+// Backward ends where no earlier layer is trained, and so do the transfers that it needs.
 TEST(FrozenPlan, HasNoBackwardPassBeforeTheFirstLayerThatLearns) {
   const auto plan_of = [](const char* strategy, const char* patterns) {
     return small_settings(kSmallRecipe,
@@ -298,7 +298,7 @@ TEST(FrozenPlan, HasNoBackwardPassBeforeTheFirstLayerThatLearns) {
   const Plan frozen_front = plan_of("owt-a", "['conv*', 'fc1']");
   EXPECT_THAT(transfers(frozen_front), ElementsAre("labels", "fc1 input", "fc2 input", "fc3 input",
                                                    "fc3 input gradient", "logits", "step result"));
-  EXPECT_EQ(frozen_front.gradient_bytes_per_rank(), 4 * (6 + 4));  // of biases: weights are updated at once
+  EXPECT_EQ(frozen_front.gradient_bytes_per_rank(), 4 * (6 + 4));  // biases; weights are updated at once
   const Plan stages = plan_of("pipeline", "['conv*', 'fc[12]']");
   EXPECT_THAT(backward(stages, 0), ElementsAre());
   EXPECT_THAT(backward(stages, 2).back(), HasSubstr("fc3"));

@@ -62,8 +62,8 @@ class GradientNormsTest : public DeviceTest, protected WholeRuns {
 };
 INSTANTIATE_TEST_SUITE_P(Devices, GradientNormsTest, ::testing::ValuesIn(devices()), device_name);
 
-// Of the second rank the front does not count, and of the split layers its own part does, in several chunks; the last
-// layer's gradients are zero whatever their memory holds.
+// For the second rank the front part does not count; of the split layers it counts its own part, in several chunks. The
+// last layer's gradients are zero whatever their memory holds.
 TEST_P(GradientNormsTest, AreThoseOfDoublePrecision) {
   const Settings settings = small_settings(recipe_of("[3, 32, 32]", "batch = 4", R"(
   { name = "conv", type = "conv", out = 4, kernel = 3 },
@@ -110,8 +110,8 @@ TEST_P(GradientNormsTest, AreThoseOfDoublePrecision) {
       device());
 }
 
-// The first elements of every parameter after four updates at changing rates: as tools/bench/torch_optimizers.py prints
-// them, in double precision, of PyTorch's optimizers behind clip_grad_norm_ and of LARS.
+// The first elements of every parameter after four updates at changing rates, in double precision. Printed by
+// tools/bench/torch_optimizers.py: PyTorch's optimizers after clip_grad_norm_, and LARS.
 const struct {
   Overrides keys;
   std::vector<float> weights;
@@ -133,7 +133,7 @@ const struct {
       0.432631226, 0.390431102, 0.158843428, -0.581407960}},
 };
 
-// Of elements of a parameter, by their numbers in the whole of it; the same as in that script.
+// Values for elements of a parameter, by their indexes in the whole parameter; the same as in that script.
 float figure_weight(int64_t param, int64_t element) {
   return static_cast<float>((7 * element + 3 * param) % 11 - 5) / 8;
 }
@@ -338,7 +338,7 @@ TEST_P(GradientNormsTest, OfLargeLayersLearnTheSameOnAnyNumberOfRanks) {
   }
 }
 
-// A rank that learns by itself clips its own gradients.
+// A rank that trains separately clips its own gradients.
 TEST_P(GradientNormsTest, UnderLocalSgdAreTheRanks) {
   const Overrides local = on_ranks("dp", "2", merged(kClip, {{"parallel.average_every", "3"}}));
   const SmallRun run = small(steps(6), local), plain = small(1, {}, kClip);
@@ -363,7 +363,7 @@ TEST_P(GradientNormsTest, AreNotThereBeforeUpdatesOfPartsOfAStep) {
               HasSubstr("with an update after every micro-batch (pipeline.schedule); use \"1f1b\""));
 }
 
-// Every copy of a weight has the same bits after every step, or the run would end.
+// Every copy of a weight has the same bits after every step; otherwise the run would end.
 TEST_P(GradientNormsTest, LeaveCopiesOfWeightsAlikeToTheLastBitAndGoOnBitForBit) {
   const Overrides all{{"run.log_every", "1"}, {"schedule.max_steps", "7"}, {"run.equality_every", "1"}};
   for (const Overrides& on : {on_ranks("owt-d", "4", {{"parallel.model_ranks", "2"}}), on_ranks("dp-zero", "3")})
@@ -399,7 +399,7 @@ TEST_P(GradientNormsTest, AreInTheMetrics) {
   }
 }
 
-// Sums in any number of threads are those of one.
+// Sums do not depend on the number of threads.
 TEST(GradientNorms, OnTheCpuDoNotDependOnThreads) {
   Tensor values({100003});
   for (int64_t i = 0; i < values.elements(); ++i) values.data()[i] = std::sin(static_cast<float>(i));

@@ -74,7 +74,7 @@ TEST(OpenData, ADataSetHasTheClassesOfTheModelAndDrawnImagesMayHaveFewer) {
   job = job_of({{"data.format", "synthetic"}});
   const auto images = open_split(job.settings, "", Split::kTest);
   ASSERT_EQ(images->classes(), 10);
-  // Made-up images have no more classes than the model; files have those that they have.
+  // Generated images have at most as many classes as the model; files have their own number.
   const TempFolder folder;
   job.settings.data.format = "cifar10";
   std::string record(1 + 32 * 32 * 3, '\0');
@@ -105,7 +105,7 @@ TEST(OpenData, WithHeldOutImagesTheTestImagesNeedNotBeThere) {
   EXPECT_EQ(job.train->size(), 10);
   EXPECT_EQ(job.validation->size(), 10);
   EXPECT_EQ(job.test, nullptr);
-  // Of the images that are trained on, which `owt eval` comes to as well.
+  // Statistics of the training images, which `owt eval` computes too.
   EXPECT_EQ(job.statistics.channel_mean, compute_statistics(*job.train).channel_mean);
   Job again = job_of({});
   again.settings = job.settings;

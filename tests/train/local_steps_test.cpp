@@ -34,8 +34,8 @@ std::string with_batch_norm() {
   return recipe.replace(recipe.find(norm), norm.size(), "type = \"batch_norm\"");
 }
 
-// The same without kinks, which two runs that differ by rounding may come to lie on two sides of: a weight's gradient
-// differs then by far more than that, and whether one does depends on the processor.
+// The same net without kinks. Two runs that differ by rounding may be on different sides of a kink: a gradient then
+// differs by far more than rounding, and whether this happens depends on the processor.
 std::string without_kinks() {
   std::string recipe = with_batch_norm();
   for (const auto& [kink, smooth] : {std::pair<std::string, std::string>("\"relu\"", "\"activation\"\nkind = \"silu\""),
@@ -97,7 +97,7 @@ TEST_P(LocalSteps, SendNothingBetweenAveragesAndThenTheBytesOfThePlan) {
 TEST_P(LocalSteps, LearnSomethingElseThanSynchronousOnes) {
   const SmallRun dp = run(kSmallRecipe, 3, on_ranks("dp", "2")),
                  local = run(kSmallRecipe, 3, on_ranks("dp", "2", kEveryThird));
-  EXPECT_EQ(local.losses[0], dp.losses[0]);  // of the first weights
+  EXPECT_EQ(local.losses[0], dp.losses[0]);  // with the initial weights
   EXPECT_NE(local.losses[2], dp.losses[2]);
 }
 
@@ -205,7 +205,7 @@ TEST(LocalStepsPlan, UpdatesDenseWeightsAtOnceWhereNoStepIsSynchronous) {
   EXPECT_FALSE(at_once(2, 1));
 }
 
-// Values and velocities are averaged where they lie.
+// Values and velocities are averaged in place.
 TEST(LocalStepsPlan, NeedNoMoreMemoryThanDp) {
   const Model model = small_settings(kSmallRecipe).model;
   PlanRequest request{.ranks = 2, .strategy = Strategy::kDataParallel, .step_rows = 8, .keeps_gradients = true};
@@ -227,7 +227,7 @@ TEST(LocalStepsPlan, IsRefusedWhereItMakesNoSense) {
 
 class LocalRun : public ::testing::Test, protected WholeRuns {};
 
-// Steps 1 to 5 are synchronous; checkpoints of steps 3, 6 ... and of every epoch of 5 steps average besides.
+// Steps 1 to 5 are synchronous; checkpoints at steps 3, 6 ... and at every epoch of 5 steps average in addition.
 TEST_F(LocalRun, GoesOnBitForBitFromEveryCheckpoint) {
   const Overrides often{
       {"run.checkpoint_every_steps", "3"}, {"run.keep_checkpoints", "99"}, {"run.equality_every", "2"}};
@@ -249,7 +249,7 @@ TEST_F(LocalRun, GoesOnBitForBitFromEveryCheckpoint) {
   }
 }
 
-// After the first step the average is what a synchronous step gives.
+// After the first step the average equals the result of a synchronous step.
 TEST_F(LocalRun, StoppedBySignalAveragesBeforeItsCheckpoint) {
   const Overrides until = merged(kEveryStepLogged, {{"schedule.max_steps", "1"}});
   run("dp", merged(until, on_ranks("dp", "3")));

@@ -13,7 +13,7 @@ const Model& model() {
   return made;
 }
 
-// 75 values per image: rows do not begin where blocks of random numbers do.
+// 75 values per image, so that rows do not begin at blocks of random numbers.
 TEST(MadeUpBatch, HoldsTheValuesOfItsRows) {
   PlanRequest request;
   request.step_rows = 9;

@@ -26,7 +26,7 @@ class MemoryOfGpus : public ::testing::Test {
     simulated_gpu::set_devices(1);
     simulated_gpu::set_memory(kWholeMemory);
   }
-  // Of each GPU, whatever others have taken there.
+  // Limits the free memory of each GPU, whatever is in use there.
   static void leave_free(int64_t bytes) {
     simulated_gpu::set_memory(static_cast<size_t>(bytes + kWholeMemory - free_memory_of_gpu(0)));
   }
@@ -63,7 +63,7 @@ TEST_F(MemoryOfGpus, RanksWithAGpuEachAreHeldAgainstTheirOwn) {
   EXPECT_THAT(refusal(plan), HasSubstr("the work on GPU 0 ("));
 }
 
-// A batch that nobody loads comes from the host when it is wanted.
+// Without a loader a batch is copied from the host when it is needed.
 TEST_F(MemoryOfGpus, WithoutALoaderNoBatchesCount) {
   const Plan plan = plan_of(1, 1000);
   leave_free(need_of_rank(plan) - step_bytes(plan, {}, 0));

@@ -88,7 +88,7 @@ TEST_F(MetricsTest, WritesNullForWhatIsNotFinite) {
 TEST_F(MetricsTest, KeepsLinesUntilThereIsRoomAndReportsAnUnwritablePlace) {
   MetricsLog full(path_);
   {
-    const SmallDisk disk(400);  // what is captured is a file, too
+    const SmallDisk disk(400);  // captured output is a file, too
     ::testing::internal::CaptureStderr();
     for (int64_t step = 1; step <= 6; ++step) full.write(TrainRecord{.step = step});
     const std::string said = ::testing::internal::GetCapturedStderr();

@@ -13,7 +13,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// As owt-c, but the rows of a round travel when their turn has come, and not one round ahead.
+// Like owt-c, but the rows of a round are gathered when the round runs, not one round ahead.
 void one_round_at_a_time(StepOrder& step) {
   step.start_labels();
   step.forward_front();

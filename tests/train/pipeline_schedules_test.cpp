@@ -27,7 +27,7 @@ constexpr int64_t kSteps = 6;
 using Weights = std::map<std::string, std::vector<float>>;
 struct Learned {
   std::vector<double> losses;  // mean of each step
-  Weights weights;             // of all stages
+  Weights weights;             // weights of all stages
 };
 
 Overrides pipeline(const std::string& schedule, int workers, int micro_batches, const Overrides& more = {}) {
@@ -44,8 +44,8 @@ std::string with_batch_norm() {
   return recipe.replace(recipe.find(norm), norm.size(), "type = \"batch_norm\"");
 }
 
-// A gradient that is kept is computed by another product than one that updates at once, and has other last bits on some
-// processors. Where two runs come to lie on two sides of a kink, of relu or max_pool, that makes a larger difference.
+// A stored gradient is computed by another product than one that updates at once, and has other last bits on some
+// processors. If two runs are on different sides of a kink of relu or max_pool, the difference is larger.
 std::string without_kinks(std::string recipe) {
   const std::pair<std::string, std::string> smooth[] = {{"\"relu\"", "\"activation\"\nkind = \"silu\""},
                                                         {"\"max_pool\"", "\"avg_pool\""}};
@@ -87,8 +87,8 @@ Learned learned(const std::string& recipe, const Overrides& changes) {
   return all;
 }
 
-// A whole network on one rank, whose layers get, mini-batch by mini-batch, the weights that the schedule says: all
-// versions since the step's beginning are kept.
+// A whole network on one rank, whose layers get the weights of the schedule for each mini-batch. All versions since the
+// beginning of the step are kept.
 class ByHand {
  public:
   ByHand(const std::string& recipe, const Overrides& changes)
@@ -141,8 +141,8 @@ class ByHand {
     }
   }
 
-  // What the schedules are, in terms of what has been learnt from: mini-batch b came to stage k when b - gap others had
-  // come back.
+  // Defines the schedules by the updates in the weights: mini-batch b reaches stage k when b - gap others have come
+  // back.
   void set_for(bool forward, int b, int micro_batches) {
     const auto count = static_cast<int>(stages_.size());
     for (int k = 0; k < count; ++k) {
@@ -240,7 +240,7 @@ TEST(PipelineSchedules, LearnWhatOneRankLearnsThatDoesTheSameByHand) {
       }
 }
 
-// Each mini-batch is an update by its own number.
+// Each mini-batch is an update with its own number.
 TEST(PipelineSchedules, KnowOptimizersThatCountUpdates) {
   const std::string recipe = [] {
     std::string text = without_kinks(kSmallRecipe);
@@ -280,8 +280,8 @@ TEST(PipelineSchedules, HaveReplicasThatSumTheirGradientsForEveryMiniBatch) {
   }
 }
 
-// A mini-batch after the other through stages that wait for each other, or through one stage: plain SGD, here of steps
-// of as many rows as a mini-batch has.
+// One mini-batch after the other through stages that wait for each other, or through one stage: this is plain SGD with
+// steps of a mini-batch's rows.
 TEST(PipelineSchedules, WithNothingUnderWayBesideAreSgdOfMiniBatches) {
   const std::string recipe = without_kinks(kSmallRecipe);
   const Learned plain = learned(recipe, {{"data.batch", "24"}});

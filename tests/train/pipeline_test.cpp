@@ -50,15 +50,15 @@ TEST(Pipeline, BeginsItsStagesWhereItIsTold) {
   const Plan plan = small_settings(kSmallRecipe, told).plan_to_run();
   EXPECT_EQ(plan.stages[1].begin, 2);
   EXPECT_EQ(plan.layer(plan.stages[2].begin).name, "fc2");
-  // Rank 0 has the weights of its own stage alone, and they learn what one rank's do.
+  // Rank 0 has only the weights of its own stage, with the same updates as on one rank.
   const std::vector<float>&learned = run.weights.at("conv1.weight"), &wanted = one.weights.at("conv1.weight");
   ASSERT_EQ(learned.size(), wanted.size());
   for (size_t i = 0; i < wanted.size(); ++i) EXPECT_NEAR(learned[i], wanted[i], 1e-4) << i;
   EXPECT_TRUE(run.weights.at("fc1.weight").empty());
 }
 
-// Of 24 rows four micro-batches have five, and one four. What comes from the next stage is as long as what the last
-// layer of this one has, which a sum of branches copies whole.
+// With 24 rows four micro-batches have five rows, and one has four. The gradient from the next stage is as long as the
+// output of this stage's last layer, which a sum of branches copies whole.
 TEST(Pipeline, TakesMicroBatchesOfUnlikeRowsThroughResidualBlocksAtTheEndsOfStages) {
   const std::string recipe =
       recipe_of("[3, 8, 8]", "train_images = 48\nbatch = 24\naugment = { scale = 0.02, mean = \"channel\" }", R"(

@@ -201,7 +201,7 @@ TEST_P(PredictionsTest, TenViewsAreTheMeanOfTenCropsMadeByHand) {
   EXPECT_NEAR(e.loss, loss, 1e-6);
 }
 
-// As infer_mirror_translate() of airbench has it, but for zeros (after normalisation) beyond the border.
+// Like airbench's infer_mirror_translate(), except for zeros (after normalisation) beyond the border.
 TEST_P(PredictionsTest, ShiftedViewsAreTheMeanLogitsOfSixImagesMadeByHand) {
   train_epoch();
   for (const char* augment : {"{ crop = 12, scale = 0.02 }", "{ crop = 12, pad = 1, scale = 0.02 }"}) {
@@ -431,7 +431,7 @@ TEST(Predictions, FieldsWithCommasAndQuotesAreQuoted) {
             "0,\"a,b.jpg\",1,dog,0,\"n01 cat, \"\"tabby\"\"\",0.5,1,dog,0.5,0.5\n");
 }
 
-// Of classes whose names have what CSV gives a meaning to.
+// Class names that contain special characters of CSV.
 TEST(Predictions, NamesAreQuotedWhereTheyHoldWhatSeparatesFields) {
   const MemoryDataset images({1, 1, 1}, 5, std::vector<uint8_t>(5), {0, 1, 2, 3, 4},
                              {"a,b", "say \"c\"", "two\nlines", "back\rthere", "plain; text"});

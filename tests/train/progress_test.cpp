@@ -64,7 +64,7 @@ TEST_F(ProgressTest, PlainLinesComeEveryFiveSecondsAndAtTheEndOfAnEpoch) {
   progress->end_epoch();
   const std::string last = printed();
   EXPECT_EQ(last, fitted(progress->fields()) + "\n");  // whole, without control characters
-  progress->end_epoch();                               // nothing new
+  progress->end_epoch();                               // no output
   EXPECT_EQ(printed(), "");
 }
 

@@ -30,7 +30,7 @@ TEST(RankTimes, ATextThatIsCutOffIsAnError) {
   EXPECT_THROW(RankTimes::from_text(text.substr(0, text.rfind(':') - 1)), Error);
 }
 
-// Steps that do nothing, with a transfer of so many milliseconds each.
+// Runs empty steps with a transfer of these milliseconds each.
 void run_steps(Profiler& profiler, const std::vector<double>& transfer_ms, const std::string& name = "labels") {
   profiler.enable(true);
   for (const double ms : transfer_ms) {

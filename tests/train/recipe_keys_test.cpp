@@ -14,7 +14,7 @@ TEST(RecipeKeys, HaveTheirDefaults) {
   for (const RecipeKey& key : recipe_keys()) EXPECT_EQ(shown(key, key.with), key.otherwise) << key.key;
 }
 
-// And change nothing else.
+// The keys must not change anything else.
 TEST(RecipeKeys, SetWhatTheySay) {
   for (const RecipeKey& key : recipe_keys())
     for (const auto& [toml, expected] : key.values)

@@ -145,7 +145,7 @@ std::vector<double> falls_after(const std::string& keys, const std::vector<doubl
 
 TEST(Schedule, APlateauLowersTheRateWhereNothingGetsBetter) {
   using testing::ElementsAre;
-  // As torch.optim.lr_scheduler.ReduceLROnPlateau with a threshold of 0.
+  // Like torch.optim.lr_scheduler.ReduceLROnPlateau with a threshold of 0.
   EXPECT_THAT(falls_after("patience = 1", {0.5, 0.6, 0.6, 0.5, 0.7, 0.6, 0.7, 0.7, 0.7}),
               ElementsAre(1, 1, 1, 0.5, 0.5, 0.5, 0.25, 0.25, 0.125));
   EXPECT_THAT(falls_after("patience = 0", {0.5, 0.4, 0.6, 0.6}), ElementsAre(1, 0.5, 0.5, 0.25));
@@ -168,11 +168,11 @@ TEST(Schedule, WarmsUpLinearlyToWhatTheScheduleSaysThen) {
   EXPECT_DOUBLE_EQ(at("epochs = 4\nwarmup_epochs = 2\ntype = 'poly'\npower = 1", 3), 0.25);
 }
 
-// Every step of runs whose borders fall on steps and between them.
+// Every step of runs whose boundaries are at steps and between them.
 TEST(Schedule, EveryStepHasTheRateOfItsPlace) {
   const struct {
     const char* text;
-    // Of step s of 6 epochs of n steps each.
+    // The rate at step s of 6 epochs of n steps each.
     double (*rate)(double s, double n);
   } cases[] = {
       {"type = 'step'\nevery = 1.5\nfactor = 0.5",

@@ -37,9 +37,9 @@ std::string text_of(const Overrides& changes) {
   return text;
 }
 
-// How much they learn depends on who comes first, which no two runs agree on: the last losses are 0.86 to 0.88 of the
-// first. Without updates they are 0.98 of them, because the rows differ. There is no momentum, with which stale
-// gradients can undo what was learnt.
+// The loss depends on the order of pushes, which differs between runs: the last losses are 0.86 to 0.88 of the first.
+// Without updates they are 0.98 of them, because the rows differ. There is no momentum, with which stale gradients can
+// increase the loss.
 TEST(ServedSteps, LearnWithADelayAndSendTheBytesOfThePlan) {
   const Overrides plain{{"optimizer.momentum", "0"}, {"optimizer.learning_rate", "0.05"}};
   for (const Overrides& changes : kDelays) {
@@ -83,7 +83,7 @@ TEST_F(ServedRuns, RanksHaveTheSameWeightsWhereTheyMeet) {
         << text_of(kDelays[i]);
 }
 
-// To the last bit, in weights and in what the optimizer keeps, with servers that compute nothing beside the workers.
+// Bit-identical weights and optimizer states, with servers that run no worker.
 TEST_F(ServedRuns, WithServersApartLearnWhatDataParallelWorkersLearn) {
   const Overrides few{{"parallel.bucket_mb", "0.001"}, {"run.equality_every", "3"}};
   const Evaluation dp =
@@ -101,7 +101,7 @@ TEST_F(ServedRuns, WithServersApartLearnWhatDataParallelWorkersLearn) {
   }
 }
 
-// Every rank asks to stop in every step, and hears so of the first one as many steps later.
+// Every rank asks to stop in every step; the first request takes effect `delay` steps later.
 TEST_F(ServedRuns, AWishToStopIsHeardAfterTheDelayAndTheRunGoesOn) {
   for (const auto& [delay, step] : {std::pair("0", 1), {"2", 3}, {"inf", 5}}) {  // 5 steps are an epoch
     SCOPED_TRACE(delay);
@@ -115,7 +115,7 @@ TEST_F(ServedRuns, AWishToStopIsHeardAfterTheDelayAndTheRunGoesOn) {
   }
 }
 
-// As many updates as gradients, of which Adam's averages know.
+// The number of updates equals the number of gradients; Adam's averages depend on it.
 TEST_F(ServedRuns, ACheckpointKnowsHowManyUpdatesThereWere) {
   const auto updates = [&](const Overrides& changes) {
     run("run", merged(merged(kEveryStepLogged, {{"schedule.max_steps", "7"}}), changes));
@@ -126,12 +126,12 @@ TEST_F(ServedRuns, ACheckpointKnowsHowManyUpdatesThereWere) {
   EXPECT_EQ(updates(served("3", "0")), 7);
   EXPECT_EQ(updates(served("3", "1")), 21);
   EXPECT_EQ(updates(served("3", "1", {{"ps.pushes", "0"}})), 7);
-  // 15 gradients of the first epoch are 7 updates and a rest, 6 of the second are 3.
+  // 15 gradients of the first epoch are 7 updates and a remainder, 6 of the second are 3.
   EXPECT_EQ(updates(served("3", "1", {{"ps.pushes", "2"}})), 11);
 }
 
-// Where one of three workers is lost the others go on, with what the servers have, as a run with two workers does from
-// a checkpoint of the three.
+// If one of three workers is lost, the others continue with the servers' weights, like a run with two workers that
+// resumes from a checkpoint of three.
 TEST_F(ServedRuns, ThoseThatAreLeftTakeOverWhatTheServersHave) {
   for (const char* servers : {"1", "2"}) {
     const Overrides common = merged(kEveryStepLogged, {{"ps.servers", servers}, {"parallel.bucket_mb", "0.001"}});
@@ -198,7 +198,7 @@ TEST_F(ServedRuns, RefuseWhatServersCannotKnow) {
                 small_settings(kSmallRecipe, served("3", "0", {{"ps.tolerate_loss", "true"}}));
               }),
               HasSubstr("wants servers apart"));
-  // One worker has nobody to serve.
+  // One worker has no other to serve.
   EXPECT_NO_THROW(small_settings(kSmallRecipe, served("1", "1", {{"optimizer.clip", "1"}})).plan_to_run());
 }
 

@@ -8,8 +8,8 @@
 namespace owt::split_channels_test {
 namespace {
 
-// Channels that 2, 3 and 4 ranks get uneven parts of. The normalisation and the pools work on parts; lrn and the
-// dropout before fc1 on whole images. Two dense layers behind them.
+// Channel counts that split unevenly over 2, 3 and 4 ranks. The normalisation and the pools work on parts; lrn and the
+// dropout before fc1 work on whole images. Two dense layers follow.
 constexpr const char* kLayers = R"(
   { name = "conv1", type = "conv", out = 11, kernel = 3, pad = 1, init = { type = "msra" } },
   { name = "norm1", type = "batch_norm" },
@@ -72,7 +72,7 @@ TEST_P(SplitChannels, LearnTheSameOnMoreRanksThanChannels) {
   expect_planned_bytes(many);
 }
 
-// The dense layer behind the pool takes the channels as they are, by rows; the loss gets images of one pixel.
+// The dense layer after the pool takes the channels without a change, by rows; the loss gets images of one pixel.
 TEST_P(SplitChannels, LearnTheSameWithoutDenseLayersAndByRowsBehindAPool) {
   const std::string convs = R"(
   { name = "conv1", type = "conv", out = 11, kernel = 3, init = { type = "msra" } },
@@ -109,7 +109,7 @@ TEST_P(SplitChannels, LearnTheSameWhereTheLossIsOnShardsOfChannels) {
   expect_planned_bytes(many);
 }
 
-// Statistics are those of a group's rows, so that nothing is normalised here.
+// Statistics would cover a group's rows only, so the normalisation is removed here.
 TEST_P(SplitChannels, OfReplicasLearnTheSame) {
   std::string layers = kLayers;
   const std::string norm = "{ name = \"norm1\", type = \"batch_norm\" },";
@@ -134,7 +134,7 @@ TEST_P(SplitChannels, InBf16AndWithBf16OnTheWireLearnNearlyTheSame) {
 
 class SplitChannelsRun : public ::testing::Test, protected WholeRuns {
  protected:
-  // Up to this step, on so many workers under mp.
+  // Trains up to this step on this many workers under mp.
   TrainOutcome run_to(const char* step, const char* workers, const std::string& out, const std::string& resume = "") {
     TrainOptions options;
     options.out = path(out);

@@ -19,7 +19,7 @@ using ::testing::HasSubstr;
 using ::testing::StartsWith;
 using Clock = Profiler::Clock;
 
-thread_local Clock::time_point staged_now;  // of this rank
+thread_local Clock::time_point staged_now;  // for this rank
 Clock::time_point read_staged_clock() { return staged_now; }
 void pass(double ms) {
   staged_now += std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double, std::milli>(ms));
@@ -29,7 +29,7 @@ void pass(double ms) {
 struct Staged {
   double data = 0.4, conv1 = 4.1, conv2 = 6, host = 0.5;
   double gradients = 2;  // the transfer itself
-  double slowest = 0;    // what the rank that works longest does, at least; the others wait for it in the transfer
+  double slowest = 0;    // least time of the slowest rank; the others wait for it in the transfer
   LoaderTimes loader = {};
 
   double busy() const { return data + conv1 + conv2 + host; }
@@ -58,9 +58,8 @@ void run_step(Profiler& profiler, const Staged& step, double scale) {
   profiler.end_step();
 }
 
-// What every rank comes to say of 20 steps. A few are ten times as long, as on a machine that does something else
-// besides, and no two are alike, so that it is known which ones are the middle half: five that are odd and five that
-// are even.
+// The sentence that every rank gets about 20 steps. A few steps are ten times as long, as on a busy machine. All times
+// differ, so that the middle half is known: five odd and five even steps.
 std::string sentence_of(const std::vector<LoaderTimes>& loaders,
                         const std::function<void(Profiler& profiler, size_t rank, size_t step, double scale)>& run) {
   std::vector<std::string> texts(loaders.size());
@@ -110,7 +109,7 @@ void wait() {
   }
 }
 
-// Images of a byte; what whoever reads one does for it.
+// One-byte images; reading one calls work().
 class StagedImages : public MemoryDataset {
  public:
   explicit StagedImages(void (*work)())
@@ -156,8 +155,8 @@ TEST(StagedBottlenecks, RanksWhoseDataIsLateByTurns) {
             "backward 11 %.");
 }
 
-// Whose data comes first computes for longest, as where loaders take its core: it waits for the other's data all the
-// same, in the first transfer.
+// The rank whose data arrives first computes longest, as if loaders used its core. It still waits for the other's data,
+// in the first transfer.
 TEST(StagedBottlenecks, ARankThatWaitsForTheDataOfAnother) {
   const auto run = [](Profiler& profiler, size_t rank, size_t step, double scale) {
     const bool late = (rank + step) % 2 == 0;

@@ -1,4 +1,4 @@
-// The predicted launches of a step equal those in a recorded step, so that the estimate follows the code.
+// The predicted launches of a step equal the launches of a recorded step, so that the estimate follows the code.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -17,8 +17,8 @@
 namespace owt::step_launches_gpu_test {
 namespace {
 
-// A GPU takes what it measured to be faster. Here it takes what the list expects: bias and relu by cuDNN, few channels
-// packed, batch norm by kernels of our own.
+// A GPU uses the variants that were measured to be fastest. This test sets the expected ones: bias and relu by cuDNN,
+// few channels packed, batch norm by our own kernels.
 void choose_what_is_expected() {
   for (const auto& [key, text] : PlanCache::process().known()) {
     const auto holds = [&](const char* words) { return key.find(words) != std::string::npos; };
@@ -31,7 +31,7 @@ void choose_what_is_expected() {
 
 std::string line(const std::string& kernel, bool beside) { return kernel + (beside ? " (beside)" : ""); }
 
-// Of the second step on one rank, which is recorded, with images as the first layer wants them.
+// The nodes of the second step on one rank, which is recorded, with images in the layout that the first layer wants.
 std::vector<std::string> recorded(const Model& model, const Plan& plan) {
   std::vector<std::string> nodes;
   run_ranks(
@@ -59,7 +59,7 @@ void expect_the_launches_of(const std::string& input, const std::string& layers,
   model.frozen = frozen;
   const Plan plan = make_plan(
       model, {.step_rows = 4, .on = {Device::kCuda, precision}, .ema_every = ema_every, .norm_sums = norm_sums});
-  recorded(model, plan);  // what is chosen is known then
+  recorded(model, plan);  // makes all choices
   choose_what_is_expected();
   std::vector<std::string> listed;
   for (const StepLaunch& launch : launches_of_step(model, plan)) listed.push_back(line(launch.kernel, launch.beside));
@@ -84,7 +84,7 @@ TEST(StepLaunches, OfANetworkLikeAlexNetAreThoseOfARecordedStep) {
   { name = "fc8", type = "dense", out = 10 })");
 }
 
-// What follows a frozen convolution, and a frozen layer of each kind between layers that learn.
+// Layers after a frozen convolution, and a frozen layer of each kind between trained layers.
 TEST(StepLaunches, OfFrozenLayersAreThoseOfARecordedStep) {
   constexpr const char* kLayers = R"(
   { name = "conv1", type = "conv", out = 8, kernel = 3, pad = 1 },
@@ -174,8 +174,8 @@ TEST(StepLaunches, WithAveragesOfTheWeightsAreThoseOfARecordedStep) {
                          Precision::kBf16, 1);
 }
 
-// The first residual has its relu, and a body that does not overwrite its gradient; the second one's does, and both its
-// branches want it; the third one has to copy it.
+// The first residual has a relu, and a body that does not overwrite its gradient. The body of the second one overwrites
+// it, and both its branches need it. The third one must copy it.
 TEST(StepLaunches, OfResidualsWithBatchNormAreThoseOfARecordedStep) {
   expect_the_launches_of("[8, 8, 8]", R"(
   { name = "conv", type = "conv", out = 8, kernel = 3, pad = 1, bias = false },

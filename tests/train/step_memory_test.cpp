@@ -19,9 +19,9 @@
 namespace owt::step_memory_test {
 namespace {
 
-// Every kind of move: fc2 is split by inputs under owt-d, and its relu begins a stage of layers then; few logits are
-// gathered, many stay where they are. All parts of 2, 3 and 4 ranks are even. No op has memory of its own. tanh2 does
-// not work in place, because tanh1 reads its output.
+// Every kind of transfer: fc2 is split by inputs under owt-d, and its relu then begins a stage of layers; few logits
+// are gathered, many stay on their ranks. All parts of 2, 3 and 4 ranks are even. No op has memory of its own. tanh2
+// does not work in place, because tanh1 reads its output.
 const char* const kFewClasses = R"(
   { name = "bn", type = "batch_norm" },
   { name = "relu1", type = "relu" },
@@ -39,7 +39,7 @@ const char* const kManyClasses = R"(
 
 struct Taken {
   int64_t weights = 0,
-          batches = 0;  // what all ranks took for the weights, and for images and what a step makes of them
+          batches = 0;  // memory of all ranks for the weights, and for images and activations
 };
 
 Taken taken(const Model& model, const Plan& plan, Mode mode) {
@@ -70,7 +70,7 @@ Taken taken(const Model& model, const Plan& plan, Mode mode) {
   return all;
 }
 
-// What a step of the case does: what it computes in, whether it trains, and how dense layers are split.
+// The step of a case: its precision, whether it trains, and how dense layers are split.
 struct StepCase {
   Precision precision;
   Mode mode;
@@ -108,7 +108,7 @@ void for_every_plan(const char* layers, const StepCase& step, int64_t step_rows,
     }
 }
 
-// The same in training and in evaluation, in both precisions of CPUs.
+// Checks training and evaluation in both precisions of CPUs.
 template <class Check>
 void for_every_step(int64_t step_rows, const Check& check) {
   for (const std::vector<std::string>& frozen : {std::vector<std::string>{"bn"}, {"fc1"}, {"bn", "fc1"}, {"fc?"}})
@@ -162,7 +162,7 @@ TEST(StepMemory, OfSlicesIsWhatTheListSaysByteForByteAndLess) {
     }
 }
 
-// Smaller slices have their activations in the memory of larger ones.
+// Smaller micro-batches use the activation memory of larger ones.
 TEST(StepMemory, OfUnevenSlicesIsWhatTheListSaysByteForByte) {
   const Model model = model_of("[12, 4, 4]", 12, kFewClasses);
   for (const Strategy strategy : strategies_without_stages())
@@ -176,8 +176,8 @@ TEST(StepMemory, OfUnevenSlicesIsWhatTheListSaysByteForByte) {
     }
 }
 
-// A worker has 11 rows in slices of 4, 4 and 3, or 12 in slices of 4; only the loss is bound to both sizes. Under owt-b
-// rounds are of the rows of different workers, and the largest one may be the last.
+// A worker has 11 rows in micro-batches of 4, 4 and 3, or 12 in micro-batches of 4; only the loss is bound to both
+// sizes. Under owt-b rounds have rows of different workers, and the largest may be the last.
 TEST(StepMemory, OfUnevenSlicesIsNoMoreThanOfEvenOnesAndDependsOnNoOrder) {
   const Model model = model_of("[12, 4, 4]", 12, kFewClasses);
   const auto bytes = [&](Strategy strategy, int64_t rows, std::vector<double> shares, int slices) {
@@ -202,7 +202,7 @@ TEST(StepMemory, OfUnevenPartsIsNoMoreThanTheListSays) {
   });
 }
 
-// Convolutions pack their weights besides, which is the same however many rows there are.
+// Convolutions also pack their weights, whose size does not depend on the rows.
 TEST(StepMemory, OfSplitConvolutionsGrowsWithTheRowsAsTheListSays) {
   const UsingConvAlgorithm direct(ConvAlgorithm::kDirect);
   const Model model = model_of("[3, 8, 8]", 12, R"(
@@ -227,7 +227,7 @@ TEST(StepMemory, OfSplitConvolutionsGrowsWithTheRowsAsTheListSays) {
     }
 }
 
-// Stages hold different things, and only what passes between them is on both.
+// Stages have different layers; only transferred tensors are on both.
 TEST(StepMemory, OfAPipelineIsWhatTheListsOfItsStagesSay) {
   for (const std::string& schedule : pipeline_schedule_names())
     for (const int ranks : {2, 3, 4})
@@ -250,8 +250,8 @@ TEST(StepMemory, OfAPipelineIsWhatTheListsOfItsStagesSay) {
       }
 }
 
-// Stage k of S has up to S - 1 - k older versions of its weights besides the newest, or predictions for each of the
-// S - k micro-batches that are under way, or one that it makes anew for every task.
+// Stage k of S has up to S - 1 - k older versions of its weights besides the current one; or predictions for each of
+// the S - k micro-batches in flight; or one prediction that it computes again for every task.
 TEST(StepMemory, OfAPipelineCountsTheCopiesOfWeights) {
   const Model model = model_of("[12, 4, 4]", 12, kFewClasses);
   const auto copies = [&](const char* schedule, int micro_batches) {
@@ -271,7 +271,7 @@ TEST(StepMemory, OfAPipelineCountsTheCopiesOfWeights) {
   EXPECT_EQ(copies("spectrain2", 3), (std::vector<int>{2, 2, 2, 0}));
 }
 
-// Every rank has what the list says for its own rows.
+// Every rank has the list's memory for its own rows.
 TEST(StepMemory, OfUnequalSharesIsWhatTheListSaysByteForByte) {
   const Model model = model_of("[12, 4, 4]", 12, kFewClasses);
   for (const Strategy strategy : all_strategies())
@@ -292,7 +292,7 @@ TEST(StepMemory, OfUnequalSharesIsWhatTheListSaysByteForByte) {
       }
 }
 
-// What rank 0 alone has, where it updates for the others: the optimizer's states, and their gradients.
+// Memory that only rank 0 has, if it updates for the others: the optimizer's states, and the others' gradients.
 int64_t of_first_alone(const Plan& plan) {
   if (plan.updates() != Updates::kFirst) return 0;
   int64_t elements = 0;
@@ -323,8 +323,8 @@ TEST(StepMemory, OfASecondStateOfTheOptimizerIsWhatThePlanSays) {
       }
 }
 
-// Gradients that travel together are padded (Bucket), and there is what the host and the device tell each other of
-// every step under way.
+// Gradients that are sent together are padded (Bucket), and host and device exchange some data for every step in
+// flight.
 void expect_weights_as_said(const MemoryNeed& need, const Taken& taken, const Plan& plan) {
   const int64_t more = 640 + 192 * plan.steps_apart();
   const int64_t said = need.weight_bytes * plan.ranks() - of_first_alone(plan) * (plan.ranks() - 1);

@@ -43,7 +43,7 @@ constexpr const char* kAlexNetLike = R"(
   { name = "drop7", type = "dropout", rate = 0.5 },
   { name = "fc8", type = "dense", out = 10 })";
 
-// Those of models/cifar10_quick.toml.
+// The layers of models/cifar10_quick.toml.
 constexpr const char* kCifarQuickLike = R"(
   { name = "conv1", type = "conv", out = 8, kernel = 5, pad = 2 },
   { name = "pool1", type = "max_pool", kernel = 3, stride = 2, round = "up" },
@@ -57,9 +57,10 @@ constexpr const char* kCifarQuickLike = R"(
   { name = "fc1", type = "dense", out = 16 },
   { name = "fc2", type = "dense", out = 10 })";
 
-// The nodes of one training step on one rank, in bf16. The images have eight channels: those of three are packed in a
-// form that is chosen by measurement, by pack_images and pack_weights, and their weights' gradient is unpacked. And the
-// kernels do not count that add bias and relu where cuDNN was measured to be slower at it, as a simulated one may be.
+// The nodes of one training step on one rank, in bf16. The images have eight channels. Images of three channels would
+// be packed by pack_images and pack_weights in a form that is chosen by measurement, and their weights' gradient
+// unpacked. Kernels that add bias and relu are not counted: they are used if cuDNN was measured to be slower, which may
+// happen with a simulated one.
 Nodes nodes_of_a_step(const std::string& layers, int64_t side, int64_t beside_from = kUpdateBesideFrom) {
   const Model model = model_of(concat("[8, ", side, ", ", side, "]"), 10, layers);
   const Plan plan =

@@ -75,7 +75,8 @@ TEST_P(StepInBf16, LearnsAlmostWhatF32Learns) {
   }
 }
 
-// On a GPU all weights have one; on the CPU those that ops read: of dense layers, where there are instructions for it.
+// On a GPU all weights have a copy. On the CPU only weights that ops read do: dense layers, if the CPU has the
+// instructions.
 TEST_P(StepInBf16, TheCopiesOfTheWeightsStayEqualToThem) {
   const Overrides shares{{"parallel.workers", "3"}, {"parallel.strategy", "dp-zero"}, {"parallel.bucket_mb", "0.001"}};
   const Overrides star{{"parallel.workers", "3"}, {"parallel.strategy", "dp-star"}, {"parallel.bucket_mb", "0.001"}};
@@ -94,8 +95,8 @@ TEST_P(StepInBf16, TheCopiesOfTheWeightsStayEqualToThem) {
   }
 }
 
-// 16 steps, batches in two places in turn: those of 24 rows are run, recorded and replayed, those of 4 at the end of
-// an epoch run and recorded. The learning rate changes with every step, and so does what dropout drops.
+// 16 steps, with batches in two places, alternating. Steps of 24 rows are run, recorded and replayed; steps of 4 rows
+// at the end of an epoch are run and recorded. The learning rate and the dropped elements change with every step.
 TEST_P(StepOnGpu, RecordedStepsGiveTheSameBits) {
   for (const char* precision : {"fp32", "bf16"}) {
     const Overrides base{{"run.precision", precision}, {"schedule.type", "cosine"}, {"schedule.warmup_epochs", "1"}};
@@ -143,7 +144,7 @@ TEST_P(StepOnGpu, DenseLayersThatAreUpdatedAfterEveryRoundAreUpdatedOnce) {
   EXPECT_EQ(run_with(0).losses, run_with(1 << 20).losses);
 }
 
-// One rank with its step, and batches of its own.
+// One rank with its step, and separate batches.
 class SteppingRank : public Worker {
  public:
   SteppingRank(const Job& job, Communicator& comm)
@@ -163,7 +164,7 @@ class SteppingRank : public Worker {
     batch.images = bad_images_;
     step.start_training(batch, next_++, {0.01, 0.01}, false);
   }
-  // What is said of the oldest step; empty where it was good.
+  // The message about the oldest step; empty: no error.
   std::string complaint() {
     return message_of([&] { step.finish(); });
   }
@@ -226,7 +227,7 @@ TEST_P(StepsUnderWay, GiveTheirResultsInTheirOrder) {
   });
 }
 
-// On one GPU the last two of four steps are recorded ones. One rank has everything before the boundary.
+// On one GPU the last two of four steps are recorded ones. One rank has all of the front part.
 TEST_P(StepsUnderWay, TakeTheirOwnRatesBeforeAndBehindTheBoundary) {
   for (const bool split : {false, true}) {
     const Overrides changes{{"parallel.workers", split ? "2" : "1"}, {"optimizer.momentum", "0"}};
@@ -288,7 +289,7 @@ TEST_P(StepsUnderWay, InBf16AddGradientsInF32AndKeepOthersInBf16) {
   }
 }
 
-// Recorded training must not be taken for recorded evaluation of the same batch, nor the other way round.
+// Recorded training must not be replayed for a recorded evaluation of the same batch, nor vice versa.
 TEST_P(StepsUnderWay, OfEvaluationDoNotTrainAndOfTrainingDo) {
   on_every_rank({}, [&](SteppingRank& rank) {
     for (int i = 0; i < 4; ++i) {
@@ -312,7 +313,7 @@ TEST_P(StepsUnderWay, AreNoMoreThanAllowed) {
   });
 }
 
-// A bad image spoils the weights, so that all layers of the steps after it are bad as well.
+// A bad image spoils the weights, so that all layers of later steps have bad values too.
 TEST_P(StepsUnderWay, ABadOneIsNamedWithItsOwnFirstBadLayer) {
   for (const char* graphs : {"true", "false"})
     for (const char* workers : {"1", "2"}) {

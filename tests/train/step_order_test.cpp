@@ -18,7 +18,7 @@
 namespace owt::step_order_test {
 namespace {
 
-// Every kind of transfer: few logits are gathered, many stay where they are; fc2 is split by inputs under owt-d.
+// Every kind of transfer: few logits are gathered, many stay on their ranks; fc2 is split by inputs under owt-d.
 const char* const kFewClasses = R"(
   { name = "conv1", type = "conv", out = 4, kernel = 3 },
   { name = "relu1", type = "relu" },
@@ -37,7 +37,7 @@ constexpr int64_t kRowsOfARank = 4;  // so that no round is empty
 
 using Scopes = std::vector<std::pair<std::string, Phase>>;
 
-// The profiler's scopes of a step, one after the other. One that goes on counts once.
+// The profiler's scopes of a step, in order. A scope that continues counts once.
 Scopes scopes_of(const Profiler& profiler) {
   Scopes scopes;
   for (const Profiler::Span& span : profiler.spans()) {
@@ -48,7 +48,7 @@ Scopes scopes_of(const Profiler& profiler) {
   return scopes;
 }
 
-// Layers that run in one op have one scope, which bears all their names; it stands for the first of them.
+// Layers that run in one op have one scope with all their names; it is reduced to the first name.
 std::set<std::string> cut_to_first_layers(Scopes& scopes) {
   std::set<std::string> others;
   for (auto& [name, phase] : scopes) {
@@ -85,8 +85,7 @@ std::string scope_name(const Plan& plan, const Action& action) {
   return plan.layer(action.layers.begin).name;
 }
 
-// Layers without parameters have nothing to do when they are asked for their weights' gradients, and updating them is
-// nothing. Taking other weights takes no time.
+// Layers without parameters leave no scope for weight gradients and updates. Switching weights takes no time.
 bool leaves_a_scope(const Plan& plan, const Action& action, const std::set<std::string>& others) {
   if (action.kind == Action::Kind::kStart || action.kind == Action::Kind::kWait || action.kind == Action::Kind::kLoss)
     return true;
@@ -226,7 +225,7 @@ TEST_P(StepOrder, IsTheListOnGridsAndWithAnUpdateEveryRound) {
       expect_the_list({kFewClasses, strategy, 4, 2, update, false}, Mode::kTrain);
 }
 
-// The scopes of an update and of the averages behind it are one, so those under a pipeline without a flush tell most.
+// The scopes of an update and of the averages after it are merged, so pipelines without a flush show the most.
 TEST_P(StepOrder, IsTheListWithAveragesOverTime) {
   const Case plain{kFewClasses, Strategy::kOwtC, 3, 0, DenseUpdate::kStep, false};
   for (const Strategy strategy : {Strategy::kDataParallelZero, Strategy::kOwtC, Strategy::kPipeline})

@@ -62,8 +62,8 @@ struct Case {
 
 const char* const kLogistic = "logistic";
 
-// kSmallRecipe with layers of other types in place of its own, before and behind the boundary; or with logistic units,
-// so many that the loss works on columns of the logits.
+// kSmallRecipe with other types of layers in the front part and the back part; or with logistic units, so many that the
+// loss works on columns of the logits.
 std::string recipe_of_net(const std::string& net) {
   if (net == "small") return kSmallRecipe;
   if (net == kLogistic)
@@ -104,8 +104,8 @@ class StepEquality : public ::testing::TestWithParam<std::tuple<Device, Case>> {
   }
 };
 
-// They begin a second epoch of 100 images in steps of 24: the last step of every epoch has 4 rows, so that of three
-// ranks one has fewer than the others. Dropout and augmentation are on.
+// The steps begin a second epoch of 100 images in steps of 24. The last step of every epoch has 4 rows, so one of three
+// ranks has fewer than the others. Dropout and augmentation are on.
 TEST_P(StepEquality, LearnsWhatOneRankLearnsAndSendsTheBytesOfThePlan) {
   const SmallRun many = run(steps());
   expect_same_losses(one_rank(), many, 1e-4);
@@ -226,8 +226,8 @@ INSTANTIATE_TEST_SUITE_P(
                                          Case{"owt-d", 4, 2, "[1, 3, 2, 5]", "strategy", "sgd", 3, kLogistic})),
     case_name);
 
-// Every strategy on one to four ranks in two to four slices, of which some are uneven: 24 rows are 6 for each of four
-// ranks, and a step of 4 rows at the end of an epoch has one slice. A simulated GPU is slow.
+// Every strategy on one to four ranks in two to four micro-batches, some of them uneven: 24 rows are 6 for each of four
+// ranks, and a step of 4 rows at the end of an epoch has one micro-batch. A simulated GPU is slow.
 std::vector<std::tuple<Device, Case>> in_slices() {
   std::vector<std::tuple<Device, Case>> all;
   for (const Device device : devices())
@@ -251,8 +251,8 @@ class StepTest : public DeviceTest {
     return run_small(recipe, steps, on(device(), changes));
   }
   int64_t steps(int64_t on_cpu) const { return device() == Device::kCpu ? on_cpu : std::min<int64_t>(on_cpu, 5); }
-  // Where the strategy is not the point: all of them, and on a simulated GPU, which is slow, four with messages and
-  // every collective but those of owt-b. StepEquality has all on every device.
+  // Strategies for tests that are not about a strategy: all of them; on a simulated GPU, which is slow, four with
+  // messages and every collective except owt-b's. StepEquality covers all on every device.
   std::vector<Strategy> strategies() const {
     if (device() == Device::kCpu) return strategies_without_stages();
     return {Strategy::kDataParallelZero, Strategy::kDataParallelStar, Strategy::kOwtC, Strategy::kOwtD};
@@ -337,7 +337,7 @@ TEST_P(StepTest, AShardedLossLearnsWhatOneRankLearns) {
   }
 }
 
-// Pairs of images are mixed, those of two ranks too, and labels of three numbers travel; also where the loss works on
+// Pairs of images are mixed, also of two ranks, and labels of three numbers are sent; also where the loss works on
 // columns of the logits. Steps of 24 rows, and of 4.
 TEST_P(StepTest, MixedImagesAndLabelsLearnWhatOneRankLearns) {
   const std::string sharded = with(with(kSmallRecipe, "classes = 10", "classes = 50"), "out = 10\n", "out = 50\n");
@@ -386,7 +386,7 @@ TEST_P(StepTest, Bf16OnTheWireHalvesTheBytesAndHardlyChangesTheLosses) {
   }
 }
 
-// Of 91 images the last step of an epoch has 19 rows, which neither ranks nor slices divide.
+// With 91 images the last step of an epoch has 19 rows, which divide neither by the ranks nor by the micro-batches.
 TEST_P(StepTest, SlicesLearnTheWeightsOfWholeSteps) {
   const std::pair<std::string, std::string> images{"data.train_images", "91"};
   for (const Strategy strategy : strategies())
@@ -411,7 +411,7 @@ TEST_P(StepTest, SlicesWithBf16LearnWhatWholeStepsLearn) {
   expect_same_losses(run(kSmallRecipe, steps(8), bf16), run(kSmallRecipe, steps(8), sliced), 0.01);
 }
 
-// Each rank's own rows, whose gradients add up over the slices.
+// Each rank's own rows, whose gradients are summed over the micro-batches.
 TEST_P(StepTest, SlicesOfLocalStepsLearnWhatWholeOnesLearn) {
   for (const char* strategy : {"dp", "owt-c"}) {
     const Overrides whole{{"parallel.workers", "3"}, {"parallel.strategy", strategy}, {"parallel.average_every", "3"}};
@@ -423,7 +423,7 @@ TEST_P(StepTest, SlicesOfLocalStepsLearnWhatWholeOnesLearn) {
   }
 }
 
-// A slice under owt-a has the rows of a round under owt-c. Of a smaller step there are fewer slices.
+// A micro-batch under owt-a has the rows of a round under owt-c. A smaller step has fewer micro-batches.
 TEST_P(StepTest, UpdatingEveryRoundOfSlicesIsAsUpdatingEveryRoundOfOwtC) {
   const Overrides every_round{
       {"parallel.workers", "2"}, {"parallel.dense_update", "round"}, {"data.train_images", "96"}};
@@ -435,7 +435,7 @@ TEST_P(StepTest, UpdatingEveryRoundOfSlicesIsAsUpdatingEveryRoundOfOwtC) {
   expect_planned_bytes(of_slices);
 }
 
-// Statistics are of a slice's rows, and their mean over the step is that of all.
+// Statistics cover a micro-batch's rows, and their mean over the step equals the mean over all rows.
 TEST_P(StepTest, SlicesGiveRunningAveragesTheMeansOfTheStep) {
   const std::string recipe = with(kSmallRecipe, "name = \"norm1\"\ntype = \"lrn\"\nsize = 3\nalpha = 0.01",
                                   "name = \"norm1\"\ntype = \"batch_norm\"");
@@ -506,7 +506,7 @@ TEST_P(StepTest, UnequalSharesLearnTheSameInBf16) {
   }
 }
 
-// The averages are means over the rows of the step, to which a worker without rows adds nothing.
+// The averages are means over the rows of the step, to which a worker without rows contributes zero.
 TEST_P(StepTest, AWorkerWithoutRowsLeavesRunningAveragesAsTheyAre) {
   const std::string recipe = with(kSmallRecipe, "name = \"norm1\"\ntype = \"lrn\"\nsize = 3\nalpha = 0.01",
                                   "name = \"norm1\"\ntype = \"batch_norm\"");
@@ -536,8 +536,7 @@ TEST_P(StepTest, TheSameRunGivesTheSameBits) {
   EXPECT_EQ(first.weights, second.weights);
 }
 
-// A network that learns behind the boundary only: then every round is a step of plain SGD on that round's
-// rows.
+// A network that trains in the back part only: then every round is a step of plain SGD on that round's rows.
 const std::string kDenseOnly = recipe_of(
     "[3, 8, 8]", "train_images = 48\nbatch = 8\nshuffle = false\naugment = { scale = 0.02, mean = \"channel\" }", R"(
   { name = "pool", type = "avg_pool", kernel = 2 },
@@ -555,7 +554,7 @@ TEST_P(StepTest, UpdatingEveryRoundIsSgdOnTheRowsOfEachRound) {
 }
 
 TEST_P(StepTest, ARoundThatHoldsTheWholeStepIsAStepOfSgdOnAGridToo) {
-  // Every group of two sees half of the rows, and the round's rate is that of the rows of both.
+  // Every group of two has half of the rows, and the round's rate counts the rows of both groups.
   const SmallRun grid = run(kDenseOnly, steps(12),
                             {{"parallel.workers", "4"},
                              {"parallel.strategy", "owt-a"},
@@ -565,7 +564,7 @@ TEST_P(StepTest, ARoundThatHoldsTheWholeStepIsAStepOfSgdOnAGridToo) {
 }
 
 TEST_P(StepTest, UpdatingEveryRoundOnAGridTakesStepsWithFewerRowsThanRounds) {
-  // Of 50 images the last step of an epoch has 2 rows: on 2 x 2 ranks the second round has none.
+  // With 50 images the last step of an epoch has 2 rows: on 2 x 2 ranks the second round has none.
   const Overrides grid{{"data.train_images", "50"},
                        {"parallel.workers", "4"},
                        {"parallel.model_ranks", "2"},
@@ -680,7 +679,7 @@ TEST_P(StepTest, AFirstLayerThatWhitensIsTheSameUnderEveryStrategy) {
   }
 }
 
-// As in Inception: branches of different depths, one of which is the identity, with normalisation over groups of rows.
+// Like Inception: branches of different depths, one of which is the identity, with normalisation over groups of rows.
 TEST_P(StepTest, BranchesLearnTheSameUnderEveryStrategy) {
   const std::string recipe = residual_with("type = 'batch_norm', rows = 4", 96, 24, R"(
   { name = "conv1", type = "conv", out = 8, kernel = 3, stride = 2, init = { type = "msra" } },
@@ -712,7 +711,7 @@ TEST_P(StepTest, BranchesLearnTheSameUnderEveryStrategy) {
     }
 }
 
-// Batch statistics are those of a rank's rows, which are the same under both.
+// Batch statistics cover a rank's rows, which are the same under both strategies.
 TEST_P(StepTest, ResidualBlocksWithBatchNormLearnUnderOwtCAsUnderDp) {
   const std::string recipe = residual_with("type = 'batch_norm'");
   for (const char* count : {"1", "2", "3", "4"}) {
@@ -729,8 +728,8 @@ TEST_P(StepTest, ResidualBlocksWithBatchNormLearnUnderOwtCAsUnderDp) {
   }
 }
 
-// Statistics of four rows of the step are the same wherever these are. The last step of an epoch has nine rows, groups
-// of 4 and 5, so that of three workers one has none. Behind the boundary rounds consist of such groups.
+// Statistics over four rows of the step do not depend on the ranks. The last step of an epoch has nine rows, groups of
+// 4 and 5, so one of three workers has none. In the back part rounds consist of such groups.
 TEST_P(StepTest, BatchNormOfFixedGroupsLearnsTheSameUnderEveryStrategy) {
   const std::string residual = kResidual;
   const std::string dense = residual.substr(0, residual.rfind("  { name = \"fc\"")) + R"(
@@ -796,8 +795,8 @@ TEST(StepOnCpu, GroupsOfBatchNormAreDealtWholeToAnyNumberOfWorkers) {
     }
 }
 
-// Statistics of all rows of the step are the same wherever these are. The last step of an epoch has two rows, so that
-// of three workers one has none, and so has one of those with shares in every step.
+// Statistics over all rows of the step do not depend on the ranks. The last step of an epoch has two rows, so one of
+// three workers has none; with shares, one worker has none in every step.
 TEST_P(StepTest, BatchNormOfTheWholeStepLearnsTheSameUnderEveryStrategy) {
   const std::string recipe = residual_with("type = 'batch_norm', rows = 'step'", 98, 48);
   const SmallRun one = run(recipe, steps(7));
@@ -824,7 +823,7 @@ TEST_P(StepTest, BatchNormOfTheWholeStepLearnsTheSameUnderEveryStrategy) {
   expect_same(merged(workers("2", Strategy::kDataParallelZero), {{"parallel.shares", "[1, 1000]"}}));
 }
 
-// Behind the boundary all rows of a group of ranks are in its only round, and a replica of the group has the others.
+// In the back part all rows of a group of ranks are in its only round, and a replica of the group has the other rows.
 TEST_P(StepTest, BatchNormOfTheWholeStepLearnsTheSameBehindTheBoundary) {
   const std::string recipe = recipe_of("[3, 12, 12]", "train_images = 97\nside = 12\nbatch = 48", R"(
   { name = "conv1", type = "conv", out = 8, kernel = 3, init = { type = "msra" } },
@@ -864,15 +863,15 @@ TEST_P(StepTest, BatchNormLearnsAndKeepsTheSameAveragesOnAllRanks) {
   EXPECT_LT(one.losses.back(), one.losses.front());
   const SmallRun two = run(recipe, count, {{"parallel.workers", "2"}, {"parallel.strategy", "owt-a"}});
   EXPECT_LT(two.losses.back(), two.losses.front());
-  // Means over the step's rows do not depend on how the rows are dealt; the first step sees the same weights.
+  // Means over the step's rows do not depend on how the rows are dealt; the first step uses the same weights.
   const SmallRun first_one = run(recipe, 1);
   const SmallRun first_two = run(recipe, 1, {{"parallel.workers", "2"}, {"parallel.strategy", "dp"}});
   const auto &a = first_one.weights.at("norm1.running_mean"), &b = first_two.weights.at("norm1.running_mean");
   for (size_t i = 0; i < a.size(); ++i) EXPECT_NEAR(a[i], b[i], 1e-5);
 }
 
-// The sums are the same, and so is what is done to every weight and running average, wherever it is done. (A GPU's
-// kernel takes weights by four where it can, and parts end elsewhere; a compiler may fuse an addition on one way only.)
+// The sums are equal, and so is the update of every weight and running average on any rank. (A GPU's kernel handles
+// weights by fours if possible, and parts have other boundaries; a compiler may fuse an addition in one case only.)
 TEST_P(StepTest, SharesOfTheUpdateGiveTheBitsOfDp) {
   const std::string recipe = with(kSmallRecipe, "name = \"norm1\"\ntype = \"lrn\"\nsize = 3\nalpha = 0.01",
                                   "name = \"norm1\"\ntype = \"batch_norm\"");
@@ -893,7 +892,7 @@ TEST_P(StepTest, SharesOfTheUpdateGiveTheBitsOfDp) {
   }
 }
 
-// On every device: rank 0 takes the weights as one rank alone would.
+// On every device: rank 0 updates the weights like a single rank.
 TEST_P(StepTest, AStarGivesTheBitsOfDpAndSoDoServers) {
   const std::string recipe = with(kSmallRecipe, "name = \"norm1\"\ntype = \"lrn\"\nsize = 3\nalpha = 0.01",
                                   "name = \"norm1\"\ntype = \"batch_norm\"");
@@ -926,7 +925,7 @@ TEST_P(StepTest, ALossThatIsNotFiniteNamesTheStepAndTheFirstBadLayer) {
   }
 }
 
-// What a worker says of a step of made-up images, of which `spoil` has had those of this rank.
+// A worker's result of a step on generated images; `spoil` may change the images of a rank.
 StepResult result_of(Mode mode, Device device, const Overrides& changes,
                      const std::function<void(Tensor&, int rank)>& spoil = {}) {
   const Settings settings = small_settings(kSmallRecipe, on(device, changes));
@@ -967,7 +966,7 @@ TEST_P(StepTest, SlicesOfAnEvaluationAddUpToTheWhole) {
   }
 }
 
-// On the CPU an evaluation looks for it anew, in the slice that it was in.
+// On the CPU an evaluation searches again, in the micro-batch with the bad loss.
 TEST_P(StepTest, ALossThatIsNotFiniteInAnySliceNamesTheFirstBadLayer) {
   for (const int64_t row : {0, 3, 7})
     EXPECT_THAT(message_of([&] {
@@ -982,7 +981,7 @@ TEST_P(StepTest, ALossThatIsNotFiniteInAnySliceNamesTheFirstBadLayer) {
                 HasSubstr("the first layer with a value that is not finite is 'conv1'"));
 }
 
-// Layers before all that learn keep the last of their outputs only, so they are looked through anew.
+// Layers before all trained ones keep only their last output, so they are run again.
 TEST_P(StepTest, ALossThatIsNotFiniteNamesAFrozenLayer) {
   const Overrides frozen{{"optimizer.freeze", "['conv*']"}};
   for (const auto& [strategy, slices] : {std::pair("dp", "1"), {"owt-c", "2"}, {"mp", "3"}})

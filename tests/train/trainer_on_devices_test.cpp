@@ -84,7 +84,7 @@ TEST_P(TrainerOnDevices, TimesAnEvaluationWithoutBackwardAndUpdate) {
   }
 }
 
-// What trainer_test.cpp shows of the CPU, and what concerns two devices.
+// The properties in trainer_test.cpp on a GPU, and properties that involve two devices.
 class TrainerOnGpu : public TrainerOnDevices {};
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(TrainerOnGpu);
 INSTANTIATE_TEST_SUITE_P(Gpus, TrainerOnGpu, ::testing::ValuesIn(gpu_devices()), device_name);

@@ -43,7 +43,7 @@ TEST_F(ResumedRun, ARunStoppedAfterAnyStepGoesOnBitForBit) {
       if (tag != "" && tag != "owt-c" && stop[0] == '1') continue;  // an epoch has five steps
       const std::string out = "part" + tag + stop;
       run(out, merged(changes, {{"schedule.max_steps", stop}}));
-      ConvChoices::process().clear();  // as in a new process
+      ConvChoices::process().clear();  // state of a new process
       run(out, changes, "auto");
       EXPECT_EQ(read_file(weights_of(out)), read_file(weights_of("whole" + tag))) << "stopped after step " << stop;
       EXPECT_EQ(read_file(optimizer_of(out)), read_file(optimizer_of("whole" + tag))) << "stopped after step " << stop;
@@ -90,7 +90,7 @@ TEST_F(ResumedRun, EveryOptimizerGoesOnBitForBit) {
   }
 }
 
-// It has fallen before the stop, and falls again behind it.
+// The rate has fallen before the stop, and falls again after it.
 TEST_F(ResumedRun, APlateauGoesOnWhereItWas) {
   const Overrides changes = merged(kEveryStepLogged, {{"schedule.type", "plateau"},
                                                       {"schedule.factor", "0.5"},
@@ -131,7 +131,7 @@ TEST_F(ResumedRun, ACheckpointOfAnotherOptimizerIsRefused) {
               HasSubstr("wants sgd with momentum_correction"));
 }
 
-// As an older version wrote it.
+// The checkpoint format of an older version.
 TEST_F(ResumedRun, ACheckpointThatNamesNoOptimizerIsOfSgd) {
   run("a", merged(kEveryStepLogged, {{"schedule.max_steps", "3"}}));
   const std::string state = read_file(*newest_checkpoint(path("a")) + "/state.json");
@@ -148,7 +148,7 @@ TEST_F(ResumedRun, AResumedRunTakesTheConvolutionAlgorithmsOfItsCheckpoint) {
   const std::string checkpoint = *newest_checkpoint(path("a"));
   RunState state = load_checkpoint_state(checkpoint);
   ASSERT_FALSE(state.conv_choices.empty());
-  // The opposite of what was measured, so that measuring again could not give it by chance for all of them.
+  // The opposite of the measured choices, so that a new measurement could not give all of them by chance.
   for (auto& [key, choice] : state.conv_choices) choice = choice == "direct" ? "few-channels" : "direct";
   write_bytes(checkpoint + "/state.json", state.to_json());
   ConvChoices::process().clear();
@@ -157,7 +157,7 @@ TEST_F(ResumedRun, AResumedRunTakesTheConvolutionAlgorithmsOfItsCheckpoint) {
   EXPECT_EQ(used, state.conv_choices);
 }
 
-// As if the checkpoint were from another version: none has Winograd's algorithm for groups.
+// Simulates a checkpoint of another version: no version has Winograd's algorithm for groups.
 TEST_F(ResumedRun, ACheckpointWhoseConvolutionsWentByWinogradGoesOnWhereThereIsNone) {
   run("a", merged(kEveryStepLogged, {{"schedule.max_steps", "3"}}));
   const std::string checkpoint = *newest_checkpoint(path("a"));
@@ -211,7 +211,7 @@ TEST_F(ResumedRun, OtherSharesGoOnTheSameWay) {
   for (const auto& [step, loss] : found) EXPECT_NEAR(loss, expected.at(step), 1e-4 * loss) << step;
 }
 
-// As measured on workers of unlike speeds, which a test has not got.
+// Shares like those measured on workers of different speeds, which a test does not have.
 void note_measured_shares(const std::string& run, const std::vector<double>& shares) {
   const std::string checkpoint = *newest_checkpoint(run);
   RunState state = load_checkpoint_state(checkpoint);
@@ -246,7 +246,7 @@ TEST_F(ResumedRun, SharesAreMeasuredAtTheStartAndForOtherWorkersAnew) {
   for (const auto& [step, loss] : losses(path("part"))) EXPECT_NEAR(loss, expected.at(step), 1e-4 * loss) << step;
 }
 
-// What is split, and what is shared out, changes from one part of the run to the next.
+// The split of the layers and of the update changes from one part of the run to the next.
 TEST_F(ResumedRun, SharesOfTheUpdateGoOnUnderAnotherStrategyAndComeBack) {
   run("whole", kEveryStepLogged);
   const auto expected = losses(path("whole"));
@@ -291,7 +291,7 @@ Overrides under(const char* workers, const char* strategy, const Overrides& more
 }
 
 TEST_F(ResumedRun, CheckpointsDependOnNeitherColumnsNorReplicas) {
-  // Two steps whose gradients count, so that the velocities are those of the whole net too.
+  // Two steps with gradients, so that the velocities of the whole net differ from zero too.
   const Overrides two_steps = merged(kEveryStepLogged, {{"schedule.max_steps", "2"}});
   run("one", two_steps);
   const std::map<std::string, Overrides> others{{"d2", under("2", "owt-d")},
@@ -386,7 +386,7 @@ TEST_F(ResumedRun, AfterGoingBackToAnOlderCheckpointAutoGoesOnFromThere) {
   EXPECT_EQ(read_file(weights_of("a")), read_file(weights_of("whole")));
 }
 
-// As if that evaluation could not be beaten.
+// Claims that the evaluation of this checkpoint cannot be beaten.
 void claim_best(const std::string& checkpoint) {
   RunState state = load_checkpoint_state(checkpoint);
   state.best_top1 = 1;
@@ -475,7 +475,8 @@ TEST_F(ResumedRun, ARunStoppedAfterEveryStepEvaluatesAsOneThatWasNot) {
             best_checkpoint(path("whole"))->substr(path("whole").size()));
 }
 
-// From every checkpoint: of one that an evaluation follows, as it is behind that and as a crash before it leaves it.
+// Resumes from every checkpoint; if an evaluation follows one, from the state after it and from the state of a crash
+// before.
 TEST_F(ResumedRun, EvaluationsByStepsAreNeitherLostNorDoneTwice) {
   const Overrides changes = merged(kEvaluatedBySteps, {{"run.checkpoint_every_steps", "1"}});
   for (const Overrides& parallel :
@@ -520,8 +521,8 @@ TEST_F(ResumedRun, ResumingAFinishedRunChangesNothing) {
   EXPECT_EQ(read_file(*newest_checkpoint(path("a")) + "/state.json"), state);
 }
 
-// The images of an epoch: 7 steps of 20 rows are 40 of the second, 20 are no whole step of 24, and what is left of them
-// are two steps and 12 images. Steps, and --steps, count on in all lines.
+// The images of the epochs: 7 steps of 20 rows use 40 of the second epoch, 20 are less than a step of 24, and the rest
+// is two steps and 12 images. Steps, and --steps, continue to count in all lines.
 TEST_F(ResumedRun, GoesOnBehindTheLastImageWithStepsOfAnySize) {
   const auto until = [](const char* rows, const char* steps) {
     return merged({{"run.log_every", "1"}, {"schedule.epochs", "3"}, {"run.keep_checkpoints", "9"}},
@@ -587,7 +588,8 @@ TEST_F(ResumedRun, PassesOverADamagedCheckpointUnlessItIsNamed) {
   EXPECT_THAT(message_of([&] { run("a", kEveryStepLogged, "auto"); }), HasSubstr("none of the checkpoints"));
 }
 
-// The limit is above what else the run writes. Without it the run goes on as one that always had room.
+// The limit is above the size of the run's other files. Without the limit the run continues like one that always had
+// space.
 TEST_F(ResumedRun, AFullDiskAtCheckpointsDoesNotEndTheRun) {
   const Overrides changes{{"schedule.epochs", "4"}, {"run.log_every", "5"}};
   run("whole", changes);

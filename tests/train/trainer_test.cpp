@@ -24,7 +24,7 @@ using ::testing::ThrowsMessage;
 
 class TrainerTest : public ::testing::Test, protected WholeRuns {
  protected:
-  // Two data-parallel ranks, the second with settings of its own, as nothing but a fault would bring about.
+  // Two data-parallel ranks; the second has other settings, which only a fault could cause.
   void run_unlike(const std::string& out, const Overrides& changes, const std::function<void(Settings&)>& of_rank_1) {
     Job job;
     job.settings = small_settings(
@@ -290,7 +290,7 @@ TEST_F(TrainerTest, RunningAveragesAreNoParametersOfTheFirstLogLine) {
   EXPECT_THAT(read_file(path("a") + "/log.txt"), HasSubstr("0.16 M parameters"));
 }
 
-// A small network must learn the synthetic classes, on two ranks under scheme c.
+// A small network must fit the synthetic classes, on two ranks under scheme c.
 TEST_F(TrainerTest, LearnsTheSyntheticClasses) {
   const std::string recipe =
       recipe_of("[3, 16, 16]", "train_images = 4000\nbatch = 40\naugment = { scale = 0.016, mean = \"channel\" }", R"(

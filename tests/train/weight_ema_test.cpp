@@ -62,7 +62,7 @@ class WeightEmaTest : public DeviceTest {
 };
 INSTANTIATE_TEST_SUITE_P(Devices, WeightEmaTest, ::testing::ValuesIn(devices()), device_name);
 
-// More parameters than a GPU's launch takes, of unlike lengths, one of them empty.
+// More parameters than one GPU launch takes, of different lengths, one of them empty.
 TEST_P(WeightEmaTest, AveragesAsInDoublePrecision) {
   std::vector<Param> params;
   std::vector<Param*> all;
@@ -268,7 +268,7 @@ TEST_P(RunsWithEma, GoOnBitForBitAfterAnyStep) {
       const std::string out = "part" + tag + stop;
       SCOPED_TRACE(out);
       run(out, merged(changes, {{"schedule.max_steps", stop}}));
-      ConvChoices::process().clear();  // as in a new process
+      ConvChoices::process().clear();  // state of a new process
       run(out, changes, "auto");
       EXPECT_EQ(read_file(ema_of(out)), read_file(ema_of("whole" + tag)));
       EXPECT_EQ(read_file(weights_of(out)), read_file(weights_of("whole" + tag)));
@@ -291,7 +291,7 @@ TEST_P(RunsWithEma, ThatAreSwitchedOnLaterBeginWithTheWeightsOfThen) {
   EXPECT_FALSE(std::filesystem::exists(ema_of("a")));
 }
 
-// With as many steps between updates as that, the averages are the first weights all the while.
+// With this many steps between updates the averages stay equal to the initial weights.
 TEST_P(RunsWithEma, TakeInWeightsAsSeldomAsTheRecipeSays) {
   run("first", {{"schedule.max_steps", "1"}});
   for (const auto& [every, taken] : {std::pair("9", 0), {"3", 6}, {"8", 8}}) {

@@ -34,7 +34,8 @@ struct Rank {
   RankModel model;
 };
 
-// On rank 0, the most memory that all ranks, threads of this process, took for `work` in addition to what they had.
+// On rank 0: the peak memory that all ranks, threads of this process, allocated for `work` in addition to existing
+// memory.
 template <class Work>
 int64_t memory_for(Communicator& comm, const Work& work) {
   const auto wait_for_all = [&] {

@@ -9,8 +9,8 @@
 #     --epochs N         default 2
 #     --stop STEP        step after which the run is stopped; default: in the middle of the second epoch
 #
-# Prints the time of each step of the procedure, images per second, the data wait, the memory of the training process,
-# and the accuracy with one view and with ten. 50,000 images take 1.3 GB of disk.
+# Prints the time of each step of the procedure; images per second, data wait and memory of the training process; and
+# the accuracy with one view and with ten. 50,000 images take 1.3 GB of disk.
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)

@@ -78,7 +78,7 @@ TEST(BaselineJpeg, ACodeThatNoTableHasIsDamage) {
 }
 
 TEST(BaselineJpeg, DataThatEndTooSoonAreDamage) {
-  // Behind its end zeros are read, which are whole blocks here.
+  // After the end of the data zeros are read, which are whole blocks here.
   const std::string end_of_block = codes(0x10, bytes_of({0}));
   EXPECT_NO_THROW(decoded({.others = end_of_block, .data = bytes_of({0})}));
   EXPECT_THAT([&] { decoded({.others = end_of_block, .data = ""}); },
@@ -128,7 +128,7 @@ TEST(BaselineJpeg, CodesOfElevenAndTenBitsAreTheLongest) {
   EXPECT_TRUE(opens({.others = codes(0x10, bytes_of({0x0a, 0xf0}))}));
 }
 
-// The first three tables are there; chroma of its own half size, and nothing else.
+// Only the first three tables exist; chroma has half the size.
 TEST(BaselineJpeg, OfThreeComponentsOnlyTheFirstMayBeFiner) {
   const auto frame = [](int first, int second, int third_id) {
     OneBlock made{.frame = bytes_of({8, 0, 8, 0, 8, 3, 1, first, 0, 2, second, 0, third_id, 0x11, 0})};
@@ -139,7 +139,7 @@ TEST(BaselineJpeg, OfThreeComponentsOnlyTheFirstMayBeFiner) {
   EXPECT_FALSE(opens(frame(0x11, 0x21, 3)));
   EXPECT_FALSE(opens(frame(0x11, 0x12, 3)));
   EXPECT_FALSE(opens(frame(0x41, 0x11, 3)));
-  EXPECT_FALSE(opens(frame(0x11, 0x11, 4)));  // of colours that libjpeg guesses
+  EXPECT_FALSE(opens(frame(0x11, 0x11, 4)));  // libjpeg guesses the colours of these
 }
 
 }  // namespace

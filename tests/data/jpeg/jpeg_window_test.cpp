@@ -162,7 +162,7 @@ TEST(JpegWindow, DataBehindTheWindowAreNotRead) {
   const ImageWindow top{0, 0, 16, kind.width};
   WindowDecoder decoder;
   const std::vector<uint8_t> pixels = decode(decoder, file, top);
-  const size_t second = file.find("\xFF\xD1");  // the marker behind the second row
+  const size_t second = file.find("\xFF\xD1");  // the marker after the second row
   ASSERT_NE(second, std::string::npos);
   file.resize(second);
   EXPECT_EQ(decode(decoder, file, top), pixels);
@@ -228,7 +228,7 @@ TEST(JpegWindow, AMissingOrWrongRestartMarkerIsFound) {
   EXPECT_THAT(error_of(missing, {0, 0, 64, 64}), HasSubstr("marker"));
 }
 
-// What comes out does not matter, but that the program goes on does.
+// The pixels do not matter; the program must not crash or hang.
 TEST(JpegWindow, DamagedFilesGiveSomePixelsOrAnError) {
   std::mt19937 random(1);
   int errors = 0;

@@ -13,7 +13,7 @@ struct ExifEntry {
   uint32_t tag, type, value;
 };
 
-// The first directory stands behind `gap` bytes that belong to nothing.
+// The first directory comes after `gap` unused bytes.
 std::string made_exif(bool little, const std::vector<ExifEntry>& entries, size_t gap = 0) {
   const auto number = [little](uint32_t value, int bytes) {
     return little ? little_endian(value, bytes) : big_endian(value, bytes);
@@ -22,7 +22,7 @@ std::string made_exif(bool little, const std::vector<ExifEntry>& entries, size_t
   all += std::string(gap, 'x') + number(static_cast<uint32_t>(entries.size()), 2);
   for (const auto& [tag, type, value] : entries) {
     const int bytes = type == kByte ? 1 : type == kShort ? 2 : 4;
-    // What stands behind a short value is not part of it.
+    // The bytes after a short value are not part of it.
     all +=
         number(tag, 2) + number(type, 2) + number(1, 4) + number(value, bytes) + std::string(4 - size_t(bytes), '\7');
   }
@@ -56,7 +56,7 @@ TEST(Exif, StandsInAMarkerOfAJpegFileBeforeItsScans) {
     EXPECT_EQ(jpeg_orientation(file), 6) << file;
   for (const std::string& file : {std::string(), start, start + scan + exif, start + comment, exif.substr(0, 3)})
     EXPECT_EQ(jpeg_orientation(file), 1) << file;
-  for (size_t bytes = 0; bytes < exif.size() - 3; ++bytes)  // of four bytes with the value two are read
+  for (size_t bytes = 0; bytes < exif.size() - 3; ++bytes)  // two of the four value bytes are read
     EXPECT_EQ(jpeg_orientation(start + exif.substr(0, bytes)), 1);
 }
 
@@ -71,7 +71,7 @@ TEST(Exif, WhatSaysNothingUsableIsUpright) {
   for (size_t bytes = 0; bytes < whole.size(); ++bytes) EXPECT_EQ(exif_orientation(whole.substr(0, bytes)), 1) << bytes;
 }
 
-// An entry behind those that are counted is none.
+// An entry after the counted entries is ignored.
 TEST(Exif, EntriesAreThoseThatAreCounted) {
   std::string two = made_exif(true, {{kWidth, kShort, 3}, {kOrientation, kShort, 6}});
   two[8] = 1;

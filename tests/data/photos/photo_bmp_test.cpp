@@ -31,7 +31,7 @@ TEST(BmpPhoto, BmpIsReadOfEveryDepth) {
     EXPECT_THAT(pixel(photo, 1, 1), ElementsAre(10, 20, 30));
     EXPECT_THAT(pixel(photo, 1, 2), ElementsAre(200, 100, 50));
   }
-  // OS/2's header of 12 bytes, whose palette has entries of three.
+  // OS/2's header of 12 bytes, with three bytes for each palette entry.
   const std::string old = "BM" + std::string(8, '\0') + little_endian(14 + 12 + 6) + little_endian(12) +
                           little_endian(2, 2) + little_endian(1, 2) + little_endian(1, 2) + little_endian(1, 2) +
                           std::string("\x1e\x14\x0a\x32\x64\xc8", 6) + std::string("\x40\0\0\0", 4);
@@ -93,7 +93,7 @@ TEST(BmpPhoto, BmpOfUnknownKindsAreRefused) {
   EXPECT_THAT(reason(made_bmp(0, 1, std::string(8, '\0'), {})), HasSubstr("no pixels"));
 }
 
-// Every value of a field of so many bits becomes the nearest of 0 to 255.
+// Every value of a field of `bits` bits becomes the nearest value of 0 to 255.
 TEST(BmpPhoto, ColoursOfAnyNumberOfBitsAreRoundedToTheNearestOfEight) {
   constexpr uint32_t kBitFields = 3;
   for (int bits = 1; bits <= 10; ++bits) {

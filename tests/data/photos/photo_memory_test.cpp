@@ -36,7 +36,7 @@ int outcome_with(uint64_t bytes, const std::function<void()>& work) {
   const pid_t child = fork();
   if (child == 0) {
     limit_address_space(address_space());
-    while (std::malloc(1 << 14)) continue;  // what earlier tests have freed
+    while (std::malloc(1 << 14)) continue;  // use up the memory that earlier tests have freed
     limit_address_space(address_space() + bytes);
     try {
       work();

@@ -176,7 +176,7 @@ TEST(Photo, DamagedFilesPrintNothing) {
 
 TEST(Photo, OfAnAnimationTheFirstFrameIsTaken) {
   expect_four_colours(animated_webp(48, 64, four_colours(), 0, 0));
-  const Photo part = read_photo(animated_webp(60, 80, four_colours(), 10, 6));  // the rest of the canvas is empty
+  const Photo part = read_photo(animated_webp(60, 80, four_colours(), 10, 6));  // the remaining canvas is empty
   EXPECT_EQ(part.height, 60);
   EXPECT_EQ(part.width, 80);
   EXPECT_THAT(pixel(part, 5, 20), ElementsAre(255, 255, 255));
@@ -197,7 +197,7 @@ TEST(Photo, WhatIsNoImageIsNamed) {
   EXPECT_THAT(reason("<svg xmlns=\"http://www.w3.org/2000/svg\"/>"), HasSubstr("no image"));
 }
 
-// A picture in which every part differs from what a decoder makes up.
+// A picture in which every part differs from the values that a decoder fills in.
 Photo noisy() {
   Photo photo{64, 96, {}};
   uint32_t state = 1;
@@ -244,7 +244,7 @@ TEST(Photo, ATruncatedJpegIsCalledThat) {
   EXPECT_EQ(reason(arithmetic_jpeg(noisy()).substr(0, 4000)), "truncated JPEG");
 }
 
-// A decoder of arithmetic codes goes on with zeros where they end too early.
+// A decoder of arithmetic codes continues with zeros if the codes end too early.
 TEST(Photo, ATruncatedArithmeticJpegWithAnEndMarkerIsRefused) {
   for (const bool progressive : {false, true}) {
     const std::string file = arithmetic_jpeg(noisy(), progressive);
@@ -407,7 +407,7 @@ TEST(Photo, WrittenJpegsHaveHalvedColourAndRestartMarkers) {
   EXPECT_EQ(restart_markers(jpeg_of(photo, {.restart_in_rows = 0, .restart_interval = 4})), 8);  // 35 blocks
   const size_t frame = by_rows.find("\xff\xc0");
   ASSERT_NE(frame, std::string::npos) << "baseline";
-  EXPECT_EQ(by_rows[frame + 11], 0x22);  // of luma: twice the samples each way
+  EXPECT_EQ(by_rows[frame + 11], 0x22);  // sampling factors of luma: twice the samples in each direction
   EXPECT_EQ(by_rows[frame + 14], 0x11);
   EXPECT_EQ(by_rows, jpeg_of(photo, {}));
   EXPECT_LT(jpeg_of(noisy(), {.quality = 50}).size(), jpeg_of(noisy(), {.quality = 90}).size());

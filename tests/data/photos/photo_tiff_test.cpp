@@ -106,7 +106,7 @@ TEST(TiffPhoto, TheAlphaOfATiffIsOverWhiteWhetherColoursAreMultipliedOrNot) {
     EXPECT_THAT(pixel(read_photo(file), 0, 0), ElementsAre(224, 204, 204));
 }
 
-// libtiff takes memory for whole tiles and strips, whatever the image needs of them.
+// libtiff allocates whole tiles and strips, however little of them the image uses.
 TEST(TiffPhoto, APartLargerThanTheLimitForPixelsIsRefused) {
   const Photo photo = quadrants(48, 64, kFourColours);
   const PhotoLimits limits{.pixels = 48 * 64};

@@ -7,7 +7,7 @@
 namespace owt::photo_webp_test {
 namespace {
 
-// The first frame of an animation lies where it says, and nothing else is on the canvas.
+// The first frame of an animation is placed at its position; the remaining canvas is empty.
 TEST(WebpPhoto, AFrameIsPutInItsPlaceOnWhite) {
   const Photo frame = quadrants(6, 8, kFourColours);
   for (const auto& [left, top] : {std::pair<int64_t, int64_t>{0, 0}, {4, 0}, {0, 2}, {6, 4}}) {

@@ -77,7 +77,7 @@ class CifarArchive : public testing::Test {
   std::string unpack_error() {
     return message_of([&] { unpack_cifar_archive(archive(), dir() + "/out"); });
   }
-  // Nothing appeared, and nothing was left beside it.
+  // No data set and no temporary files exist.
   void expect_nothing() {
     EXPECT_TRUE(!fs::exists(dir() + "/out") || fs::is_empty(dir() + "/out"));
     EXPECT_FALSE(fs::exists(dir() + "/evil"));
@@ -122,7 +122,7 @@ TEST_F(CifarArchive, PassesOverWhatNoOfficialArchiveHolds) {
   EXPECT_EQ(std::distance(fs::directory_iterator(target()), {}), 2);
 }
 
-// The header says so; nothing has to follow it.
+// The header states the size; no data needs to follow.
 TEST_F(CifarArchive, RejectsMoreBytesThanCifarHas) {
   for (const std::string name : {"junk", "cifar-10-batches-bin/data_batch_2.bin"}) {
     write_bytes(archive(), tar_header(name, (int64_t{1} << 28) + 1));

@@ -47,7 +47,7 @@ TEST(IlsvrcDevkit, AnIdThatNoSynsetCanHaveIsAnError) {
   const std::string mat = made_meta_mat({{1, "n02119789", "kit fox"}}), one = mat_number(1);
   for (const float bad : {1e30f, -1.0f, 0.0f, std::nanf("")}) {
     std::string changed = mat;
-    changed.replace(changed.find(one), one.size(), mat_single(bad));  // which takes as many bytes
+    changed.replace(changed.find(one), one.size(), mat_single(bad));  // same number of bytes
     EXPECT_THAT(error_of(changed), HasSubstr("kit.tar.gz")) << bad;
   }
 }

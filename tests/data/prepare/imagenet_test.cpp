@@ -35,7 +35,7 @@ class ImagenetTest : public testing::Test {
     tar.close();
     return read_file(folder_.file(name));
   }
-  // Of ids in the order of the ground truth.
+  // Writes a devkit whose ground truth has these ids.
   void write_devkit(const std::string& truth) const {
     pack("ILSVRC2012_devkit_t12.tar.gz",
          {{"kit/data/meta.mat", made_meta_mat({{1, "n03", "kit fox"}, {2, "n01", "tench"}, {7, "n02", ""}})},
@@ -106,7 +106,7 @@ TEST_F(ImagenetTest, TheDevelopmentKitLabelsImagesByTheirNumbers) {
   std::string truth;
   std::vector<std::string> expected;
   for (int i = 12; i >= 1; --i) images.emplace_back(format("ILSVRC2012_val_{:08}.JPEG", i), std::to_string(i));
-  const std::string ids[] = {"1", "2", "7"}, labels[] = {"2", "0", "1"};  // of n03, n01, n02
+  const std::string ids[] = {"1", "2", "7"}, labels[] = {"2", "0", "1"};  // labels of n03, n01, n02
   for (size_t i = 1; i <= 12; ++i) {
     truth += ids[i % 3] + "\n";
     expected.push_back(format("ILSVRC2012_val_{:08}.JPEG {} {}", i, labels[i % 3], i));

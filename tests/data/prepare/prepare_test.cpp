@@ -211,7 +211,7 @@ TEST_F(PrepareTest, AFolderOfOtherFilesIsRefusedAndKept) {
   };
   EXPECT_THAT(error_of(sources, "in", small()), AllOf(HasSubstr("class"), HasSubstr("choose another folder")));
   EXPECT_THAT(removal_error("in"), HasSubstr("choose another folder"));
-  // Somebody's own WebDataset has such names too.
+  // A user's own WebDataset has such names too.
   for (const std::string name : {"000000.tar", "stats.json", "dataset.json"}) {
     write("own_" + name + "/" + name, "years of work");
     EXPECT_THAT(error_of(sources, "own_" + name, small()), HasSubstr(name));

@@ -25,7 +25,7 @@ class TarTest : public testing::Test {
   static std::string error_of(const std::string& path) {
     return message_of([&] { tar_members(path); });
   }
-  // What the members say lies there.
+  // The contents of the members, with their paths.
   static std::vector<std::pair<std::string, std::string>> contents(const std::string& path,
                                                                    const std::vector<TarMember>& members) {
     const std::string bytes = read_file(path);

@@ -148,7 +148,7 @@ TEST(Charts, ShadeTheUsualRange) {
   chart.usual_low = 1e-4, chart.usual_high = 1e-2;
   const std::string svg = figure_of(chart).picture;
   EXPECT_EQ(count_of(svg, "class=\"usual\""), 1u);
-  // From 1e-5 to 1e-1 it is half of what is shown, which is wider by 4 % at either end.
+  // 1e-5 to 1e-1 is half of the shown range, which is 4 % wider at either end.
   double top = 0, bottom = 0;
   ASSERT_EQ(
       std::sscanf(svg.c_str() + svg.find("class=\"usual\""), "class=\"usual\" d=\"M60 %lfH422V%lfH", &top, &bottom), 2);
@@ -177,7 +177,7 @@ TEST(Charts, HaveDotsWhereThereIsRoomForThem) {
   EXPECT_EQ(dots(60, true), 60u);
   EXPECT_EQ(dots(61, true), 0u);
   EXPECT_EQ(dots(2, false), 0u);
-  EXPECT_EQ(dots(1, false), 1u);  // else nothing would be seen of it
+  EXPECT_EQ(dots(1, false), 1u);  // otherwise it would be invisible
 }
 
 TEST(Charts, OfMoreLinesThanColoursDashThem) {

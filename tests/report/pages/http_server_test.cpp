@@ -136,7 +136,7 @@ TEST_F(HttpServerTest, AHeadWithoutEndIsRefusedAndNotKept) {
   EXPECT_THAT(answer_to(lines), StartsWith("HTTP/1.1 431 "));
 }
 
-// The answer is there while the body is still coming, and what comes is thrown away.
+// The answer is sent while the body is still arriving; the body is discarded.
 TEST_F(HttpServerTest, ABodyIsNotWaitedFor) {
   Client client(server);
   client.send("POST / HTTP/1.1\r\nContent-Length: 1000000000\r\n\r\n");
@@ -172,7 +172,7 @@ TEST_F(HttpServerTest, MoreEventStreamsThanItKeepsAreRefused) {
   EXPECT_THAT(answer_to("GET /events HTTP/1.1\r\n\r\n"), StartsWith("HTTP/1.1 503 "));
 }
 
-// Every answer is another text, as it is where a run goes on: old ones are given up before they are too many.
+// Every answer has another text, like in a growing run; old texts are dropped before there are too many.
 TEST_F(HttpServerTest, OldTextsOfSlowReadersAreGivenUp) {
   std::vector<std::weak_ptr<const std::string>> given;
   server.answer_with([&](const HttpRequest&) {

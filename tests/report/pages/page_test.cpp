@@ -221,7 +221,7 @@ TEST_F(Pages, HoldTheRanksAgainstEachOther) {
   EXPECT_THAT(html, HasSubstr("conv1</span>"));
 }
 
-// Rank 0 of the stages of a pipeline has the rows of some layers, others those of the rest.
+// In a pipeline rank 0 has rows of some layers, and other ranks of the rest.
 TEST_F(Pages, ShowLayersThatOnlyOtherRanksHave) {
   RunRecord run{.name = "a", .folder = "a"};
   run.times = csv_table_from(
@@ -252,7 +252,7 @@ TEST_F(Pages, SayWhatStateARunIsIn) {
 
 TEST_F(Pages, PointAtWeightsThatLearnHardlyAtAllOrTooMuchAtATime) {
   RunRecord run{.name = "a", .folder = "a"};
-  // Of the first evaluation no ratio is known.
+  // The first evaluation has no ratio.
   run.metrics.weights = {
       {1, 1, 0, {{"w1.weight", 1, NAN}, {"w2.weight", 1, NAN}, {"w3.weight", 1, NAN}, {"w1.bias", 1, NAN}}}};
   EXPECT_THAT(sizes_section({&run, 1}), Not(HasSubstr("class=\"warning\"")));
@@ -277,7 +277,7 @@ TEST_F(Pages, NameTheFewWeightsThatLearnLeast) {
                         "w4.weight (5e-06) and 2 others</p>"));
 }
 
-// What lies between the rows is part of it.
+// The time between the rows is part of the step.
 TEST_F(Pages, DrawAStepThatIsAsLongAsItWas) {
   run("a", kLogged);
   RunRecord record = read_run(path("a"));
@@ -318,7 +318,7 @@ TEST_F(Pages, KeepWhatWasReadOfAFolderThatIsGone) {
   EXPECT_THAT(reader.record().wrong, ElementsAre());
 }
 
-// A process holds the lock of a run's log while it is at it; its last files come before it lets go.
+// A process holds the lock of a run's log while it works on it; its last files are written before it releases the lock.
 TEST_F(Pages, AreMadeAnewWhenTheRunEnds) {
   run("a", kLogged);
   const std::string times = read_file(path("a") + "/timing.csv");
