@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Everything that has to hold before a change goes in: installs what the tests need, checks includes and format, builds
-# and runs all tests.
+# Everything that has to hold before a change goes in: installs what the tests need, checks includes, format and English,
+# builds and runs all tests.
 #
 #   usage: tools/test.sh [--all]
 #
@@ -8,8 +8,8 @@
 #           runs under stress, packages with every level of processors, tests under other processors, threads, users and
 #           builds (tools/test_matrix.sh), and a fresh Debian 13
 #
-# Goes on when a part fails, but for what needs it. Its last lines say what failed and why; exits 1 then. Builds lie in
-# build/, build-asan/, build-tsan/, build-fuzz/, build-package/, build-matrix/.
+# After a failed part, the parts that do not need it continue. The last lines name what failed, and the exit code is 1.
+# The builds are in build/, build-asan/, build-tsan/, build-fuzz/, build-package/, build-matrix/.
 set -uo pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
@@ -60,6 +60,7 @@ build_package() {
 part "packages" install_packages "${build_packages[@]}" "${test_packages[@]}" || end_of_parts
 part "includes" tools/check_includes.sh
 part "format" tools/check_format.sh
+part "English" tools/check_english.py
 # tools/quickstart.sh may have switched off what the options switch on.
 part "build" build release -DOWT_TESTS=ON -DOWT_CUDA=ON && part "tests" test_at_once build
 if "$all"; then

@@ -8,9 +8,9 @@
 namespace owt {
 namespace {
 
-constexpr unsigned kThreads = 256;
+constexpr unsigned kSumThreads = 256;
 
-struct Items {
+struct SquareItems {
   SquareItem item[kParamsPerUpdate];
 };
 
@@ -26,7 +26,7 @@ __device__ double squares(const SquareItem& item, int64_t begin, int64_t end) {
 }
 
 // Grid: a row of blocks per item; the blocks of a row stride over its chunks.
-__global__ void square_items(Items items, double* partials) {
+__global__ void square_items(SquareItems items, double* partials) {
   const SquareItem& item = items.item[blockIdx.y];
   const int64_t chunks = (item.count + kSquareChunk - 1) / kSquareChunk;
   for (int64_t c = blockIdx.x; c < chunks; c += gridDim.x) {
@@ -71,7 +71,7 @@ void add_squares(Cuda, std::span<const SquareItem> all, NormMemory& memory, cons
   constexpr int64_t kMostBlocks = 132 * 16;
   double* const partials = memory.partials.data<double>();
   for (size_t first = 0; first < all.size(); first += kParamsPerUpdate) {
-    Items items{};
+    SquareItems items{};
     const size_t count = std::min<size_t>(kParamsPerUpdate, all.size() - first);
     int64_t most = 0;
     for (size_t i = 0; i < count; ++i) {
@@ -79,14 +79,14 @@ void add_squares(Cuda, std::span<const SquareItem> all, NormMemory& memory, cons
       most = std::max(most, (items.item[i].count + kSquareChunk - 1) / kSquareChunk);
     }
     launch(square_items, dim3(static_cast<unsigned>(std::min(most, kMostBlocks)), static_cast<unsigned>(count)),
-           kThreads, stream, items, partials);
+           kSumThreads, stream, items, partials);
   }
-  launch(add_chunks, static_cast<unsigned>(memory.sums.elements()), kThreads, stream, partials,
+  launch(add_chunks, static_cast<unsigned>(memory.sums.elements()), kSumThreads, stream, partials,
          memory.first_chunk.data<int64_t>(), memory.sums.data<double>());
 }
 
 void settle_norms(Cuda, const NormRule& rule, NormMemory& memory, Tensor& norm, const Stream& stream) {
-  launch(settle_sums, 1, kThreads, stream, rule, memory.sums.data<double>(), memory.decay.data<double>(),
+  launch(settle_sums, 1, kSumThreads, stream, rule, memory.sums.data<double>(), memory.decay.data<double>(),
          norm.data<double>(), memory.factors.data<double>());
 }
 
