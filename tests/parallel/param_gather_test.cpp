@@ -31,7 +31,7 @@ layer = [
 
 Model small_model() { return model_of(kModel); }
 
-Plan plan_of(Strategy strategy, int ranks, const Compute& on) {
+Plan small_plan(Strategy strategy, int ranks, const Compute& on) {
   return make_plan(small_model(), {.ranks = ranks, .strategy = strategy, .step_rows = 12, .on = on});
 }
 
@@ -61,8 +61,8 @@ INSTANTIATE_TEST_SUITE_P(StrategiesAndRanks, ParamGatherTest,
 
 TEST_P(ParamGatherTest, RankZeroGetsTheWholeTensorInFileOrder) {
   const auto& [device, strategy, ranks] = GetParam();
-  const Plan plan = plan_of(strategy, ranks, device);
-  RankModel whole(small_model(), plan_of(Strategy::kDataParallel, 1, {}), 0);
+  const Plan plan = small_plan(strategy, ranks, device);
+  RankModel whole(small_model(), small_plan(Strategy::kDataParallel, 1, {}), 0);
   whole.initialize(3);
   const auto body = [&, on = device](Communicator& comm) {
     RankModel mine(small_model(), plan, comm.rank());
@@ -126,7 +126,7 @@ TEST(ParamGather, BringsColumnsTogetherInPieces) {
 
 TEST(ParamGather, TheLayersUnderTestAreSplitByInputsAndByOutputs) {
   for (const int ranks : {2, 3, 4}) {
-    const Plan plan = plan_of(Strategy::kOwtD, ranks, {});
+    const Plan plan = small_plan(Strategy::kOwtD, ranks, {});
     EXPECT_TRUE(plan.layers[1].by_inputs()) << ranks;
     EXPECT_FALSE(plan.layers[3].by_inputs()) << ranks;
     EXPECT_TRUE(plan.layers[4].by_inputs()) << ranks;

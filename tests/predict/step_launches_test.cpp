@@ -9,6 +9,7 @@
 #include "src/core/check.h"
 #include "src/core/files.h"
 #include "src/core/log.h"
+#include "src/parallel/gradient_norms.h"
 #include "tests/support/alexnet.h"
 #include "tests/support/models.h"
 
