@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "layers/base/geometry.h"
+#include "layers/base/layer.h"
 #include "layers/gpu/plan_choice.h"
 #include "layers/gpu/space_to_depth.h"
 
