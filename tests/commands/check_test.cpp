@@ -52,7 +52,9 @@ TEST_P(CheckTest, GradientsOfEveryStrategyAreRight) {
       EXPECT_EQ(at.of_loss, Verdict::kRight) << at.name << outcome.table();
       EXPECT_GT(at.gradient, 0) << at.name;
       ASSERT_EQ(at.from_one.has_value(), compared) << at.name;
-      if (compared) EXPECT_LT(*at.from_one, 1e-4) << at.name;
+      if (compared) {
+        EXPECT_LT(*at.from_one, 1e-4) << at.name;
+      }
     }
   }
 }
