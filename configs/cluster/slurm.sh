@@ -24,8 +24,8 @@
                                  # than a step and a checkpoint take
 set -u
 
-go_on_in_a_new_job() {
-  echo "slurm.sh: stopped; the job goes back into the queue and on from its last checkpoint"
+resume_in_a_new_job() {
+  echo "slurm.sh: stopped; the job is queued again and resumes from its last checkpoint"
   scontrol requeue "$SLURM_JOB_ID"
 }
 # The launchers must not get SIGTERM: srun would kill the ranks at once, mpirun after a second.
@@ -35,7 +35,7 @@ stop_ranks() {
     srun) scancel --signal=TERM "$SLURM_JOB_ID" ;;
     mpirun) kill -USR1 "$!" ;;  # mpirun passes SIGUSR1 on to every rank; owt treats it like SIGTERM
     *) # the ranks have not been started
-      go_on_in_a_new_job
+      resume_in_a_new_job
       exit 75
       ;;
   esac
@@ -83,7 +83,7 @@ do :; done
 
 # The signal itself ends ranks and launchers that are still starting (143, 138). Nothing is lost in this case either.
 case $status in
-  75) go_on_in_a_new_job ;;
-  138 | 143) [ -z "$stopping" ] || go_on_in_a_new_job ;;
+  75) resume_in_a_new_job ;;
+  138 | 143) [ -z "$stopping" ] || resume_in_a_new_job ;;
 esac
 exit "$status"
