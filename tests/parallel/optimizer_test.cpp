@@ -232,7 +232,7 @@ TEST_P(OptimizerTest, UpdatesEmptyPartsOfAShardedParameter) {
   EXPECT_EQ(optimizer.states(w).front().elements(), 0);
 }
 
-std::vector<float> ramp(int64_t count, float scale) {
+std::vector<float> counted(int64_t count, float scale) {
   std::vector<float> values;
   for (int64_t i = 0; i < count; ++i) values.push_back(scale * static_cast<float>(i % 97 + 1));
   return values;
@@ -241,7 +241,7 @@ std::vector<float> ramp(int64_t count, float scale) {
 // Parts with arbitrary boundaries: within one access of a kernel, or within one block.
 TEST_P(OptimizerTest, PartsAreUpdatedAsTheWholeIs) {
   constexpr int64_t kCount = 9001;
-  const std::vector<float> value = ramp(kCount, 1), grad = ramp(kCount, -0.25f);
+  const std::vector<float> value = counted(kCount, 1), grad = counted(kCount, -0.25f);
   for (const bool nesterov : {false, true}) {
     const OptimizerSettings settings{.momentum = 0.5, .decay = 0.25, .nesterov = nesterov};
     Optimizer whole_optimizer(settings);

@@ -164,11 +164,11 @@ TEST_P(ShardedUpdateTest, KeepsTheValuesThatAreThere) {
     Net net = front_net(kKernel);
     for (Param* param : net.params()) {
       param->allocate({device()});
-      param->set_value(upload(counted(param->value.elements(), 2), param->shape(), Device::kCpu));
+      param->set_value(upload(counted(param->value.elements(), 2.0f), param->shape(), Device::kCpu));
     }
     const auto sync = sync_for(shared, net, comm);
     for (const Param* param : net.params())
-      EXPECT_EQ(download(param->value), counted(param->value.elements(), 2)) << param->name;
+      EXPECT_EQ(download(param->value), counted(param->value.elements(), 2.0f)) << param->name;
   });
 }
 
