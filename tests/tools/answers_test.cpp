@@ -243,14 +243,14 @@ TEST_F(AnswersTest, EvalTakesAnyNumberOfWorkersWhateverTheRecipeSaysForItsOwn) {
     const std::string recipe = write("other.toml", read_file(file("run/config.toml")) + more);
     const Result eval = owt("eval " + recipe + " --weights " + file("run") + " --workers " + workers);
     EXPECT_NEAR(loss_in(eval), wanted, 1e-3) << more;
-    EXPECT_THAT(eval.err, HasSubstr("as no figure depends on it: ")) << more;
+    EXPECT_THAT(eval.err, HasSubstr("because no result depends on it: ")) << more;
   }
 }
 
 TEST_F(AnswersTest, EvalPrintsATableOfTheClasses) {
   const Result result = owt("eval " + file("run") + " --per-class");
   ASSERT_EQ(result.code, 0) << result.err;
-  EXPECT_THAT(result.out, AllOf(HasSubstr("(35 test images)\nclass "), HasSubstr("taken most often for\n")));
+  EXPECT_THAT(result.out, AllOf(HasSubstr("(35 test images)\nclass "), HasSubstr("most frequent wrong class\n")));
   EXPECT_EQ(std::count(result.out.begin(), result.out.end(), '\n'), 12);  // ten classes
 }
 

@@ -99,7 +99,7 @@ fi
 ends_with 1 "${train[@]}" --workers 3 --tolerate-loss --set ps.servers=0
 expect 'wants servers apart'
 ends_with 2 "$owt" train "$small_recipe" --out "$work/run" --workers 3 --parallel dp --tolerate-loss
-expect 'wants a parameter server'
+expect 'needs a parameter server'
 passed
 
 for rules in ps.delay=0 ps.delay=4 "ps.delay=2 --set ps.pushes=0"; do
