@@ -114,7 +114,7 @@ TEST_F(CliTest, ASimulationOfTimesAloneWantsNoData) {
   EXPECT_EQ(owt(words, nowhere).code, 1);
   const Result run = owt(words + " --times-only --gpu H100", nowhere);
   ASSERT_EQ(run.code, 0) << run.err;
-  EXPECT_THAT(run.out, AllOf(HasSubstr("waits %"), HasSubstr("staleness"), Not(HasSubstr("accuracy"))));
+  EXPECT_THAT(run.out, AllOf(HasSubstr("idle %"), HasSubstr("staleness"), Not(HasSubstr("accuracy"))));
   EXPECT_EQ(owt("report " + file("times") + " --out " + file("times.html")).code, 0);
 }
 
@@ -134,7 +134,7 @@ TEST_F(CliTest, ASimulationRefusesWhatItCannotSimulate) {
   refused("--filter kkt", "--filter 'kkt': wanted significant:T");
   refused("--blocks some", "wanted given or random");
   refused("--strategy sp", "--strategy: ");
-  refused("--strategy dp --delay 2", "--delay is of a parameter server");
+  refused("--strategy dp --delay 2", "--delay is for a parameter server");
   refused("--measure --gpu H100", "do not go together");
   refused("--times-only --data .", "--times-only and --data do not go together");
 }
@@ -417,7 +417,7 @@ TEST_F(CliTest, InspectDrawsTheNetworkOfARecipeARunAndACheckpoint) {
   }
   const Result of_tensors = owt("inspect " + checkpoint + "/weights.safetensors --draw " + svg);
   EXPECT_EQ(of_tensors.code, 1);
-  EXPECT_THAT(of_tensors.err, HasSubstr("holds tensors alone; name the run"));
+  EXPECT_THAT(of_tensors.err, HasSubstr("holds only tensors; name its run"));
 }
 
 TEST_F(CliTest, PlanTakesHostsAndModelRanks) {
@@ -463,7 +463,7 @@ TEST_F(CliTest, WrongOptionsOfThePlannerExitWith2) {
   wrong(plan + "--machine k20x8 --hosts 2", "--machine and --hosts do not go together");
   wrong(plan + "--machine k20x8 --latency 1us", "--machine and --latency do not go together");
   wrong(plan + "--machine k20x8 --ranks-here 2", "--machine and --ranks-here do not go together");
-  wrong(plan + "--measure --images-per-second 7", "needs the GPU that does so many");
+  wrong(plan + "--measure --images-per-second 7", "needs the GPU with this speed");
   wrong(plan + "--gpu H200 --images-per-second 0", "--images-per-second");
   wrong(plan + "--gpu H200 --hosts 2", "--bandwidth and --latency, or --links");
   wrong(plan + "--gpu H200 --launches", "there are 4; add --workers 1");
@@ -496,7 +496,7 @@ TEST_F(CliTest, PlanAndTimeTakeAStepInSlices) {
   EXPECT_THAT(owt("plan " + slices + "--workers 2 --gpu H200").out,
               AllOf(HasSubstr("\npipeline   data.accumulate is 2, and a pipeline"), HasSubstr("<- best")));
   EXPECT_THAT(owt("plan " + slices + "--workers 1 --gpu H200 --launches").err,
-              HasSubstr("--launches lists those of a step in one piece, and data.accumulate is 2"));
+              HasSubstr("--launches needs a step without gradient accumulation, but data.accumulate is 2"));
   EXPECT_EQ(owt("time " + slices + "--workers 2 --steps 1").code, 0);
   const Result many = owt("plan " + small_recipe() + " --workers 2 --set data.accumulate=1000");
   EXPECT_EQ(many.code, 1);

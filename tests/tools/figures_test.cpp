@@ -157,14 +157,14 @@ TEST_F(FiguresTest, PrepareTellsWhatItMadeSkippedAndPassedOver) {
                               file("out/train"), bytes / 1e6)),
             0u)
       << shown;
-  EXPECT_THAT(shown, HasSubstr(" s\n2 files there are no images by their names and were passed over\n"));
-  EXPECT_EQ(printed("prepare folder " + file("in") + words).find(file("out/train") + ": is prepared already"), 0u);
+  EXPECT_THAT(shown, HasSubstr(" s\n2 files were ignored: by their names they are not images\n"));
+  EXPECT_EQ(printed("prepare folder " + file("in") + words).find(file("out/train") + ": already prepared"), 0u);
   write_photos(file("more"), 3, 0);
   std::filesystem::remove(file("more/class1/readme.txt"));
   std::filesystem::remove(file("more/class2/notes"));
   const std::string all_good = printed("prepare folder " + file("more") + words + " --split val");
   EXPECT_THAT(all_good, AllOf(HasSubstr("val: 3 images of 3 classes in 1 shards, "), HasSubstr(" MB; none skipped; ")));
-  EXPECT_EQ(all_good.find("passed over"), std::string::npos);
+  EXPECT_EQ(all_good.find(" ignored"), std::string::npos);
 }
 
 // 18.7 % of 16 are 2.99, 18.8 % are 3.01.

@@ -84,7 +84,7 @@ TEST_F(ResumeCommands, WhatNobodySaysOfTheWorkersStaysAsInTheRun) {
   ASSERT_EQ(train(recipe + " --workers 4 --parallel owt-c --set parallel.model_ranks=2 --steps 2 --out " + run).code,
             0);
   const Result same = train(recipe + " --steps 3 --resume auto --out " + run);
-  EXPECT_THAT(same.err, AllOf(HasSubstr("since neither the recipe nor the command line says otherwise"),
+  EXPECT_THAT(same.err, AllOf(HasSubstr("because neither the recipe nor the command line sets them"),
                               HasSubstr("4 workers"), HasSubstr("strategy owt-c"),
                               HasSubstr("schedule.max_steps: 2 -> 3"), Not(HasSubstr("parallel.model_ranks:"))));
   const Result fewer = train(recipe + " --steps 4 --workers 3 --resume auto --out " + run);
