@@ -150,12 +150,12 @@ double Network::seconds(Collective collective, double bytes, const Span& span) c
 }
 
 std::string Network::text() const {
-  const std::string where =
-      hosts == 1 ? format("1 host of {} ranks", ranks_per_host) : format("{} hosts of {} ranks", hosts, ranks_per_host);
+  const std::string where = hosts == 1 ? format("1 host with {} workers", ranks_per_host)
+                                       : format("{} hosts with {} workers each", hosts, ranks_per_host);
   std::string links;
-  if (!measured.empty()) links = format("measured among {} ranks", measured_ranks);
+  if (!measured.empty()) links = format("measured between {} workers", measured_ranks);
   const bool formulas = measured.empty() || (hosts > 1 && ranks_per_host > 1);
-  if (formulas && ranks_per_host > 1) links += format("{}in a host {}", links.empty() ? "" : "; ", link_text(local));
+  if (formulas && ranks_per_host > 1) links += format("{}on a host {}", links.empty() ? "" : "; ", link_text(local));
   if (measured.empty() && hosts > 1)
     links += format("{}between hosts {}", links.empty() ? "" : "; ", link_text(between));
   return format("{}: {}{}", where, links.empty() ? "no links" : links,

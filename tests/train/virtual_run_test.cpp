@@ -515,7 +515,7 @@ TEST_F(VirtualRunTest, MetricsSayThatTheyAreSimulated) {
   simulated("a", 2, kAsynchronous);
   const nlohmann::json start = record("a", "start"), simulation = record("a", "simulation");
   EXPECT_EQ(start["facts"]["simulated"], "times are those of a model, not measured");
-  EXPECT_THAT(start["facts"]["strategy"].get<std::string>(), HasSubstr("ps, no bound on the delay"));
+  EXPECT_THAT(start["facts"]["strategy"].get<std::string>(), HasSubstr("ps, unbounded delay"));
   ASSERT_EQ(simulation["workers"].size(), 2u);
   int64_t gradients = 0;
   for (const auto& [updates, count] : simulation["staleness"].items()) gradients += count.get<int64_t>();
