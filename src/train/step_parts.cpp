@@ -399,11 +399,12 @@ void Step::report_out_of_memory(const OutOfMemory& e, int64_t step_rows) const {
   constexpr int64_t kReserve = 1 << 30;  // for the driver, and for workspaces of libraries
   const int64_t memory = (e.total_bytes - kReserve) / sharing_a_gpu(comm_.ranks()), fits = need.rows_in(memory);
   const int slices = slices_that_fit(plan_, memory);
-  const std::string cure = fits > 0 && fits < step_rows
-                               ? concat("a step of about ", fits, " images would fit (data.batch is ", step_rows, ")",
-                                        slices > 0 ? concat(", or this one with data.accumulate = ", slices) : "")
-                               : concat("the weights with their gradients alone take ", need.weight_bytes >> 20,
-                                        " MiB; more workers share the dense layers");
+  const std::string cure =
+      fits > 0 && fits < step_rows
+          ? concat("a step of about ", fits, " images would fit (data.batch is ", step_rows, ")",
+                   slices > 0 ? concat(", or this step with gradient accumulation: data.accumulate = ", slices) : "")
+          : concat("the weights with their gradients alone take ", need.weight_bytes >> 20,
+                   " MiB; more workers share the dense layers");
   throw OutOfMemory(concat(e.what(), "; ", cure), e.asked_bytes, e.free_bytes, e.total_bytes);
 }
 

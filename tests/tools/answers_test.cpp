@@ -146,7 +146,7 @@ TEST_F(AnswersTest, MeansAreThoseOfTheRunThatTheWeightsAreOfAndOnlyWithoutOneTho
   const Result other =
       owt("eval " + config("cifar10_quick.toml") + " --weights " + file("run") + " --data " + file("other"));
   EXPECT_EQ(other.out, owt("eval " + file("run") + " --data " + file("other")).out);
-  EXPECT_THAT(other.err, HasSubstr("means and deviations are those of " + file("run")));
+  EXPECT_THAT(other.err, HasSubstr("using the means and deviations of " + file("run")));
 
   fs::copy_file(weights, file("loose.safetensors"));
   const Result without = owt(words + file("loose.safetensors"));

@@ -536,7 +536,7 @@ TEST_F(CliTest, CheckHoldsGradientsAgainstTheLossAndOneWorker) {
                              HasSubstr("rounding"), Not(HasSubstr("wrong"))));
   const Result one = owt("check " + small_recipe() + " --samples 1 --rows 4");
   EXPECT_EQ(one.code, 0) << one.err;
-  EXPECT_THAT(one.out, AllOf(HasSubstr("4 rows on 1 worker"), HasSubstr("nothing to compare it with")));
+  EXPECT_THAT(one.out, AllOf(HasSubstr("4 rows on 1 worker"), HasSubstr("there is nothing to compare")));
 }
 
 TEST_F(CliTest, TimeWritesTableCsvAndTrace) {
@@ -560,7 +560,7 @@ TEST_F(CliTest, TimeSaysWhatWouldBeIfPartsOfTheStepWereFaster) {
                                ContainsRegex("\nconv1  .*\n"), ContainsRegex("\nall transfers  .*\n"),
                                ContainsRegex("\n`step result`  .*\n")));
   EXPECT_THAT(read_file(file("t.json")),
-              AllOf(HasSubstr("longest way through a typical step"), HasSubstr("\"longest_way\":true")));
+              AllOf(HasSubstr("critical path of a typical step"), HasSubstr("\"longest_way\":true")));
   EXPECT_THAT(owt(time).out, Not(HasSubstr("What if")));
   const Result evaluation = owt(time + "--what-if --evaluation");
   EXPECT_EQ(evaluation.code, 2);
@@ -574,7 +574,9 @@ TEST_F(CliTest, TimeTakesLinksOfAsManyRanks) {
   EXPECT_EQ(fits.code, 0) << fits.err;
   const Result other = owt(time + file("links.json") + " --workers 3");
   EXPECT_EQ(other.code, 1);
-  EXPECT_THAT(other.err, HasSubstr("links.json is of 2 ranks, and here are 3; run owt bench-comm with as many"));
+  EXPECT_THAT(
+      other.err,
+      HasSubstr("links.json was measured with 2 workers, but there are 3 here; run owt bench-comm with as many"));
   EXPECT_EQ(owt(time + file("none.json") + " --workers 2").code, 1);
 }
 
@@ -669,7 +671,7 @@ TEST_F(CliTest, AFullDiskIsAnErrorAndKeepsTheLastCheckpoint) {
   EXPECT_EQ(full.code, 1);
   EXPECT_THAT(full.err,
               AllOf(HasSubstr("owt: error: the last checkpoint, of step 9, could not be written: cannot write"),
-                    HasSubstr("that of step 5; go on from it with --resume auto")));
+                    HasSubstr("(step 5); resume with --resume auto")));
   EXPECT_THAT(owt("inspect " + file("run")).out, HasSubstr("step 5,"));
   EXPECT_EQ(owt("train " + recipe + " --out " + file("run") + " --steps 9 --resume auto").code, 0);
 }

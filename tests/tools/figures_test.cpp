@@ -209,7 +209,7 @@ TEST_F(FiguresTest, TrainAndInspectTellWhereTheRunIsAndHowGoodItIs) {
   const std::string result = format("test accuracy: top-1 {:.2f} %, top-5 {:.2f} %, loss {:.4f} (50 images)\n",
                                     percent(last["top1"]), percent(last["top5"]), last["loss"].get<double>());
   EXPECT_EQ(shown.find(result + "run folder: " + file("run") + " ("), 0u) << shown;
-  EXPECT_EQ(timed.find("Rank 0 of 2, medians over "), 0u) << timed;
+  EXPECT_EQ(timed.find("Worker 0 of 2, medians over "), 0u) << timed;
   EXPECT_THAT(timed, HasSubstr(result));
 
   const std::string checkpoint = file("run/checkpoints/step-00000007");

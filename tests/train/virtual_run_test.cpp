@@ -499,7 +499,7 @@ TEST_F(VirtualRunTest, TimesAloneKnowNeitherEpochsNorValuesOfGradients) {
   const VirtualCluster filtered{.times_only = true, .filters = filters_from({"significant:0.5"})};
   EXPECT_THAT([&] { simulated("refused", 2, filtered); }, ThrowsMessage<Error>(HasSubstr("leave out --times-only")));
   const VirtualCluster warm{.times_only = true, .rules_from = 1};
-  EXPECT_THAT([&] { simulated("refused", 2, warm); }, ThrowsMessage<Error>(HasSubstr("how long an epoch is")));
+  EXPECT_THAT([&] { simulated("refused", 2, warm); }, ThrowsMessage<Error>(HasSubstr("the length of an epoch")));
 }
 
 TEST_F(VirtualRunTest, WorkersThatCouldNeverGoOnAreRefused) {
@@ -537,9 +537,9 @@ TEST_F(VirtualRunTest, WhatNoWorkerCanKnowIsRefused) {
   EXPECT_THAT([&] { simulated("refused", 2, {.rules = {.delay = 1, .pushes = 1}, .blocks = BlockOrder::kGiven}); },
               ThrowsMessage<Error>(HasSubstr("update of a block")));
   EXPECT_THAT([&] { simulated("refused", 2, {.rules = {.delay = kNoBound}, .rate_by_delay = 1}); },
-              ThrowsMessage<Error>(HasSubstr("wants a bound")));
+              ThrowsMessage<Error>(HasSubstr("needs a bounded delay")));
   VirtualCluster cluster{.stragglers = {{.worker = 2, .factor = 2}}};
-  EXPECT_THAT([&] { simulated("refused", 2, cluster); }, ThrowsMessage<Error>(HasSubstr("the workers 0 to 1")));
+  EXPECT_THAT([&] { simulated("refused", 2, cluster); }, ThrowsMessage<Error>(HasSubstr("the workers are 0 to 1")));
 }
 
 }  // namespace
