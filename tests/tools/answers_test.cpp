@@ -142,7 +142,7 @@ TEST_F(AnswersTest, MeansAreThoseOfTheRunThatTheWeightsAreOfAndOnlyWithoutOneTho
   EXPECT_EQ(owt(words + file("run")).out, of_run);
   const Result given = owt("predict " + file("run") + " " + image_file(0) + " --data " + file("other"));
   EXPECT_EQ(given.out, of_run);
-  EXPECT_THAT(given.err, AllOf(HasSubstr("--data " + file("other") + " is not used"), HasSubstr("are others")));
+  EXPECT_THAT(given.err, AllOf(HasSubstr("--data " + file("other") + " is not used"), HasSubstr("has different ones")));
   const Result other =
       owt("eval " + config("cifar10_quick.toml") + " --weights " + file("run") + " --data " + file("other"));
   EXPECT_EQ(other.out, owt("eval " + file("run") + " --data " + file("other")).out);

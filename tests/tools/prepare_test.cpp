@@ -415,7 +415,7 @@ TEST_F(PrepareProgramTest, ASignalStopsAndTheSameCommandGoesOn) {
   ASSERT_EQ(waitpid(process, &status, 0), process);
   ASSERT_TRUE(WIFEXITED(status));
   EXPECT_EQ(WEXITSTATUS(status), 75);
-  EXPECT_THAT(read_file(file("stderr")), AllOf(HasSubstr("stopped after"), HasSubstr("the same command goes on")));
+  EXPECT_THAT(read_file(file("stderr")), AllOf(HasSubstr("stopped after"), HasSubstr("the same command resumes")));
   EXPECT_FALSE(fs::exists(file("out/train/dataset.json")));
   const auto time = fs::last_write_time(file("out/train/000000.tar"));
   const Result result = owt(words);

@@ -342,7 +342,7 @@ TEST(PipelineSchedules, SayWhichWeightsATaskTakes) {
                         "at least 33.3 % of the time\n"));
   const std::string first = action_text(plan, training(plan, 24, 0)), last = action_text(plan, training(plan, 24, 2));
   EXPECT_THAT(first, AllOf(HasSubstr(" (copy 1, 1 update ahead)\n"), HasSubstr(" (copy 2, 2 updates ahead)\n"),
-                           HasSubstr("take weights"), HasSubstr(" (the newest)\n")));
+                           HasSubstr("take weights"), HasSubstr(" (current weights)\n")));
   EXPECT_THAT(last, ::testing::Not(HasSubstr("take weights")));
 }
 

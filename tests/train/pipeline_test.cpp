@@ -115,7 +115,7 @@ TEST(Pipeline, SaysWhatCannotBe) {
   told.back().second = "[\"conv7\"]";
   EXPECT_THAT(message(told), HasSubstr("no layer 'conv7'"));
   told.back().second = "[\"conv2\", \"fc1\"]";
-  EXPECT_THAT(message(told), HasSubstr("there are 2 stages"));
+  EXPECT_THAT(message(told), HasSubstr("but 2 stages"));
 }
 
 }  // namespace

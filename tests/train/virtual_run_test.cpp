@@ -533,7 +533,7 @@ TEST_F(VirtualRunTest, WhatNoWorkerCanKnowIsRefused) {
   refused({{"parallel.average_every", "4"}}, "local SGD");
   refused({{"parallel.wire", "bf16"}}, "parallel.wire");
   EXPECT_THAT([&] { simulated("refused", 2, {.filters = filters_from({"kkt:1"})}); },
-              ThrowsMessage<Error>(HasSubstr("there is none")));
+              ThrowsMessage<Error>(HasSubstr("there is no penalty")));
   EXPECT_THAT([&] { simulated("refused", 2, {.rules = {.delay = 1, .pushes = 1}, .blocks = BlockOrder::kGiven}); },
               ThrowsMessage<Error>(HasSubstr("update of a block")));
   EXPECT_THAT([&] { simulated("refused", 2, {.rules = {.delay = kNoBound}, .rate_by_delay = 1}); },
