@@ -69,7 +69,9 @@ double hierarchical(Collective collective, double bytes, const Span& span, const
 }
 
 std::string link_text(const Link& link) {
-  return format("{:.3g} us, {:.4g} MB/s", link.latency_s * 1e6, link.bytes_per_s / 1e6);
+  const double rate = link.bytes_per_s / 1e6;
+  return format("{:.3g} us, {} MB/s", link.latency_s * 1e6,
+                rate < 1000 ? format("{:.4g}", rate) : format("{:.0f}", rate));
 }
 
 }  // namespace

@@ -92,9 +92,9 @@ std::vector<Slice> stages_of(const Plan& plan) {
   }
   if (asked.empty()) return balanced_stages(cost, sent, plan.model_ranks);
   if (std::ssize(asked) + 1 != plan.model_ranks)
-    fail("pipeline.stages has ", asked.size(), " names, but ", plan.model_ranks,
-         " stages (one for each worker of a group) need the first layers of all but the first: ", plan.model_ranks - 1,
-         " names; or leave it out");
+    fail("pipeline.stages has ", asked.size(), " layer names, but ", plan.model_ranks,
+         " stages (one for each worker of a group) need ", plan.model_ranks - 1,
+         ", the first layer of each stage but the first; or leave it out");
   std::vector<Slice> stages{{0, 0}};
   for (const std::string& name : asked) {
     int64_t i = stages.back().begin + 1;

@@ -9,6 +9,7 @@
 #include "data/batch_memory.h"
 #include "src/core/check.h"
 #include "src/core/gpus.h"
+#include "src/core/own_words.h"
 #include "src/net/layer_names.h"
 
 namespace owt {
@@ -36,7 +37,7 @@ void check_augment(const Config& augment, const DataSettings& data) {
 double read_validation(Config& config) {
   const double wanted = config.number("validation", 0, {.low = 0, .high = 1e9});
   if (wanted >= 1 && (wanted == 1 || wanted != std::floor(wanted)))
-    config.error("validation", concat("'validation' is ", wanted,
+    config.error("validation", concat("'validation' is ", number_text(wanted),
                                       ", wanted a share of the training images below 1, e.g. 0.1, or a number of them "
                                       "from 2 on; 0 holds none out"));
   return wanted;
