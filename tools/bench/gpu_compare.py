@@ -327,8 +327,8 @@ def parser_of(description):
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--owt", type=read_program, required=True, metavar="PROGRAM")
     parser.add_argument("--cases", type=read_cases, metavar="MODEL:BATCH:PRECISION,...",
-                        default=target_cases(), help="default: those with a target")
-    parser.add_argument("--limit", type=float, default=1800, metavar="SECONDS", help="of all of it (default: 1800)")
+                        default=target_cases(), help="default: the cases with a target")
+    parser.add_argument("--limit", type=float, default=1800, metavar="SECONDS", help="time limit of the whole run (default: 1800)")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--steps", type=int, metavar="N", help="of owt (default: about a second of them)")
     parser.add_argument("--results", metavar="FILE", help="gets a JSON object a line")
