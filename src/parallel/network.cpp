@@ -152,8 +152,9 @@ double Network::seconds(Collective collective, double bytes, const Span& span) c
 }
 
 std::string Network::text() const {
-  const std::string where = hosts == 1 ? format("1 host with {} workers", ranks_per_host)
-                                       : format("{} hosts with {} workers each", hosts, ranks_per_host);
+  const std::string workers = format("{} worker{}", ranks_per_host, ranks_per_host == 1 ? "" : "s");
+  const std::string where =
+      hosts == 1 ? concat("1 host with ", workers) : format("{} hosts with {} each", hosts, workers);
   std::string links;
   if (!measured.empty()) links = format("measured between {} workers", measured_ranks);
   const bool formulas = measured.empty() || (hosts > 1 && ranks_per_host > 1);

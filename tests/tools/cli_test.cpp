@@ -354,7 +354,7 @@ TEST_F(CliTest, PlanSaysWhichNumbersOfWorkersTheHostsOfMeasuredLinksHold) {
   EXPECT_THAT(five.err, HasSubstr("--links " + links +
                                   " is of hosts with 2 workers each, which 5 workers do not fill; "
                                   "use a multiple of 2, or say with --hosts, a divisor of 5, on how many they are"));
-  EXPECT_THAT(plan("5 --hosts 5").out, HasSubstr("5 hosts with 1 workers each"));
+  EXPECT_THAT(plan("5 --hosts 5").out, HasSubstr("5 hosts with 1 worker each"));
 }
 
 TEST_F(CliTest, PlanListsTheActionsOfAStep) {
