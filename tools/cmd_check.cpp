@@ -15,7 +15,8 @@ int command_check(const Arguments& arguments) {
   declare_shared(options);
   declare_strategy(options);
   options.option("rows", "N",
-                 "rows of the step (default: 8 for each worker, or a whole group of rows if batch norm uses groups)");
+                 "rows of the step (default: 8 for each worker, more if micro-batches or batch norm's groups need "
+                 "more, at most the recipe's)");
   options.option("samples", "N", "3",
                  "elements to check of each parameter: the one with the largest gradient, and random ones");
   if (!options.parse(arguments)) {
