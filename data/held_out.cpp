@@ -9,6 +9,7 @@
 
 #include "data/order.h"
 #include "src/core/files.h"
+#include "src/core/own_words.h"
 
 namespace owt {
 namespace {
@@ -46,8 +47,8 @@ int64_t count_of(double wanted, int64_t size, const std::string& setting) {
   const auto count =
       wanted < 1 ? std::llround(wanted * static_cast<double>(size)) : static_cast<int64_t>(std::min(wanted, 1e18));
   if (count < 1 || count >= size)
-    fail(setting, " = ", wanted, " holds ", count, " of the ", size, " training images out, wanted 1 to ", size - 1,
-         "; give a share below 1, e.g. 0.1, or a number of images");
+    fail(setting, " = ", number_text(wanted), " holds ", count, " of the ", size, " training images out, wanted 1 to ",
+         size - 1, "; give a share below 1, e.g. 0.1, or a number of images");
   return count;
 }
 

@@ -9,15 +9,15 @@ namespace owt {
 
 int command_average(const Arguments& arguments) {
   Options options("owt average",
-                  "Writes the mean of the weights of a run's last checkpoints, running averages of batch norm among "
-                  "them, as a weights file for --weights of other commands. It often beats each of them where the "
-                  "learning rate was still high.");
+                  "Averages the weights of a run's last checkpoints, with the running statistics of batch norm, and "
+                  "writes a weights file for --weights of other commands. The average is often more accurate than each "
+                  "checkpoint while the learning rate is still high.");
   options.positional("RUN", "the run folder");
-  options.option("last", "N",
-                 "how many of the newest checkpoints (default: all that are there, five at most); a run keeps "
-                 "run.keep_checkpoints of them");
+  options.option(
+      "last", "N",
+      "number of newest checkpoints to average (default: all, five at most); a run keeps run.keep_checkpoints of them");
   options.option("out", "FILE", "safetensors file to write (default: average.safetensors in the run folder)");
-  options.flag("force", "write over FILE where it is there already");
+  options.flag("force", "overwrite an existing FILE");
   if (!options.parse(arguments)) {
     std::cout << options.help();
     return 0;

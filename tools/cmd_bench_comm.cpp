@@ -69,7 +69,7 @@ void run_bench(Communicator& comm, const std::vector<Collective>& collectives, c
       BenchLimits limits;
       limits.seconds = each / static_cast<double>(2 * sizes.size());
       if (per_byte * static_cast<double>(bytes) * (limits.warm_up + 2 + limits.fewest_calls) > left) {
-        log_info("{} from {} on is left out: it would take longer than the {:.3g} s left for it (--seconds)",
+        log_info("{} from {} on is skipped: it would take longer than the remaining {:.3g} s (--seconds)",
                  name_of(collective), bytes_text(bytes), left);
         break;
       }
@@ -83,8 +83,9 @@ void run_bench(Communicator& comm, const std::vector<Collective>& collectives, c
 }
 
 void print(const Bench& bench, int ranks, Device device) {
-  std::cout << format("{} ranks on {} host{}, f32 on {}; algbw: bytes / time, busbw: what a link carries in a ring\n\n",
-                      ranks, bench.hosts, bench.hosts == 1 ? "" : "s", name_of(device));
+  std::cout << format(
+      "{} workers on {} host{}, f32 on {}; algbw: bytes / time, busbw: what a link carries in a ring\n\n", ranks,
+      bench.hosts, bench.hosts == 1 ? "" : "s", name_of(device));
   std::cout << format("{:<15} {:>12} {:>14} {:>13} {:>13} {:>7}\n", "collective", "bytes", "time us", "algbw MB/s",
                       "busbw MB/s", "calls");
   for (const CollectiveTime& time : bench.times) {
@@ -94,8 +95,7 @@ void print(const Bench& bench, int ranks, Device device) {
   }
   const bool overlaps =
       std::any_of(bench.times.begin(), bench.times.end(), [](const CollectiveTime& time) { return time.overlaps; });
-  std::cout << (overlaps ? "\nA rank computes on while they are under way.\n"
-                         : "\nA rank waits while they are under way.\n");
+  std::cout << (overlaps ? "\nCollectives overlap computation.\n" : "\nCollectives do not overlap computation.\n");
 }
 
 int ranks_from(const Options& options) {
@@ -106,16 +106,17 @@ int ranks_from(const Options& options) {
 }  // namespace
 
 int command_bench_comm(const Arguments& arguments) {
-  Options options("owt bench-comm", "Measures how long collectives take between ranks, size by size.");
+  Options options("owt bench-comm", "Measures how long collectives between workers take, size by size.");
   options.option("workers", "K",
-                 "ranks, as threads of this process (default: 2); under mpirun its processes are the ranks");
-  options.option("device", "NAME", "cpu", "cpu | cuda | auto: where the tensors are");
-  options.option("threads", "T", "0",
-                 "compute threads of all workers together; 0: $OMP_NUM_THREADS for each process, else all cores");
+                 "number of workers, as threads of this process (default: 2); under mpirun every process is a worker");
+  options.option("device", "NAME", "cpu", "cpu | cuda | auto: device that holds the tensors");
+  options.option(
+      "threads", "T", "0",
+      "compute threads of this host, shared by its workers; 0: $OMP_NUM_THREADS for each process, else all cores");
   options.option("sizes", "SIZES", "4K..64M",
-                 "bytes of the whole tensor: a range, four times as large each time; or 4K,1M");
-  options.repeated("collective", "NAME", "one of these only, e.g. all_reduce (default: all)");
-  options.option("seconds", "S", "30", "for all of it, about; sizes that would take longer are left out");
+                 "bytes of the whole tensor: a range in steps of a factor of four, or a list such as 4K,1M");
+  options.repeated("collective", "NAME", "measure only this collective, e.g. all_reduce (default: all)");
+  options.option("seconds", "S", "30", "approximate total time; sizes that would take longer are skipped");
   options.option("json", "FILE", "write the times for owt plan --links");
   if (!options.parse(arguments)) {
     std::cout << options.help();
@@ -139,7 +140,7 @@ int command_bench_comm(const Arguments& arguments) {
       [&](Communicator& comm) {
         const int hosts = count_hosts(comm, device);
         if (options.given("json") && ranks % hosts != 0)
-          fail(ranks, " ranks on ", hosts, " hosts; for --json start as many on every host");
+          fail(ranks, " workers on ", hosts, " hosts; for --json start as many workers on every host");
         run_bench(comm, collectives, sizes, seconds, device, hosts, bench);
       },
       device);

@@ -8,14 +8,17 @@ namespace owt {
 
 int command_check(const Arguments& arguments) {
   Options options("owt check",
-                  "Checks the gradients of one training step on made-up images: those of a few elements of every "
-                  "parameter against differences of the loss, and all of them against one worker's. Exits with 1 "
-                  "where one is wrong. For layers and strategies of one's own.");
+                  "Checks the gradients of one training step on made-up images. A few elements of every parameter are "
+                  "compared with difference quotients of the loss, and all gradients with those of one worker. Exits "
+                  "with 1 if a gradient is wrong. Use it for a layer or a strategy that you add.");
   options.positional("CONFIG", concat("a recipe or a model: ", kFileOrName));
   declare_shared(options);
   declare_strategy(options);
-  options.option("rows", "N", "rows of the step (default: 8 for each worker, or as many as layers work on together)");
-  options.option("samples", "N", "3", "elements of each parameter: the one with the largest gradient, and drawn ones");
+  options.option("rows", "N",
+                 "rows of the step (default: 8 for each worker, more if micro-batches or batch norm's groups need "
+                 "more, at most the recipe's)");
+  options.option("samples", "N", "3",
+                 "elements to check of each parameter: the one with the largest gradient, and random ones");
   if (!options.parse(arguments)) {
     std::cout << options.help();
     return 0;

@@ -10,7 +10,7 @@
 namespace owt {
 
 int command_devices(const Arguments& arguments) {
-  Options options("owt devices", "Lists what this machine can train on.");
+  Options options("owt devices", "Lists the devices of this machine that can train: CPU, GPUs, and the MPI library.");
   if (!options.parse(arguments)) {
     std::cout << options.help();
     return 0;
@@ -27,7 +27,7 @@ int command_devices(const Arguments& arguments) {
     std::cout << format("CUDA runtime {}, {}\n", gpus.runtime,
                         gpus.driver.empty() ? "no driver" : "driver for " + gpus.driver);
   const std::string mpi = process_library();
-  std::cout << format("mpi    {}\n", mpi.empty() ? "none: built without MPI, ranks are threads" : mpi);
+  std::cout << format("mpi    {}\n", mpi.empty() ? "none: built without MPI, workers are threads" : mpi);
   return 0;
 }
 

@@ -17,7 +17,7 @@ double percent(int64_t part, int64_t whole) { return 100 * static_cast<double>(p
 void print_classes(const std::vector<ClassAccuracy>& classes) {
   size_t width = 5;
   for (const ClassAccuracy& c : classes) width = std::max(width, printable(c.name).size());
-  std::cout << format("{:<{}}  images  top-1 %  top-5 %  taken most often for\n", "class", width);
+  std::cout << format("{:<{}}  images  top-1 %  top-5 %  most frequent wrong class\n", "class", width);
   for (const ClassAccuracy& c : classes)
     std::cout << format("{:<{}}  {:>6}  {:>7.2f}  {:>7.2f}  {}\n", printable(c.name), width, c.images,
                         percent(c.top1, c.images), percent(c.top5, c.images),
@@ -36,21 +36,20 @@ void print(const Evaluation& e, const EvaluationRequest& request) {
 }  // namespace
 
 int command_eval(const Arguments& arguments) {
-  Options options("owt eval", "Measures the accuracy of a weights file on the test images, or others.");
+  Options options("owt eval", "Measures the accuracy of a trained network on the test images or another split.");
   declare_trained(options);
   declare_split(options);
   declare_views(options);
   declare_classes(options, ClassesOf::kTrained);
   options.option("predictions", "FILE",
-                 "write a CSV file with a line for each image: its label and the five most probable classes");
+                 "write a CSV file with one line per image: its label and the five most probable classes");
   options.option(
       "confusion", "FILE",
-      "write a CSV file with a line for each pair of classes that occurs: how many images of the one were taken for "
-      "the other");
-  options.flag("per-class", "print a table of the classes: images, top-1, top-5, and what they are mostly taken for");
+      "write a CSV file with one line per pair of label and predicted class that occurs: the number of images");
+  options.flag("per-class", "print a table of the classes: images, top-1, top-5, and the most frequent wrong class");
   options.option("json", "FILE",
-                 "write loss, top-1, top-5, images per second and with --per-class the classes as JSON too; - prints "
-                 "that alone");
+                 "write loss, top-1, top-5, images per second and, with --per-class, the classes as JSON too; -: print "
+                 "only this JSON");
   declare_shared(options);
   declare_strategy(options);
   if (!options.parse(arguments)) {

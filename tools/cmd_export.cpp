@@ -8,13 +8,13 @@
 namespace owt {
 
 int command_export(const Arguments& arguments) {
-  Options options("owt export", "Writes a trained network for other programs.");
+  Options options("owt export", "Writes a trained network as ONNX, for other programs.");
   declare_trained(options);
   options.option("onnx", "FILE", "the ONNX model to write");
-  options.option("batch", "N", "dynamic", "images at a time; dynamic: as many as the reader likes");
-  options.option("opset", "V", "13", concat("version of the operators, ", kFirstOpset, " to ", kLastOpset));
-  options.flag("softmax", "give probabilities, not logits: their softmax, or of a logistic loss the sigmoid of each");
-  options.flag("raw", "take pixels 0 to 255: the recipe's mean and std become part of the model");
+  options.option("batch", "N", "dynamic", "images per batch; dynamic: any number");
+  options.option("opset", "V", "13", concat("version of the ONNX operators, ", kFirstOpset, " to ", kLastOpset));
+  options.flag("softmax", "output probabilities, not logits: the softmax, or the sigmoid for a logistic loss");
+  options.flag("raw", "take pixels from 0 to 255: the model includes the recipe's mean and std");
   declare_changes(options);
   if (!options.parse(arguments)) {
     std::cout << options.help();
@@ -34,7 +34,7 @@ int command_export(const Arguments& arguments) {
   export_onnx(settings, weights, onnx, file);
   std::cout << format("{}: {:.2f} MB, opset {}; takes {}\n", file,
                       static_cast<double>(std::filesystem::file_size(file)) / 1e6, onnx.opset,
-                      onnx.raw_pixels ? "pixels from 0 to 255" : "what training saw, normalised");
+                      onnx.raw_pixels ? "pixels from 0 to 255" : "images normalised as in training");
   return 0;
 }
 

@@ -7,15 +7,16 @@
 namespace owt {
 
 int command_extract(const Arguments& arguments) {
-  Options options("owt extract",
-                  "Writes the outputs of a layer as a NumPy array of f32, a row for each image of the data set in its "
-                  "order, or for each IMAGE: images x features of a dense layer, images x channels x height x width "
-                  "(PyTorch's order) of others. It is the layer's own output, before a relu behind it.");
+  Options options(
+      "owt extract",
+      "Writes the outputs of a layer as a NumPy array of f32, with a row for each image of the data set, in its order, "
+      "or for each IMAGE. The shape is images x features for a dense layer, else images x channels x height x width "
+      "(PyTorch's order). The output is taken before a relu that follows the layer.");
   declare_trained(options);
-  options.optional_list("IMAGE", "photos instead of a data set, of the formats of owt predict");
+  options.optional_list("IMAGE", "photos instead of a data set, in the formats of owt predict");
   options.option("layer", "NAME", "the layer, e.g. fc7 (owt inspect CONFIG lists them)");
   options.option("out", "FILE", "the .npy file to write");
-  options.option("labels", "FILE", "write the images' labels as a .npy file of int64 as well");
+  options.option("labels", "FILE", "also write the images' labels, as a .npy file of int64");
   declare_split(options);
   declare_classes(options, ClassesOf::kTrained);
   declare_device(options);

@@ -93,9 +93,9 @@ void inspect_folder(const std::string& folder, const SheetRequest& sheet, bool a
 // Throws Error for files and folders without layers.
 void draw(const Options& options, const std::string& path) {
   if (path.ends_with(".safetensors"))
-    fail("--draw needs layers, and ", path, " holds tensors alone; name the run that it is of, or the recipe");
+    fail("--draw needs layers, but ", path, " holds only tensors; name its run or its recipe");
   if (fs::is_directory(path) && !is_checkpoint(path) && !is_run_folder(path))
-    fail("--draw needs a network, and ", path, " is a data set; name a recipe, a model, a run or a checkpoint");
+    fail("--draw needs a network, but ", path, " is a data set; name a recipe, a model, a run or a checkpoint");
   const Settings settings = shared_settings(options);
   write_file_atomically(options.string("draw"), draw_net(make_plan(settings.model, settings.plan_request())));
 }
@@ -105,7 +105,7 @@ void check_used(const Options& options, const std::string& path) {
   for (const char* name : {"recipe", "samples", "seed"}) options.only_with(name, {"sheet"});
   const bool is_data = fs::is_directory(path) && !is_checkpoint(path) && !is_run_folder(path);
   if (options.boolean("classes") && !is_data)
-    throw UsageError(concat("owt inspect: --classes is for data sets, and ", path, " is none"));
+    throw UsageError(concat("owt inspect: --classes is for data sets, but ", path, " is not one"));
   const bool has_layers = !fs::is_directory(path) && !path.ends_with(".safetensors");
   if (has_layers || options.given("draw")) return;
   for (const char* name : {"workers", "device", "precision", "set", "parallel", "shares"})
@@ -121,17 +121,17 @@ int command_inspect(const Arguments& arguments) {
                   "Shows what is in a recipe, a model file, a weights file, a checkpoint, a run folder or a data set.");
   options.positional("CONFIG", "the file or folder, or the name of a recipe or a model that 'owt recipes' lists");
   options.flag("classes",
-               "of a data set: list all classes, of which otherwise 5 with the most and 5 with the fewest "
-               "images are shown");
-  options.option("sheet", "FILE",
-                 "of a data set: a PNG of random training samples as the network would see them, with their classes");
+               "for a data set: list all classes (default: the 5 with the most and the 5 with the fewest images)");
+  options.option(
+      "sheet", "FILE",
+      "for a data set: write a PNG of random training samples as the network would see them, with their classes");
   options.option("recipe", "CONFIG",
-                 "whose augmentation the sheet shows (default: a crop of 224 for shards, else none)");
-  options.option("samples", "N", "64", "images on the sheet");
-  options.option("seed", "S", "1", "of the choice of samples and of their augmentation");
+                 "recipe whose augmentation the sheet shows (default: a crop of 224 for shards, else none)");
+  options.option("samples", "N", "64", "number of images on the sheet");
+  options.option("seed", "S", "1", "random seed of the samples and their augmentation");
   options.option("draw", "FILE.svg",
-                 "of a recipe, a model, a run or a checkpoint: draw the network, layer by layer, with what each worker "
-                 "holds");
+                 "for a recipe, a model, a run or a checkpoint: draw the network, layer by layer, with the part that "
+                 "each worker holds");
   declare_planned(options);
   declare_strategy(options);
   if (!options.parse(arguments)) {

@@ -29,47 +29,45 @@ void declare_plan(Options& options) {
   options.positional("CONFIG", concat("a recipe or a model: ", kFileOrName));
   declare_shared(options);
   options.repeated("parallel", "NAME", strategy_list() + " (default: the recipe's)");
-  options.option(
-      "model-ranks", "M",
-      "workers that share one copy of the split layers; the others hold copies of them (default: the recipe's; "
-      "predictions: all, and those of a host)");
+  options.option("model-ranks", "M",
+                 "workers per group; each group shares one copy of the split layers (default: the recipe's; "
+                 "predictions try all workers, and the workers of a host)");
   declare_shares(options);
-  options.option("speeds", "LIST",
-                 "2,1,1 (a positive number for each worker): predict for workers that compute so many times as fast as "
-                 "the times or the GPU say; --shares measured deals rows in proportion (default: 1 for each)");
-  options.option("links", "FILE", "predict for links as measured by owt bench-comm --json");
+  options.option(
+      "speeds", "LIST",
+      "2,1,1 (a positive number for each worker): predict for workers that are faster than the given compute times by "
+      "these factors; with --shares measured, rows are dealt in proportion (default: 1 for each)");
+  options.option("links", "FILE", "predict for the links that owt bench-comm --json measured");
   options.option("bandwidth", "B",
-                 "predict for links of this bandwidth, e.g. 1Gbit or 400MB/s: of each rank, or with "
-                 "--hosts of each host, shared by its ranks");
-  options.option("latency", "T", "50us", "of those links, for each message");
-  options.option("hosts", "H", "the workers are on this many hosts, as many on each (default: 1, or those of --links)");
-  options.option("local-bandwidth", "B", "of each rank to others on its host (default: 10GB/s; with --gpu, the GPU's)");
-  options.option("local-latency", "T", "of each message on a host (default: 5us; with --gpu, the GPU's)");
-  options.option("gpu", "NAME", concat("compute times from what this GPU can do at best: ", joined(device_names())));
+                 "predict for links of this bandwidth, e.g. 1Gbit or 400MB/s: per worker, or with --hosts per host, "
+                 "shared by its workers");
+  options.option("latency", "T", "50us", "latency per message of the links of --bandwidth");
+  options.option("hosts", "H",
+                 "number of hosts, with equally many workers on each (default: 1, or the hosts of --links)");
+  options.option("local-bandwidth", "B",
+                 "bandwidth of a worker to others on its host (default: 10GB/s; with --gpu, the GPU's)");
+  options.option("local-latency", "T", "latency per message on a host (default: 5us; with --gpu, the GPU's)");
+  options.option("gpu", "NAME", concat("compute times from the roofline limits of this GPU: ", joined(device_names())));
   options.option("images-per-second", "N",
-                 "with --gpu, what one of them alone is known to do with a worker's rows; its layers take their shares "
-                 "of that");
+                 "with --gpu: measured speed of one GPU with a worker's rows; scales all layer times");
   options.option("machine", "FILE",
-                 "the GPUs and links of a machine that a file describes, or one of configs/machines by its name");
+                 "take GPUs and links from this description of a machine, a file or a name in configs/machines");
   options.flag("launches",
-               "with --gpu and one worker, list what that GPU is given to do in a step, kernel by kernel, with the "
-               "times of a model");
+               "with --gpu and one worker: list the kernels that the GPU runs in a step, with modelled times");
   options.repeated("times", "FILE",
-                   "compute times from a table of owt time --workers 1 --keep-gradients --csv; give several of "
-                   "different batches to tell what does not grow with the rows");
-  options.flag("measure", "compute times from a few steps here and now; the default where links are given");
-  options.option("ranks-here", "N",
-                 "with --measure, ranks that compute on this machine at the same time (default: those "
-                 "of a host)");
+                   "compute times from a table of owt time --workers 1 --keep-gradients --csv; give tables of several "
+                   "batch sizes to separate fixed costs");
+  options.flag("measure", "compute times from a few steps on this machine; the default if links are given");
+  options.option(
+      "ranks-here", "N",
+      "with --measure: number of workers that compute on this machine at the same time (default: a host's workers)");
   options.option("json", "FILE", "write the prediction as JSON too");
-  options.flag("compare",
-               "print one table of what is predicted of all strategies, the fastest first, with bars, in place of the "
-               "others");
-  options.flag("ascii", "with --compare, bars of ASCII (default: where the locale is not UTF-8)");
-  options.flag("steps", "list what each worker does in a step, action by action");
+  options.flag("compare", "print only one table of the predictions for all strategies, fastest first, with bars");
+  options.flag("ascii", "with --compare: draw the bars in ASCII (default if the locale is not UTF-8)");
+  options.flag("steps", "list the actions of each worker in a step");
   options.option("draw", "FILE.svg",
-                 "draw a step in time as predicted, what a worker computes and what is on the wire: of the strategies "
-                 "given with --parallel, or of the one that is predicted to be the fastest and of dp");
+                 "draw the predicted computation and transfers of a step on a time axis, for the strategies of "
+                 "--parallel (default: the fastest and dp)");
 }
 
 using OptionalMachine = std::optional<Machine>;
@@ -135,10 +133,10 @@ void take_speeds(Settings& settings, const Options& options) {
 // Launches are listed for a GPU that trains alone. Throws UsageError.
 void check_launches(const Options& options, int workers) {
   if (!options.boolean("launches")) return;
-  if (!options.given("gpu")) throw UsageError("owt plan: --launches needs the GPU whose launches they are: --gpu NAME");
+  if (!options.given("gpu")) throw UsageError("owt plan: --launches needs a GPU: --gpu NAME");
   if (workers > 1)
     throw UsageError(
-        concat("owt plan: --launches lists the step of one worker, and there are ", workers, "; add --workers 1"));
+        concat("owt plan: --launches lists the step of one worker, but there are ", workers, "; add --workers 1"));
 }
 
 // The links from the options. Throws UsageError if options contradict each other.
@@ -172,7 +170,7 @@ Network network_from(const Options& options, const OptionalMachine& machine, int
     network.algorithm = Network::Algorithm::kHierarchical;
   }
   if (options.given("latency") && !options.given("bandwidth"))
-    throw UsageError("owt plan: --latency is that of the links of --bandwidth; give both");
+    throw UsageError("owt plan: --latency is for the links of --bandwidth; give both");
   if (options.given("bandwidth")) (hosts > 1 ? network.between : network.local) = asked;
   if (options.given("local-bandwidth"))
     network.local.bytes_per_s = quantity(options, "local-bandwidth", parse_bandwidth);
@@ -185,7 +183,7 @@ Network network_from(const Options& options, const OptionalMachine& machine, int
 std::unique_ptr<ComputeModel> measure(const Settings& settings, const Options& options, const Network& network) {
   if (launch().several())
     fail("owt plan measures in one process; start it without ", launch().by,
-         ", and say with --workers and --hosts what ", "it is to plan for");
+         "; describe the run to plan with --workers and --hosts");
   const int here = options.given("ranks-here")
                        ? static_cast<int>(options.integer("ranks-here", {.low = 1, .high = 4096}))
                        : network.ranks_per_host;
@@ -311,8 +309,8 @@ void predict_all(const Settings& settings, const Options& options, const Optiona
             << result.choice.reason() << '\n'
             << crossover_text(result);
   if (options.boolean("launches") && request.slices > 1)
-    fail("--launches lists those of a step in one piece, and data.accumulate is ", request.slices,
-         "; --set data.accumulate= takes it out");
+    fail("--launches needs a step without gradient accumulation, but data.accumulate is ", request.slices,
+         "; --set data.accumulate= removes it");
   if (options.boolean("launches")) {
     result.step = estimate_step(gpu_option(options), settings.model, make_plan(settings.model, request));
     std::cout << '\n' << result.step->table();
@@ -333,7 +331,7 @@ bool predicts(const Options& options) {
   if (computing == 1)
     for (const char* measuring : {"threads", "ranks-here"}) options.only_with(measuring, {"measure"});
   if (options.given("images-per-second") && !options.given("gpu"))
-    throw UsageError("owt plan: --images-per-second needs the GPU that does so many: --gpu NAME");
+    throw UsageError("owt plan: --images-per-second needs the GPU with this speed: --gpu NAME");
   if (computing == 1 || options.given("links") || options.given("bandwidth")) return true;
   for (const char* needs : {"json", "draw", "compare", "hosts", "latency", "ranks-here", "local-bandwidth",
                             "local-latency", "speeds", "threads"})
@@ -366,7 +364,7 @@ int command_plan(const Arguments& arguments) {
   if (!predicts(options)) {
     show_plans(settings, options.list("parallel"), options.boolean("steps"));
     std::cout << "\nFor predicted times add --bandwidth B [--latency T] or --links FILE (the links), and --gpu NAME, "
-                 "--times FILE or --measure (the computing).\n";
+                 "--times FILE or --measure (the computation).\n";
     return 0;
   }
   const Network network = network_from(options, machine, settings.parallel.workers);

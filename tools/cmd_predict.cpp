@@ -22,16 +22,15 @@ void print(const Answer& answer, const Classifier& classifier) {
 }  // namespace
 
 int command_predict(const Arguments& arguments) {
-  Options options(
-      "owt predict",
-      "Prints the most probable classes of photos: JPEG, PNG, BMP, WebP or TIFF files of any size. Names of "
-      "the classes and means of the training images are those of the run that the weights are of; --data has them for "
-      "weights of no run.");
+  Options options("owt predict",
+                  "Prints the most probable classes of photos: JPEG, PNG, BMP, WebP or TIFF files of any size. Class "
+                  "names and image means come from the run of the weights; for weights without a run, give --data.");
   declare_trained(options);
-  options.positional_list("IMAGE",
-                          "files; one that cannot be read is reported, the others go on, and the exit code is 1");
+  options.positional_list(
+      "IMAGE",
+      "files; a file that cannot be read is reported, the others are still classified, and the exit code is 1");
   declare_views(options);
-  options.option("top", "N", "5", "classes to print of each image");
+  options.option("top", "N", "5", "number of classes to print for each image");
   options.flag("json", "print a JSON array of {file, top: [{class, name, probability}]}, or {file, error}");
   declare_device(options);
   if (!options.parse(arguments)) {

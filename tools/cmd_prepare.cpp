@@ -54,15 +54,15 @@ int prepare_synthetic_set(const Arguments& arguments) {
   Options options("owt prepare synthetic",
                   "Draws coloured shapes of ten classes and writes them in the CIFAR-10 binary format, or as "
                   "photographs.");
-  options.positional("DIR", "gets a folder cifar-10-batches-bin; with --photos, folders train and val");
+  options.positional("DIR", "folder to write to: gets cifar-10-batches-bin, or with --photos train and val");
   options.flag("photos", "draw scenes of 128 to 400 pixels a side, as train/CLASS/*.jpg and val/CLASS/*.jpg");
-  options.option("train", "N", "training images (default: 10000; of photographs 1600)");
-  options.option("test", "N", "test images (default: 2000; of photographs 400)");
+  options.option("train", "N", "number of training images (default: 10000; with --photos 1600)");
+  options.option("test", "N", "number of test images (default: 2000; with --photos 400)");
   options.option("classes", "N",
-                 concat("of photographs, 1 to ", kSyntheticPhotoClasses,
-                        "; from 11 on a class is a shape and its colour (default: 10)"));
-  options.option("seed", "S", "1", "of all that is random in the images");
-  options.flag("force", "replace a data set in the CIFAR-10 format that is there already");
+                 concat("with --photos: number of classes, 1 to ", kSyntheticPhotoClasses,
+                        "; with more than 10, a class is a shape and its colour (default: 10)"));
+  options.option("seed", "S", "1", "random seed of the images");
+  options.flag("force", "replace an existing data set in the CIFAR-10 format");
   if (!options.parse(arguments)) {
     std::cout << options.help();
     return 0;
@@ -74,7 +74,7 @@ int prepare_cifar(const Arguments& arguments) {
   Options options("owt prepare cifar", "Unpacks and checks the official CIFAR-10 or CIFAR-100 binary archive.");
   options.positional("ARCHIVE",
                      "cifar-10-binary.tar.gz or cifar-100-binary.tar.gz (tools/fetch_cifar10.sh downloads it)");
-  options.positional("DIR", "gets a folder cifar-10-batches-bin or cifar-100-binary");
+  options.positional("DIR", "folder to write to: gets cifar-10-batches-bin or cifar-100-binary");
   if (!options.parse(arguments)) {
     std::cout << options.help();
     return 0;
@@ -95,12 +95,12 @@ int command_prepare(const Arguments& arguments) {
   const std::string usage =
       "usage: owt prepare imagenet IN OUT       the official files of ILSVRC2012, as shards\n"
       "       owt prepare folder IN OUT         a folder of images per class, as shards\n"
-      "       owt prepare list FILE OUT         the images that a text file names, as shards\n"
-      "       owt prepare index DIR             WebDataset's tar files of other programs, as they are\n"
+      "       owt prepare list FILE OUT         the images that a text file lists, as shards\n"
+      "       owt prepare index DIR             an index of tar files in WebDataset format\n"
       "       owt prepare stats DIR             measure the colours of shards\n"
       "       owt prepare synthetic DIR ...     ten classes of drawn shapes, as CIFAR-10 or photographs\n"
       "       owt prepare cifar ARCHIVE DIR     unpack and check the official CIFAR archive\n"
-      "owt prepare KIND --help says more.\n";
+      "'owt prepare KIND --help' describes each.\n";
   if (kind == "--help" || kind == "-h") {
     std::cout << usage;
     return 0;

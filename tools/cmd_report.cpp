@@ -66,17 +66,17 @@ Shown shown_of(const std::string& run, const Options& options) {
 
 int command_report(const Arguments& arguments) {
   Options options("owt report",
-                  "Writes what run folders hold as one HTML page that needs nothing else: curves of all runs over each "
-                  "other, the settings in which they differ, filters, sizes of weights and updates, times, the plan.");
-  options.positional_list("RUN", "run folders, that of a run under way too");
+                  "Writes one self-contained HTML page about runs: the curves of all runs in one chart, the settings "
+                  "in which they differ, filters, sizes of weights and updates, times, and the plan.");
+  options.positional_list("RUN", "run folders; a run that is still training too");
   options.option("out", "FILE", "report.html", "the page to write");
-  options.option("layer", "NAME", "whose filters are shown (default: the first layer with weights)");
+  options.option("layer", "NAME", "layer whose filters are shown (default: the first layer with weights)");
   options.option("data", "DIR",
-                 "the first run's data set: evaluates its best checkpoint, and shows confusions, wrong images and "
+                 "data set of the first run: evaluate its best checkpoint, and show confusions, wrong images and "
                  "augmented training images");
   declare_classes(options, ClassesOf::kTrained);
-  options.option("device", "NAME", "auto", "cpu | cuda | auto: where that is done");
-  options.option("threads", "T", "0", "compute threads; 0: $OMP_NUM_THREADS, else all cores");
+  options.option("device", "NAME", "auto", "cpu | cuda | auto: device that evaluates --data");
+  options.option("threads", "T", "0", "compute threads for --data; 0: $OMP_NUM_THREADS, else all cores");
   if (!options.parse(arguments)) {
     std::cout << options.help();
     return 0;

@@ -27,45 +27,45 @@ void declare_simulation(Options& options) {
   declare_length(options);
   declare_classes(options, ClassesOf::kTraining);
   options.option("weights", "FILE", "start from these weights (safetensors), or those of a run or checkpoint");
-  options.option("strategy", "NAME", "ps",
-                 concat(strategy_list(), "; the options below are of ps, a parameter server, and the others have the ",
-                        "losses of dp and the step time that owt plan predicts"));
-  options.option("servers", "S", "1",
-                 "each has a part of every weight and a link like a worker's; workers: every worker serves a part, as "
-                 "under owt train's ps");
-  options.option("delay", "TAU",
-                 "a worker starts its task t when all tasks before t - TAU are finished; inf: when it likes; 0: "
-                 "synchronous (default: the recipe's ps.delay, or 0)");
   options.option(
-      "pushes", "N",
-      "the weights are updated with every N gradients, as they come (default: the recipe's ps.pushes, or 1; with delay "
-      "0 or --blocks those of a task of all workers, which 0 asks for too)");
-  options.option("backup", "B", "0", "workers that nobody waits for: the slowest, task by task");
-  options.option("pull-every", "N", "1", "tasks from one pull to the next; between them a worker goes on by itself");
-  options.option("push-every", "N", "1", "tasks whose gradients a worker adds up before it pushes them");
-  options.repeated(
-      "filter", "NAME",
-      "what is left out of a push, or rounded: significant:T, kkt:T, top:P, skip:Q, and one of bf16, fp16, fix8, "
-      "fix16, coin8, coin16 (default: the recipe's ps.filters)");
-  options.option("blocks", "ORDER",
-                 "a task is about one layer, in a given or a random order (delayed block proximal gradient)");
-  options.option("rate-by-delay", "C", "0", "the rate is divided by 1 + C times the delay");
-  options.option("async-from-epoch", "E", "0", "synchronous before this epoch: a warm start");
-  options.flag("full-rate", "a push counts as a batch by itself: K workers move the weights K times as far");
-  options.flag("rate-by-staleness", "a gradient counts 1/s that is s updates old");
+      "strategy", "NAME", "ps",
+      concat(strategy_list(), "; ps is a parameter server with the options below; the other strategies have the ",
+             "losses of dp and the step time that owt plan predicts"));
+  options.option("servers", "S", "1",
+                 "number of servers, each with a part of every weight and a link of its own; workers: every worker "
+                 "serves a part, as under owt train --parallel ps");
+  options.option("delay", "TAU",
+                 "task t starts when all tasks before t - TAU are finished; inf: no bound; 0: synchronous (default: "
+                 "the recipe's ps.delay, or 0)");
+  options.option("pushes", "N",
+                 "update the weights after every N gradients, in order of arrival; 0: after the gradients of a task "
+                 "from all workers (default: the recipe's ps.pushes, or 1; 0 with delay 0 or --blocks)");
+  options.option("backup", "B", "0", "number of slowest workers that each update ignores");
+  options.option("pull-every", "N", "1",
+                 "tasks from one pull of the weights to the next; in between, a worker uses its own updates");
+  options.option("push-every", "N", "1", "number of tasks whose gradients a worker sums before it pushes them");
+  options.repeated("filter", "NAME",
+                   "omit values of a push: significant:T, kkt:T, top:P, skip:Q; or round them: one of bf16, fp16, "
+                   "fix8, fix16, coin8, coin16 (default: the recipe's ps.filters)");
+  options.option(
+      "blocks", "ORDER",
+      "given | random: each task updates one layer, in the given or a random order (delayed block proximal gradient)");
+  options.option("rate-by-delay", "C", "0", "divide the learning rate by 1 + C times the delay");
+  options.option("async-from-epoch", "E", "0", "train synchronously before this epoch: a warm-up");
+  options.flag("full-rate", "use the full learning rate for each push: K workers move the weights K times as far");
+  options.flag("rate-by-staleness", "multiply each gradient by 1/staleness");
   options.repeated("straggler", "WHO:F",
-                   "1:4 (worker 1 computes four times as long) or 10%:4 (a tenth of all tasks do, drawn by the seed)");
-  options.option("bandwidth", "B", "1Gbit", "of the link of each worker and each server, each way");
-  options.option("latency", "T", "50us", "of each message");
+                   "1:4 (worker 1 takes four times as long) or 10%:4 (a random tenth of all tasks does)");
+  options.option("bandwidth", "B", "1Gbit", "bandwidth of the link of each worker and each server, in each direction");
+  options.option("latency", "T", "50us", "latency per message");
   options.option("message-work", "T", "0us",
-                 "time of a worker's processor for each MB that it sends or receives, as a server too, e.g. 1ms");
-  options.option("gpu", "NAME", concat("compute times from what this GPU can do at best: ", joined(device_names())));
-  options.option("images-per-second", "N",
-                 "that a worker by itself trains with its rows; layers take their shares of that");
+                 "processor time of a worker for each MB that it sends or receives, also as a server, e.g. 1ms");
+  options.option("gpu", "NAME", concat("compute times from the roofline limits of this GPU: ", joined(device_names())));
+  options.option("images-per-second", "N", "measured speed of one worker with its rows; scales all layer times");
   options.flag("times-only",
-               concat("no gradients and no data: how long it takes, who waits and what is sent, in a moment and for ",
+               concat("compute no gradients and read no data: report only times, idle times and bytes, fast and for ",
                       "any model; ", kTimedSteps, " steps unless --steps says otherwise"));
-  options.flag("measure", "compute times from a few steps here and now, so that runs differ");
+  options.flag("measure", "compute times from a few steps on this machine; runs then differ");
 }
 
 double share_of_tasks(const std::string& text, const std::string& who) {
@@ -107,7 +107,7 @@ ConsistencyRules rules_from(const Options& options, const Settings& settings) {
     rules.delay = options.string("delay") == "inf" ? kNoBound : options.integer("delay", {.low = 0});
   rules.backup = static_cast<int>(options.integer("backup", {.low = 0}));
   if (rules.backup >= workers)
-    throw UsageError(concat("--backup ", rules.backup, ": of ", workers, " workers somebody must be waited for"));
+    throw UsageError(concat("--backup ", rules.backup, ": at least one of ", workers, " workers must not be a backup"));
   if (options.given("delay") || options.given("blocks"))
     rules.pushes = rules.delay == 0 || options.given("blocks") ? 0 : 1;
   if (options.given("pushes")) rules.pushes = options.integer("pushes", {.low = 0});
@@ -172,7 +172,7 @@ std::unique_ptr<ComputeModel> compute_from(const Options& options, const DeviceS
                             options.number("images-per-second", {.low = 1e-3, .high = 1e9}));
   auto floors = device_compute(worker, settings.model, settings.run.precision);
   if (options.given("gpu")) return floors;
-  return scaled_compute(std::move(floors), 1, concat("floors of a ", worker.name));
+  return scaled_compute(std::move(floors), 1, concat("roofline limits of a ", worker.name));
 }
 
 // Throws UsageError if options of a parameter server are combined with another strategy.
@@ -188,8 +188,7 @@ std::string strategy_option(const Options& options) {
        {"servers", "delay", "pushes", "backup", "pull-every", "push-every", "filter", "async-from-epoch", "full-rate",
         "rate-by-staleness", "blocks", "rate-by-delay", "message-work"})
     if (options.given(other))
-      throw UsageError(
-          concat("owt simulate: --", other, " is of a parameter server, --strategy ps, and not of ", name));
+      throw UsageError(concat("owt simulate: --", other, " is for a parameter server, --strategy ps, not for ", name));
   return name;
 }
 
@@ -199,7 +198,7 @@ double mb(double bytes) { return bytes / 1e6; }
 std::string workers_table(const SimulationRecord& record) {
   const bool links = record.bytes_between_workers == 0;
   std::string text =
-      format("{:<8} {:>8} {:>12} {:>12} {:>9}", "worker", "tasks", "computes %", "transfers %", "waits %");
+      format("{:<8} {:>8} {:>12} {:>12} {:>9}", "worker", "tasks", "computes %", "transfers %", "idle %");
   text += links ? format(" {:>12} {:>12}\n", "sends MB", "receives MB") : "\n";
   for (size_t w = 0; w < record.workers.size(); ++w) {
     const SimulationRecord::Worker& each = record.workers[w];
@@ -216,7 +215,7 @@ std::string staleness_text(const SimulationRecord& record) {
   std::string text = "staleness";
   for (const auto& [updates, gradients] : record.staleness)
     text += format("  {}: {:.1f} %", updates, 100 * static_cast<double>(gradients) / static_cast<double>(all));
-  return text + (record.dropped > 0 ? format("; {} gradients came too late", record.dropped) : "");
+  return text + (record.dropped > 0 ? format("; {} gradients were too late and dropped", record.dropped) : "");
 }
 
 std::string bytes_text(const SimulationRecord& record) {
@@ -233,9 +232,8 @@ std::string bytes_text(const SimulationRecord& record) {
 }  // namespace
 
 int command_simulate(const Arguments& arguments) {
-  Options options(
-      "owt simulate",
-      "Trains with a parameter server whose time is simulated: gradients are computed, the clock is virtual.");
+  Options options("owt simulate",
+                  "Trains with a parameter server on a simulated clock: gradients are computed, times are modelled.");
   declare_simulation(options);
   if (!options.parse(arguments)) {
     std::cout << options.help();
@@ -259,8 +257,7 @@ int command_simulate(const Arguments& arguments) {
   simulation.compute = [&](const Settings& of) { return compute_from(options, worker, of); };
   const SimulateOutcome outcome = simulate(settings, simulation);
   const VirtualOutcome& run = outcome.virtual_run;
-  if (!run.finished)
-    fail("stopped on a signal after step ", run.record.step, "; a simulation does not go on from where it was stopped");
+  if (!run.finished) fail("stopped on a signal after step ", run.record.step, "; a simulation cannot be resumed");
   std::cout << workers_table(run.record) << staleness_text(run.record) << '\n'
             << format("simulated: {:.3f} s, {} updates; {}\n", run.seconds, run.record.updates, bytes_text(run.record));
   if (!simulation.cluster.times_only)

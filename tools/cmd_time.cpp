@@ -13,16 +13,17 @@ int command_time(const Arguments& arguments) {
   options.positional("CONFIG", concat("a recipe or a model: ", kFileOrName));
   declare_shared(options);
   declare_strategy(options);
-  options.flag("evaluation", "time steps that evaluate: forward and loss");
-  options.flag("keep-gradients", "update no weights while their gradient is computed, as where ranks sum gradients up");
+  options.flag("evaluation", "time evaluation steps: forward pass and loss only");
+  options.flag(
+      "keep-gradients",
+      "do not update weights while their gradients are computed; so it is with several workers, which sum gradients");
   options.option("steps", "N", "30", "steps to time");
   options.option("csv", "FILE", "write the table as CSV too");
   options.option("trace", "FILE", "write a trace of every step for Perfetto (ui.perfetto.dev) or chrome://tracing");
-  options.flag("what-if", "show what the step would take if a layer, a transfer or a slow worker were faster");
-  options.option(
-      "links", "FILE",
-      "what the links carry, from owt bench-comm --json: shown beside what a transfer reaches, and what other "
-      "strategies would take is predicted from it");
+  options.flag("what-if", "show how long the step would take if a layer, a transfer or a slow worker were faster");
+  options.option("links", "FILE",
+                 "link speeds from owt bench-comm --json: shown beside the measured transfers, and used to predict "
+                 "other strategies");
   if (!options.parse(arguments)) {
     std::cout << options.help();
     return 0;

@@ -20,8 +20,8 @@ StartWeights start_weights(const Options& options) {
   start.except_mismatched = options.boolean("except-mismatched");
   if (start.file.empty() && (!start.except.empty() || start.except_mismatched))
     throw UsageError(
-        "owt train: --except and --except-mismatched say what not to take from --weights FILE, which is "
-        "not given");
+        "owt train: --except and --except-mismatched need --weights FILE: they name the layers that are not taken from "
+        "it");
   return start;
 }
 
@@ -30,31 +30,33 @@ StartWeights start_weights(const Options& options) {
 int command_train(const Arguments& arguments) {
   Options options("owt train", "Trains a network from a recipe and writes a run folder with checkpoints and metrics.");
   options.optional_positional("CONFIG", concat("the recipe: ", kFileOrName,
-                                               ", or a run folder, whose own recipe is taken; with --resume RUN it may "
-                                               "be left out"));
+                                               ", or a run folder, whose recipe is used; optional with --resume RUN"));
   options.option("data", "DIR", "the data set (default: the recipe's data.dir, else $OWT_DATA, else ./datasets)");
-  options.option(
-      "out", "DIR",
-      "run folder (default: CONFIG where that is one, else runs/<recipe>, or that of --resume DIR); another run in "
-      "it is never overwritten");
+  options.option("out", "DIR",
+                 "run folder (default: CONFIG if it is a run folder, the run of --resume DIR, else runs/<recipe>); "
+                 "another run in it is never overwritten");
   declare_shared(options);
   declare_strategy(options);
   declare_length(options);
   declare_classes(options, ClassesOf::kTraining);
-  options.option("weights", "FILE",
-                 "start from these weights (safetensors, PyTorch's names and order), or those of a run or checkpoint");
-  options.repeated("except", "LAYER",
-                   "with --weights: draw the weights of this layer anew (a name, or a pattern such as 'fc*')");
-  options.flag("except-mismatched", "with --weights: draw those of layers that the file lacks or has in another shape");
+  options.option(
+      "weights", "FILE",
+      "start from these weights: a safetensors file with PyTorch's names and order, or a run or checkpoint folder");
+  options.repeated(
+      "except", "LAYER",
+      "with --weights: initialise the weights of this layer randomly (a name, or a pattern such as 'fc*')");
+  options.flag("except-mismatched",
+               "with --weights: also initialise the layers that the file lacks or has in another shape");
   options.option("resume", "auto|DIR",
-                 "go on from the run folder's newest checkpoint, where it has one, or from this run or checkpoint");
+                 "auto: resume from the newest checkpoint of the run folder, if there is one; DIR: resume from this "
+                 "run or checkpoint");
   options.flag("other-data",
-               "with --resume: go on although the training images are others than the run has seen; its best "
-               "evaluation is forgotten, its means and classes stay");
+               "with --resume: accept other training images than before; resets the best evaluation, keeps the means "
+               "and classes");
   options.flag("tolerate-loss",
-               "under --parallel ps with ps.servers, between processes: a worker that is lost, but the first, is gone "
-               "on without (ps.tolerate_loss)");
-  options.flag("timing", "print the per-layer timing table at the end, and what bounds a step");
+               "with --parallel ps, ps.servers and several processes: continue if a worker other than worker 0 is lost "
+               "(ps.tolerate_loss)");
+  options.flag("timing", "print the per-layer timing table and the bottleneck of a step at the end");
   if (!options.parse(arguments)) {
     std::cout << options.help();
     return 0;
@@ -64,7 +66,7 @@ int command_train(const Arguments& arguments) {
   TrainRecipe recipe = train_recipe(options, with_classes(options, changes));
   const Settings& settings = recipe.settings;
   if (options.boolean("tolerate-loss") && facts_of(settings.parallel.strategy).updates != Updates::kServers)
-    throw UsageError("owt train: --tolerate-loss wants a parameter server, --parallel ps with ps.servers");
+    throw UsageError("owt train: --tolerate-loss needs a parameter server: --parallel ps with ps.servers");
   tell_of_drawn_images(options, settings);
   TrainOptions train_options;
   const auto take = [&](const char* name) { return options.given(name) ? options.string(name) : std::string(); };
@@ -76,7 +78,7 @@ int command_train(const Arguments& arguments) {
   train_options.stays = recipe.stays;
   train_options.other_data = options.boolean("other-data");
   if (train_options.other_data && train_options.resume.empty())
-    throw UsageError("owt train: --other-data is for a run that is gone on with; add --resume auto or --resume RUN");
+    throw UsageError("owt train: --other-data is for a resumed run; add --resume auto or --resume RUN");
   train_options.start = start_weights(options);
   train_options.threads = shared_threads(options);
   train_options.timing = options.boolean("timing");
@@ -91,9 +93,8 @@ int command_train(const Arguments& arguments) {
   std::cout << format("run folder: {} (config.toml, log.txt, metrics.jsonl, {}checkpoints/)\n", outcome.run_folder,
                       timed ? "timing.csv, " : "");
   if (split == Split::kValidation && has_test_images(settings.data, data_folder(settings.data, train_options.data)))
-    std::cout << format(
-        "owt eval {} measures the best checkpoint on the test images, which this run has not looked at\n",
-        outcome.run_folder);
+    std::cout << format("owt eval {} measures the best checkpoint on the test images, which this run has not used\n",
+                        outcome.run_folder);
   return 0;
 }
 

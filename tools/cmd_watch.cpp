@@ -10,14 +10,15 @@ namespace owt {
 
 int command_watch(const Arguments& arguments) {
   Options options("owt watch",
-                  "Serves the page of owt report to browsers on this machine and renews it while runs go on, and "
-                  "/metrics in Prometheus' text format. Ctrl-C ends it.");
+                  "Serves the page of owt report to browsers on this machine and updates it while the runs train. "
+                  "/metrics serves the metrics in Prometheus' text format. Ctrl-C ends it.");
   options.positional_list("RUN", "run folders");
-  options.option("port", "N", "8765", "where to listen; 0: any port that is free");
+  options.option("port", "N", "8765", "TCP port to listen on; 0: any free port");
   options.option("host", "ADDRESS", "127.0.0.1",
-                 "of this machine; 0.0.0.0 lets everybody look who can reach it, without a password");
-  options.repeated("name", "NAME", "a name by which browsers know this machine, besides localhost and its own");
-  options.option("layer", "NAME", "whose filters are shown (default: the first layer with weights)");
+                 "address to listen on; 0.0.0.0: anyone who can reach this machine has access, without a password");
+  options.repeated("name", "NAME",
+                   "another host name that browsers may use for this machine, besides localhost and its own");
+  options.option("layer", "NAME", "layer whose filters are shown (default: the first layer with weights)");
   if (!options.parse(arguments)) {
     std::cout << options.help();
     return 0;

@@ -124,7 +124,7 @@ void print_split(const Data& data, Split split, bool all_classes) {
 
 void print_colours(const Data& data) {
   if (!data.has_statistics()) {
-    std::cout << "no stats.json: owt prepare stats DIR measures channel means, deviations and their covariance\n";
+    std::cout << "no stats.json: owt prepare stats DIR measures the mean, deviation and covariance of the channels\n";
     return;
   }
   const DatasetStatistics statistics = data.statistics();

@@ -14,7 +14,7 @@ namespace owt {
 class MostSkipped {
  public:
   static void declare(Options& options) {
-    options.option("max-skipped", "N", "0.1%", "end with an error beyond so many bad images, a number or per cent");
+    options.option("max-skipped", "N", "0.1%", "fail if more images than this cannot be read: a number, or per cent");
   }
 
   // Throws UsageError.

@@ -27,36 +27,36 @@ struct Command {
 
 constexpr Command kCommands[] = {
     {"train", owt::command_train, Under::kTogether, "train a network from a recipe"},
-    {"eval", owt::command_eval, Under::kTogether, "accuracy of a weights file on the test images"},
-    {"predict", owt::command_predict, Under::kAlone, "what a trained network takes photos for"},
-    {"extract", owt::command_extract, Under::kAlone, "outputs of a layer as features, for NumPy"},
-    {"time", owt::command_time, Under::kTogether, "where the time of a training step goes, layer by layer"},
-    {"check", owt::command_check, Under::kAlone, "whether a step's gradients are right, for every strategy"},
-    {"simulate", owt::command_simulate, Under::kAlone, "trains with a parameter server, its time simulated"},
-    {"plan", owt::command_plan, Under::kAlone, "what is computed where, and what travels, under each strategy"},
-    {"bench-comm", owt::command_bench_comm, Under::kTogether, "how long collectives between ranks take"},
-    {"report", owt::command_report, Under::kAlone, "what runs did, as one HTML page to look at"},
-    {"watch", owt::command_watch, Under::kAlone, "the same page in a browser, while the run goes on"},
+    {"eval", owt::command_eval, Under::kTogether, "measure the accuracy of a trained network"},
+    {"predict", owt::command_predict, Under::kAlone, "classify photos with a trained network"},
+    {"extract", owt::command_extract, Under::kAlone, "write the outputs of a layer as features, for NumPy"},
+    {"time", owt::command_time, Under::kTogether, "show where the time of a training step goes, layer by layer"},
+    {"check", owt::command_check, Under::kAlone, "check a step's gradients, under any strategy"},
+    {"simulate", owt::command_simulate, Under::kAlone, "train with a parameter server on a simulated clock"},
+    {"plan", owt::command_plan, Under::kAlone, "show what each worker computes and sends under each strategy"},
+    {"bench-comm", owt::command_bench_comm, Under::kTogether, "measure how long collectives between workers take"},
+    {"report", owt::command_report, Under::kAlone, "write an HTML page about one or more runs"},
+    {"watch", owt::command_watch, Under::kAlone, "serve that page to a browser while a run trains"},
     {"prepare", owt::command_prepare, Under::kAlone, "make or unpack a data set"},
-    {"average", owt::command_average, Under::kAlone, "the mean of a run's last checkpoints as a weights file"},
+    {"average", owt::command_average, Under::kAlone, "average a run's last checkpoints into one weights file"},
     {"export", owt::command_export, Under::kAlone, "write a trained network as ONNX"},
-    {"devices", owt::command_devices, Under::kAlone, "what this machine can train on"},
-    {"recipes", owt::command_recipes, Under::kAlone, "the recipes and models that can be given by name"},
-    {"inspect", owt::command_inspect, Under::kAlone, "what is in a recipe, a model, a checkpoint or a data set"},
+    {"devices", owt::command_devices, Under::kAlone, "list the devices of this machine"},
+    {"recipes", owt::command_recipes, Under::kAlone, "list the recipes and models that can be given by name"},
+    {"inspect", owt::command_inspect, Under::kAlone, "show what is in a recipe, a model, a checkpoint or a data set"},
 };
 
 constexpr const char* kMoreHelp = R"(
 First steps:
   owt prepare synthetic shapes            draws a small data set into the folder shapes
-  owt train quickstart --data shapes      learns it with two workers, in about a minute
-  owt eval runs/quickstart --data shapes  measures what was learnt
+  owt train quickstart --data shapes      trains on it with two workers, in about a minute
+  owt eval runs/quickstart --data shapes  measures the accuracy
   owt plan alexnet_owt --workers 4        shows what four workers would send each other to train AlexNet
 
-CONFIG, which most commands take, is a TOML file, a run folder, or a name. NAME.toml is looked for in ./configs and
-./configs/models, then in the two folders of that name that came with owt; 'owt recipes' lists what there is.
+Most commands take CONFIG: a TOML file, a run folder, or a name. For a name, owt looks for NAME.toml in ./configs and
+./configs/models, then in the two folders of the same names that came with owt; 'owt recipes' lists all names.
 
 'owt COMMAND --help' lists a command's options. Exit codes: 0 done, 1 failed (one line says why and what to do), 2 wrong
-command line, 75 stopped on a signal after a checkpoint: owt train RUN --resume auto goes on.
+command line, 75 stopped by a signal after writing a checkpoint (owt train RUN --resume auto resumes).
 )";
 
 void print_help(std::ostream& out) {

@@ -21,16 +21,16 @@ namespace {
 namespace fs = std::filesystem;
 
 void declare_preparation(Options& options) {
-  options.option("size", "PIXELS", "256", "length of the short side; 0: as it is");
-  options.option("quality", "Q", "90", "of the JPEG files, 1 to 100");
+  options.option("size", "PIXELS", "256", "length of the short side; 0: keep it");
+  options.option("quality", "Q", "90", "quality of the JPEG files, 1 to 100");
   options.option("shard-images", "N", "1000", "images per shard");
-  options.option("seed", "S", "1", "of the order of the images");
-  options.flag("no-shuffle", "keep the images in the order of classes and names, or of the list");
+  options.option("seed", "S", "1", "random seed of the order of the images");
+  options.flag("no-shuffle", "do not shuffle: keep the order of classes and names, or of the list");
   MostSkipped::declare(options);
-  options.option("names", "FILE", "lines `class words`, e.g. LOC_synset_mapping.txt: words for classes.txt");
-  options.option("threads", "T", "0", "0: $OMP_NUM_THREADS, else all cores");
+  options.option("names", "FILE", "class names for classes.txt: lines `class words`, e.g. LOC_synset_mapping.txt");
+  options.option("threads", "T", "0", "number of threads; 0: $OMP_NUM_THREADS, else all cores");
   options.flag("force",
-               "begin anew where a prepared split is there already, with its own classes if no other split is there");
+               "replace a split that is already prepared; if there is no other split, replace the classes too");
 }
 
 // All options, read before any work.
@@ -91,12 +91,12 @@ int prepare_one(const PhotoSources& sources, const std::string& split, const Pre
   }
   if (prepared.how == Prepared::How::kBefore) {
     std::cout << dir
-              << ": is prepared already, with these settings, from files of these names, labels and sizes; --force "
-              << "begins anew\n";
+              << ": already prepared with these settings, from files with these names, labels and sizes; --force "
+              << "replaces it\n";
     return 0;
   }
   if (prepared.how == Prepared::How::kStopped) {
-    std::cerr << format("{}: stopped after {} of {} images; the same command goes on with the shard it was at\n", dir,
+    std::cerr << format("{}: stopped after {} of {} images; the same command resumes with the unfinished shard\n", dir,
                         last.done, last.photos);
     return kStoppedOnSignal;
   }
@@ -107,9 +107,8 @@ int prepare_one(const PhotoSources& sources, const std::string& split, const Pre
                       now_seconds() - begun);
   if (sources.passed_over > 0)
     std::cout << (sources.passed_over == 1
-                      ? "1 file there is no image by its name and was passed over\n"
-                      : format("{} files there are no images by their names and were passed over\n",
-                               sources.passed_over));
+                      ? "1 file was ignored: by its name it is not an image\n"
+                      : format("{} files were ignored: by their names they are not images\n", sources.passed_over));
   return 0;
 }
 
@@ -226,20 +225,20 @@ int prepare_images(const Arguments& arguments) {
   const std::string kind = arguments.front();
   Options options(
       "owt prepare " + kind,
-      kind == "imagenet" ? "Writes the images of ILSVRC2012 as shards, from the official archives as they are or from "
-                           "folders train and val."
-      : kind == "folder" ? "Writes the images of a folder per class as shards; classes in the order of their names."
-                         : "Writes the images that a text file names as shards, labels as there.");
+      kind == "imagenet"
+          ? "Writes the images of ILSVRC2012 as shards, from the official archives or from folders train and val."
+      : kind == "folder" ? "Writes images as shards, from a folder per class; the classes are sorted by name."
+                         : "Writes the images that a text file names as shards, with the labels of that file.");
   if (kind == "imagenet") {
     options.positional("IN",
-                       "with ILSVRC2012_img_train.tar, ILSVRC2012_img_val.tar and ILSVRC2012_devkit_t12.tar.gz, "
+                       "folder with ILSVRC2012_img_train.tar, ILSVRC2012_img_val.tar and ILSVRC2012_devkit_t12.tar.gz, "
                        "or folders train and val");
   } else if (kind == "folder") {
-    options.positional("IN", "IN/CLASS/*.jpg and so on: jpg, jpeg, png, bmp, webp, tif, tiff");
+    options.positional("IN", "folder with images IN/CLASS/*.jpg (or jpeg, png, bmp, webp, tif, tiff)");
   } else {
-    options.positional("FILE", "lines `path label`; labels are integers from 0");
+    options.positional("FILE", "text file with lines `path label`; labels are integers from 0");
   }
-  options.positional("OUT", "the prepared data set: gets classes.txt and folders train and val");
+  options.positional("OUT", "folder to write the data set to: classes.txt and folders train and val");
   if (kind == "imagenet") {
     options.option(
         "val-labels", "FILE",
@@ -247,24 +246,24 @@ int prepare_images(const Arguments& arguments) {
         "from the devkit)");
   } else {
     options.option("split", "NAME", "train", "train | val");
-    options.option("validation", "SHARE",
-                   "make both splits: of each class such a share of its images (0.1), or so many of all, is held out "
-                   "as val");
+    options.option(
+        "validation", "SHARE",
+        "create train and val: hold out this fraction of each class (0.1), or this many images in total, as val");
   }
   if (kind == "folder")
     options.option("classes", "FILE",
-                   "the classes in the order of their labels, e.g. RUN/classes.txt for a test folder of a run; folders "
-                   "of some of them will do (default: those of OUT, else the folders by name)");
+                   "the classes in the order of their labels, e.g. RUN/classes.txt for a test set of a run; IN may "
+                   "have folders for some of them only (default: the classes of OUT, else the folders by name)");
   if (kind == "list") {
-    options.option("root", "DIR", "what the paths start from (default: the folder of FILE)");
-    options.option("classes", "FILE", "the classes' names, line i that of label i (default: their numbers)");
+    options.option("root", "DIR", "folder to which the paths are relative (default: the folder of FILE)");
+    options.option("classes", "FILE", "class names, one per line: line i names label i (default: their numbers)");
   }
   declare_preparation(options);
   if (!options.parse(arguments.size() > 1 ? Arguments(arguments.begin() + 1, arguments.end()) : Arguments())) {
     std::cout << options.help();
     return 0;
   }
-  catch_stop_signals("stopping; the same command goes on later; press again to end at once");
+  catch_stop_signals("stopping; the same command resumes later; press again to end at once");
   return kind == "imagenet" ? prepare_imagenet(options)
          : kind == "folder" ? prepare_folder(options)
                             : prepare_list(options);

@@ -14,16 +14,15 @@ namespace owt {
 
 int prepare_index(const Arguments& arguments) {
   Options options("owt prepare index",
-                  "Makes tar files in WebDataset's convention readable that other programs have written: writes an "
-                  "index beside each and copies no image. A sample is KEY.jpg and its label: KEY.cls, KEY.json or "
-                  "KEY.txt.");
+                  "Indexes tar files in WebDataset format, so that owt can read them; no image is copied. A sample is "
+                  "KEY.jpg and its label: KEY.cls, KEY.json or KEY.txt.");
   options.positional("DIR",
-                     "with folders train and val of tar files, or with tar files, val those with val or test in their "
-                     "names; gets classes.txt and folders train and val");
+                     "folder with tar files in folders train and val, or with tar files, of which those with val or "
+                     "test in their names are val; gets classes.txt and folders train and val");
   options.option("classes", "FILE",
-                 "the classes' names, line i that of label i (default: DIR/classes.txt, else what the labels say)");
+                 "class names, one per line: line i names label i (default: DIR/classes.txt, else from the labels)");
   MostSkipped::declare(options);
-  options.option("threads", "T", "0", "0: $OMP_NUM_THREADS, else all cores");
+  options.option("threads", "T", "0", "number of threads; 0: $OMP_NUM_THREADS, else all cores");
   if (!options.parse(arguments)) {
     std::cout << options.help();
     return 0;
@@ -58,8 +57,7 @@ int prepare_index(const Arguments& arguments) {
         split.skipped > 0 ? format("{} skipped, see {}/skipped.txt", split.skipped, split.folder) : "none skipped");
     if (split.turned > 0)
       std::cout << format(
-          "{}: {} of the images {} turned by EXIF, which is not heeded; owt prepare folder or list makes upright "
-          "ones\n",
+          "{}: {} of the images {} rotated by EXIF, which is ignored here; owt prepare folder or list rotates them\n",
           split.folder, split.turned, split.turned == 1 ? "is" : "are");
   }
   return measure_colours(dir, settings.threads, Measured::kWhereMissing);

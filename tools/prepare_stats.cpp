@@ -54,12 +54,11 @@ int measure_colours(const std::string& folder, int threads, Measured measured) {
 }
 
 int prepare_stats(const Arguments& arguments) {
-  Options options(
-      "owt prepare stats",
-      "Measures the mean, deviation and covariance of the colours of a prepared data set's training images, "
-      "which normalising and colour noise need.");
-  options.positional("DIR", "the data set, as owt prepare made it; gets train/stats.json");
-  options.option("threads", "T", "0", "0: $OMP_NUM_THREADS, else all cores");
+  Options options("owt prepare stats",
+                  "Measures the mean, deviation and covariance of the colours of a prepared data set's training "
+                  "images. Normalisation and colour augmentation need them.");
+  options.positional("DIR", "data set made by owt prepare; gets train/stats.json");
+  options.option("threads", "T", "0", "number of threads; 0: $OMP_NUM_THREADS, else all cores");
   if (!options.parse(arguments)) {
     std::cout << options.help();
     return 0;

@@ -49,28 +49,27 @@ std::string checked_shares(const Options& options) {
 std::string config_file(const std::string& config) {
   const fs::path of_run = fs::path(config) / (is_checkpoint(config) ? "../.." : "") / kRunConfig;
   if (fs::is_regular_file(of_run)) return of_run.string();
-  if (is_other_folder(config)) fail(config, " is no run folder: it holds no ", kRunConfig, "; name a recipe or a run");
+  if (is_other_folder(config)) fail(config, " is not a run folder: it has no ", kRunConfig, "; name a recipe or a run");
   return find_recipe(config);
 }
 
 void tell_of_hidden_recipe(const std::string& config, const std::string& file) {
   for (const NamedRecipe& recipe : named_recipes())
     if (recipe.name == config && file == (fs::path(config) / kRunConfig).string())
-      log_info("{} is the run folder here; the recipe of that name is {}", config, recipe.file);
+      log_info("{} means the run folder of that name; the recipe of that name is {}", config, recipe.file);
 }
 
 namespace {
 
 void declare_workers(Options& options) {
-  options.option(
-      "workers", "K",
-      "ranks, as threads of this process (default: the recipe's, else 1); under mpirun or srun every process is "
-      "one, and this is their number");
+  options.option("workers", "K",
+                 "number of workers, as threads of this process (default: the recipe's, else 1); under mpirun or srun "
+                 "every process is a worker, and K must be their number");
 }
 
 void declare_precision(Options& options) {
   options.option("device", "NAME",
-                 "cpu | cuda | auto: cuda where there is a GPU (default: the recipe's run.device, else auto)");
+                 "cpu | cuda | auto: cuda if there is a GPU (default: the recipe's run.device, else auto)");
   options.option("precision", "NAME", "fp32 | tf32 (on GPUs) | bf16 (default: the recipe's run.precision, else fp32)");
 }
 
@@ -91,35 +90,33 @@ void declare_device(Options& options) {
   declare_precision(options);
   options.option(
       "threads", "T", "0",
-      "compute threads of all workers of this host together; 0: $OMP_NUM_THREADS for each process, else all cores");
+      "compute threads of this host, shared by its workers; 0: $OMP_NUM_THREADS for each process, else all cores");
   declare_changes(options);
 }
 
 void declare_changes(Options& options) {
-  options.repeated("set", "KEY=VALUE", "change a key of the recipe, e.g. --set data.batch=64; KEY= takes it out");
+  options.repeated("set", "KEY=VALUE", "change a key of the recipe, e.g. --set data.batch=64; KEY= removes it");
 }
 
 void declare_shares(Options& options) {
   options.option(
       "shares", "LIST",
-      "2,1,1 (a positive number for each worker): the rows of a step are dealt to the workers in proportion; "
-      "or measured: to how fast each computes at the start; or equal: as many for each (default: the recipe's, else "
-      "equal)");
+      "rows of a step for each worker: 2,1,1: in proportion to these positive numbers, one per worker; measured: in "
+      "proportion to each worker's speed at the start; equal: evenly (default: the recipe's, else equal)");
 }
 
 void declare_strategy(Options& options) {
   options.option(
       "parallel", "NAME",
-      concat(strategy_list(), " | auto: the one with the least predicted step time (default: the recipe's, else ",
+      concat(strategy_list(), " | auto: the strategy with the shortest predicted step (default: the recipe's, else ",
              name_of(kDefaultStrategy), ")"));
   declare_shares(options);
 }
 
 void declare_length(Options& options) {
   options.option("epochs", "N", "length of the run (schedule.epochs)");
-  options.option("steps", "N",
-                 "end after this many steps (schedule.max_steps); where there are epochs, the schedule stays theirs");
-  options.option("seed", "S", "of weights, order, augmentation and dropout (run.seed)");
+  options.option("steps", "N", "stop after this many steps (schedule.max_steps); a schedule in epochs does not change");
+  options.option("seed", "S", "random seed of weights, order, augmentation and dropout (run.seed)");
 }
 
 Overrides length_changes(const Options& options) {
@@ -214,17 +211,16 @@ Overrides changes_to_evaluate(const Options& options) {
                       recipe.table("parallel").string("strategy") == name_of(Strategy::kPipeline);
   if (staged && !options.given("parallel")) leave_out("parallel", "strategy", name_of(kPlainDataParallel));
   if (!left_out.empty())
-    log_info("the recipe is for {} workers; left out, as no figure depends on it: {}", its, joined(left_out));
+    log_info("the recipe is for {} workers; ignored, because no result depends on it: {}", its, joined(left_out));
   return changes;
 }
 
 void declare_trained(Options& options) {
   options.positional("CONFIG", concat("a run folder, or the recipe: ", kFileOrName));
-  options.option(
-      "weights", "FILE",
-      "safetensors file with the model's weights, or a run or checkpoint folder (default: where CONFIG is a "
-      "run folder or its config.toml, those of the checkpoint with the best top-1 in training, or of the newest "
-      "where none was evaluated; averaged ones where it has some)");
+  options.option("weights", "FILE",
+                 "safetensors file with the model's weights, or a run or checkpoint folder (default, if CONFIG is a "
+                 "run folder or its config.toml: the run's checkpoint with the best top-1, or the newest if none was "
+                 "evaluated; its averaged weights if it has them)");
   options.option("data", "DIR", "the data set (default: the recipe's data.dir, else $OWT_DATA, else ./datasets)");
 }
 
@@ -319,25 +315,24 @@ void tell_of_drawn_images(const Options& options, const Settings& settings) {
 
 void declare_classes(Options& options, ClassesOf use) {
   const std::string number =
-      "number: label i means output i, whatever the names of the classes are, and the data may have fewer classes than "
-      "the model";
+      "number: label i means output i, whatever the classes are called; the data may have fewer classes than the model";
   const char* const otherwise =
-      " (default: labels are matched by the names that the run wrote down; where there are none the data has as many "
+      " (default: labels are matched by the class names that the run recorded; without them the data must have as many "
       "classes as the model)";
   if (use == ClassesOf::kTraining)
     options.option("classes", "data|number",
-                   concat("data: the model gets as many classes as the data has, and its last layer as many outputs, ",
-                          "which are drawn anew; ", number, otherwise));
+                   concat("data: the model gets the classes of the data; its last layer gets as many outputs, ",
+                          "with random weights; ", number, otherwise));
   else
     options.option("classes", "number", concat(number, otherwise));
 }
 
 void declare_views(Options& options) {
   options.option("views", "N", "1",
-                 "1 to 10 views of each image, whose probabilities are averaged: the centre, then the corners from the "
-                 "upper left to the lower right, then these five mirrored (Krizhevsky et al. 2012: 10); or mirror: the "
-                 "image and its mirror image, whose logits are averaged; or shift: these two with weight 1/2, and the "
-                 "same a pixel up and left and a pixel down and right with 1/4 each (airbench, tta = 2)");
+                 "1 to 10: average the probabilities of so many views of each image: the centre, the four corners from "
+                 "the upper left to the lower right, then these five mirrored (Krizhevsky et al. 2012: 10); mirror: "
+                 "average the logits of the image and its mirror image; shift: these two with weight 1/2, and both a "
+                 "pixel up and left, and a pixel down and right, with weight 1/4 each (airbench, tta = 2)");
 }
 
 Views views_option(const Options& options, const Settings& settings) {
@@ -351,8 +346,9 @@ Views views_option(const Options& options, const Settings& settings) {
     const bool whole = settings.data.format != "shards" && augment.pad == 0 &&
                        (augment.crop == 0 || augment.crop == settings.data.image[0]);
     if (crops.count > 1 && whole && launch().rank == 0)
-      log_info("--views {}: the recipe shows whole images, so that the corners show what the centre does{}", views,
-               crops.count > 5 ? ", and the last five are mirror images" : "; --views mirror has its mirror image");
+      log_info(
+          "--views {}: the recipe uses whole images, so the corner views equal the centre view{}", views,
+          crops.count > 5 ? ", and the last five views are mirror images" : "; --views mirror adds the mirror image");
     return crops;
   }
   if (settings.data.format == "shards")
@@ -363,15 +359,13 @@ Views views_option(const Options& options, const Settings& settings) {
 
 void declare_split(Options& options) {
   options.option("split", "NAME", "test",
-                 "test | val | train; val: the training images that data.validation holds out of the others; all are "
-                 "seen as test images are");
+                 "test | val | train; val: the training images that data.validation holds out; no split is augmented");
 }
 
 Split split_option(const Options& options, const Settings& settings) {
   if (const std::string data = data_folder(settings.data, options.given("data") ? options.string("data") : "");
       !options.given("split") && settings.data.validation > 0 && !has_test_images(settings.data, data)) {
-    if (launch().rank == 0)
-      log_info("{} has no test images: --split val, the images held out of those that were trained on", data);
+    if (launch().rank == 0) log_info("{} has no test images; using --split val, the held-out training images", data);
     return Split::kValidation;
   }
   const std::string name = options.string("split");

@@ -47,12 +47,12 @@ RunAsked find_run(const std::string& config, const std::string& resume, const st
   run.folder = config.empty() ? run_of(resume) : run_named_by(config);
   run.is_config = config.empty() || !run.folder.empty();
   if (resume == "auto" && !config.empty() && fs::is_directory(config) && is_checkpoint(config))
-    fail("CONFIG is the checkpoint ", config, ", and auto goes on from the newest; give --resume ", config);
+    fail("CONFIG is the checkpoint ", config, ", but auto resumes from the newest; give --resume ", config);
   if (run.is_config) {
     run.recipe = recipe_text(run.folder);
     if (config.empty() && !fs::exists(resume)) fail("--resume ", resume, ": there is no such run or checkpoint folder");
     if (run.recipe.empty())
-      fail(config.empty() ? resume : config, " lies in no run folder with a ", kRunConfig,
+      fail(config.empty() ? resume : config, " is not in a run folder with a ", kRunConfig,
            "; name the recipe as CONFIG");
     return run;
   }
@@ -141,8 +141,8 @@ TrainRecipe train_recipe(const Options& options, const Overrides& changes) {
     if (const std::string named = config_file(config), file = recipe_for_data(options, named, overrides); file != named)
       config = file;
   if (config.empty() && (resume.empty() || resume == "auto"))
-    throw UsageError(concat("missing CONFIG: a recipe, or a run folder", resume.empty() ? "" : " to go on with",
-                            "; without it --resume RUN goes on with a run (see 'owt train --help')"));
+    throw UsageError(concat("missing CONFIG: a recipe, or a run folder", resume.empty() ? "" : " to resume",
+                            "; without it, --resume RUN resumes a run (see 'owt train --help')"));
   const std::vector<std::string> found = unpacked(from_rank_0([&] {
     const RunAsked run = find_run(config, resume, out);
     return packed({run.folder, run.is_config ? "config" : "", run.recipe});
@@ -162,7 +162,7 @@ TrainRecipe train_recipe(const Options& options, const Overrides& changes) {
   return {read_settings(file, overrides), "",
           kept.empty()
               ? ""
-              : concat("as in the run, since neither the recipe nor the command line says otherwise: ", listed(kept))};
+              : concat("kept from the run, because neither the recipe nor the command line sets them: ", listed(kept))};
 }
 
 }  // namespace owt

@@ -18,10 +18,10 @@ namespace fs = std::filesystem;
 void check_place(const AverageOptions& options) {
   const fs::path out = options.out;
   if (is_checkpoint(out.parent_path().string()))
-    fail(options.out, " would lie in a checkpoint, whose files have checksums; choose another --out");
+    fail(options.out, " is in a checkpoint, whose files have checksums; choose another --out");
   check_output(options.out);
   if (fs::exists(out) && !options.force)
-    fail(options.out, " is there already; add --force to write over it, or choose another --out");
+    fail(options.out, " exists already; add --force to overwrite it, or choose another --out");
 }
 
 // The folders of the last checkpoints, oldest first.
@@ -58,7 +58,7 @@ struct Checkpoint {
 
 // If the run was resumed with another model, its checkpoints have different tensors.
 void check_same_tensors(const Checkpoint& a, const Checkpoint& b) {
-  const auto cure = "; the run went on with another model, so average the checkpoints of one of them only";
+  const auto cure = "; the model has changed during the run; average only checkpoints of the same model";
   for (const auto& entry : a.weights.entries()) {
     const auto* other = b.weights.find(entry.name);
     if (!other) fail(b.path, " has no tensor '", entry.name, "', which ", a.path, " has", cure);

@@ -294,19 +294,18 @@ void settle(Settings& settings, int64_t rows) {
   if (settings.parallel.strategy == Strategy::kPipeline &&
       updates_each_micro_batch(settings.parallel.pipeline.schedule))
     fail(
-        "owt check: a pipeline without a flush (pipeline.schedule) updates the weights within a step, which has no "
-        "gradient of all its rows then; use --set pipeline.schedule=1f1b");
+        "owt check: a pipeline without a flush (pipeline.schedule) updates the weights within a step, so there is no "
+        "gradient of all its rows; use --set pipeline.schedule=1f1b");
   settings.optimizer = {};
   settings.optimizer.learning_rate = 1;
   settings.optimizer.momentum = settings.optimizer.decay = 0;
   settings.ema = {};
   if (settings.run.precision != Precision::kFp32)
-    log_info("checked is fp32, not {}: its rounding would hide what is compared", name_of(settings.run.precision));
+    log_info("checking in fp32, not {}: its rounding would hide errors", name_of(settings.run.precision));
   settings.run.precision = Precision::kFp32;
   settings.parallel.average_every = 1;
   if (settings.parallel.server != ConsistencyRules() || settings.parallel.push_filters.any())
-    log_info(
-        "checked is a synchronous step with whole gradients: without ps.delay, ps.pushes, ps.backup and ps.filters");
+    log_info("checking a synchronous step with whole gradients: without ps.delay, ps.pushes, ps.backup and ps.filters");
   settings.parallel.server = {};
   settings.parallel.push_filters = {};
   settings.parallel.dense_update = DenseUpdate::kStep;
@@ -368,11 +367,12 @@ std::string CheckOutcome::table() const {
     text += "\n";
   }
   text += format(
-      "\n'error': how far the gradients of {} elements of each parameter are from differences of the loss, relative to "
-      "them;\n'noise': how far these are from each other. ",
+      "\n'error': relative difference of the gradients of {} elements of each parameter from difference quotients of "
+      "the loss;\n'noise': relative difference of these quotients from each other. ",
       samples);
   if (loss_of_one)
-    text += format("'difference': of whole gradients from those of one worker, whose loss is {:.6f}.\n", *loss_of_one);
+    text += format("'difference': of the whole gradients from the gradients of one worker, whose loss is {:.6f}.\n",
+                   *loss_of_one);
   else
     text += concat(not_compared, ".\n");
   return text;
@@ -390,7 +390,7 @@ CheckOutcome check_gradients(Settings settings, const CheckOptions& options) {
   outcome.samples = options.samples;
   std::optional<Reference> one;
   if (plan.ranks() == 1 && plan.request.slices == 1) {
-    outcome.not_compared = "There is one worker, and nothing to compare it with";
+    outcome.not_compared = "There is only one worker, so there is nothing to compare";
   } else if (const LayerPlan* layer = sees_workers(plan.layers)) {
     outcome.not_compared = concat("Nothing was compared with one worker: '", layer->name,
                                   "' normalises over the rows of a worker (batch_norm's rows = 0)");

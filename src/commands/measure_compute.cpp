@@ -113,8 +113,8 @@ ComputeSamples measure_compute(const Settings& settings, Communicator& together,
     add_samples(make_report({&times, 1}, layer_facts(plan, count), count).rows, plan, samples);
   }
   take_mean(samples, together, settings.compute().device);
-  samples.source =
-      format("measured here, {} at a time", together.ranks() == 1 ? "one rank" : format("{} ranks", together.ranks()));
+  samples.source = format("measured here, {} at a time",
+                          together.ranks() == 1 ? "one worker" : format("{} workers", together.ranks()));
   return samples;
 }
 
@@ -242,7 +242,7 @@ std::optional<TimingRow> row_in(const std::string& line) {
   row.weight_bytes = static_cast<int64_t>(number_in(cells, kWeights));
   if (number_in(cells, kUpdateInBackward) > 0)
     fail("layer '", row.name,
-         "' was updated while its gradient was computed, which ranks that sum gradients cannot do; ",
+         "' was updated while its gradient was computed, which workers that sum gradients cannot do; ",
          "make the table with owt time --keep-gradients");
   return row;
 }

@@ -61,7 +61,7 @@ std::string OnnxGraph::flat(const std::string& name, const OnnxValue& x) {
 
 void OnnxGraph::warn_of_unused() const {
   for (const std::string& name : unused_tensors(weights_, taken_))
-    log_warn("{}: nothing in the model takes '{}'", path_, name);
+    log_warn("{}: the model does not use '{}'", path_, name);
 }
 
 onnx::TensorProto& OnnxGraph::add_tensor(const std::string& name, const Shape& shape,

@@ -55,10 +55,10 @@ void check_held_out(const Job& job, const std::string& data) {
     if (state && (state->seed != seed || state->images != job.train->size()))
       fail("the run of ", job.weights, " has seed ", state->seed, " and was trained on ", state->images,
            " images; with seed ", seed, " and ", job.train->size(),
-           " training images other ones are held out; name the run folder in place of the recipe");
+           " training images, others would be held out; give the run folder instead of the recipe");
     if (state && !same_training_images(*state, *job.train))
       fail("the run of ", job.weights, " was trained on other images than those in ", data,
-           ": the ones held out of these are not the ones held out of its own; give its own data");
+           ", so other images would be held out; give the data of the run");
     return "";
   });
 }
@@ -111,14 +111,13 @@ void check_resumed_data(Job& job, const std::string& data, bool other_data) {
          state.images == job.train->size() ? concat("and those in ", data, " are others")
                                            : concat("the data has ", job.train->size()),
          job.validation ? concat(" beside ", job.validation->size(), " that data.validation holds out") : "",
-         "; give the same data and data.validation, add --other-data to go on with these, or start a new run with "
+         "; give the same data and data.validation, add --other-data to resume with these, or start a new run with "
          "--weights ",
          job.resume_checkpoint, "/weights.safetensors");
   if (launch().rank == 0)
     log_warn(
-        "the run goes on with other training images from the start of epoch {}; its best evaluation ({}), which was "
-        "with "
-        "the old ones, is forgotten",
+        "the run continues with other training images from the start of epoch {}; its best evaluation ({}), which was "
+        "with the old ones, is reset",
         state.epoch + 1, state.best_step < 0 ? "none" : concat("step ", state.best_step));
   begin_with_other_data(state);
 }
@@ -151,8 +150,8 @@ void log_changes(const Job& job, const RunFolder* folder, uint64_t asked_seed) {
   const int64_t rows = job.plan.request.step_rows;
   if (!job.resume_checkpoint.empty() && job.resume_state.step_rows != rows)
     log_info(
-        "the checkpoint's steps had {} images, now they have {}: epoch {} goes on behind image {} of {}, and steps "
-        "count on",
+        "a step had {} images in the checkpoint and has {} now: epoch {} continues after image {} of {}, and the step "
+        "number continues",
         job.resume_state.step_rows, rows, job.resume_state.epoch + 1, job.resume_state.images_in_epoch,
         job.resume_state.images);
 }

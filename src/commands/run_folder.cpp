@@ -34,7 +34,7 @@ std::optional<Config> recipe_in(const std::string& folder) {
   try {
     return Config::file(path);
   } catch (const Error& e) {
-    log_warn("{}; what of the recipe has changed since is not known", e.what());
+    log_warn("{}; changes of the recipe since then are unknown", e.what());
     return {};
   }
 }
@@ -92,7 +92,7 @@ void RunFolder::log_changes(const Job& job) const {
   if (!before_) return;
   const std::vector<std::string> changes = differences(*before_, job.settings.recipe);
   if (changes.empty()) return;
-  log_info("the recipe is not the one that the run had:");
+  log_info("the recipe has changed since the run started:");
   for (const std::string& change : changes) log_info("  {}", change);
 }
 

@@ -25,7 +25,7 @@ void resume_automatically(RunPlace& place) {
     place.same_run = true;
     return;
   }
-  log_info("nothing to resume: {} has no checkpoint; begins at step 0", place.out);
+  log_info("nothing to resume: {} has no checkpoint; starting at step 0", place.out);
 }
 
 void resume_named(const std::string& named, bool out_is_given, RunPlace& place) {
@@ -56,13 +56,13 @@ RunPlace find_here(const Settings& settings, const TrainOptions& options) {
   const bool weights = !options.start.file.empty() && !place.checkpoint.empty();
   if (weights && options.resume != "auto")
     fail("--weights and --resume do not go together: a checkpoint has its own weights");
-  if (weights) log_info("the weights are those of the checkpoint, and {} is not read", options.start.file);
+  if (weights) log_info("the weights come from the checkpoint; {} is not read", options.start.file);
   if (options.resume != "auto" && !place.same_run && holds_run(place.out))
     fail("the run folder ", place.out, " holds a run already",
-         !options.can_resume            ? "; choose another --out"
-         : newest_checkpoint(place.out) ? "; add --resume auto to go on with it, or choose another --out"
-                                        : ", without a checkpoint yet; add --resume auto to begin it anew, or choose "
-                                          "another --out");
+         !options.can_resume ? "; choose another --out"
+         : newest_checkpoint(place.out)
+             ? "; add --resume auto to resume it, or choose another --out"
+             : ", without a checkpoint yet; add --resume auto to restart it, or choose another --out");
   return place;
 }
 

@@ -103,7 +103,8 @@ std::optional<Network> links_from(const std::string& file, int ranks) {
   from_rank_0([&] {
     links = read_links(file);
     if (links->ranks() != ranks)
-      fail(file, " is of ", links->ranks(), " ranks, and here are ", ranks, "; run owt bench-comm with as many");
+      fail(file, " was measured with ", links->ranks(), " workers, but there are ", ranks,
+           " here; run owt bench-comm with as many");
     return "";
   });
   return links;

@@ -98,7 +98,7 @@ void Config::missing(const std::string& key) const {
 namespace {
 
 // The sign of NaN has no meaning for the user.
-std::string found(double value) { return std::isnan(value) ? "nan" : concat(value); }
+std::string found(double value) { return std::isnan(value) ? "nan" : number_text(value); }
 std::string found(int64_t value) { return std::to_string(value); }
 
 template <class T>

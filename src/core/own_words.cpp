@@ -66,17 +66,18 @@ std::string fit_for_message(const std::string& text) {
   return concat(text.substr(0, front), " ... (", end - front, " bytes) ... ", text.substr(end));
 }
 
+std::string number_text(double value) {
+  return std::abs(value) < 1e18 && value == std::floor(value) ? std::to_string(static_cast<int64_t>(value))
+                                                              : format("{}", value);
+}
+
 std::string range_text(const Range& range) {
-  const auto plain = [](double value) {  // 16777216, not 1.67772e+07
-    return std::abs(value) < 1e18 && value == std::floor(value) ? std::to_string(static_cast<int64_t>(value))
-                                                                : format("{}", value);
-  };
   const bool low = std::isfinite(range.low), high = std::isfinite(range.high);
   if (range.low == std::numeric_limits<double>::min())  // the low end of a range that excludes 0
-    return high ? concat("more than 0 and at most ", plain(range.high)) : "more than 0";
-  if (low && high) return concat(plain(range.low), " to ", plain(range.high));
-  if (low) return concat("at least ", plain(range.low));
-  return high ? concat("at most ", plain(range.high)) : "";
+    return high ? concat("more than 0 and at most ", number_text(range.high)) : "more than 0";
+  if (low && high) return concat(number_text(range.low), " to ", number_text(range.high));
+  if (low) return concat("at least ", number_text(range.low));
+  return high ? concat("at most ", number_text(range.high)) : "";
 }
 
 std::string key_for(std::string_view word) {

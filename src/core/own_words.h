@@ -17,6 +17,9 @@ std::string own_words(const std::exception& e);
 // cure.
 std::string fit_for_message(const std::string& text);
 
+// 16777216, not 1.67772e+07; numbers with a fraction as short as they can be read back.
+std::string number_text(double value);
+
 // "at least 2", "more than 0", "1 to 16777216"; empty for any number.
 std::string range_text(const Range& range);
 

@@ -122,7 +122,7 @@ std::optional<Found> newest_of(const fs::path& folder, std::string& doubt) {
   if (!latest.wrong.empty() || all.size() > 1)
     doubt = concat((folder / kLatest).string(), " is ",
                    latest.wrong.empty() ? "missing" : concat("damaged (", latest.wrong, ")"), ": ", all.back().name,
-                   " is taken, the checkpoint of the highest step");
+                   ", the checkpoint of the highest step, is used");
   return all.back();
 }
 
@@ -139,7 +139,8 @@ std::string other_checkpoints(const fs::path& folder) {
   for (const Found& found : complete_checkpoints(folder.parent_path().string()))
     if (found.name != folder.filename())
       names += (names.empty() ? "" : ", ") + (folder.parent_path() / found.name).string();
-  return names.empty() ? "there is no other checkpoint of the run; train anew" : "take another checkpoint: " + names;
+  return names.empty() ? "there is no other checkpoint of the run; train from the start"
+                       : "take another checkpoint: " + names;
 }
 
 // Throws Error with the damage.
@@ -188,7 +189,8 @@ void CheckpointWriter::give_up(int64_t step, const std::string& why, bool goes_o
   clear_leftovers(folder_);
   begun_ = -1;
   if (goes_on)
-    log_warn("there is no checkpoint of step {}: {}; the run goes on, and tries again at the next one", step, why);
+    log_warn("no checkpoint of step {} was written: {}; training continues, and the next checkpoint is tried", step,
+             why);
 }
 
 std::string CheckpointWriter::commit(const RunState& state) {
@@ -219,7 +221,7 @@ std::string CheckpointWriter::note_evaluation(const RunState& state) const {
     write_file_atomically((fs::path(folder_) / name_of_step(state.step) / kState).string(), state.to_json());
     return "";
   } catch (const NoRoom& e) {
-    log_warn("the checkpoint of step {} does not know this evaluation: {}", state.step, e.what());
+    log_warn("this evaluation could not be added to the checkpoint of step {}: {}", state.step, e.what());
     return e.what();
   }
 }
@@ -235,15 +237,14 @@ void CheckpointWriter::go_on_from(const std::string& checkpoint_folder) const {
   set_latest(name);
   for (const Found& later : complete_checkpoints(folder_))
     if (later.step > *step)
-      log_info("{} belongs to the branch that is left by going on from step {}; it stays until this run has passed it",
-               later.name, *step);
+      log_info("{} is newer than step {}; it is ignored, and removed when training passes its step", later.name, *step);
 }
 
 // This run has written no checkpoint between these steps.
 void CheckpointWriter::remove_left_branch(int64_t after, int64_t before) const {
   for (const Found& left : complete_checkpoints(folder_)) {
     if (left.step <= after || left.step >= before) continue;
-    log_info("removing {} of the branch that was left: this run has passed it", left.name);
+    log_info("removing {}, which is from before the resume: training has passed its step", left.name);
     remove_checkpoint(fs::path(folder_) / left.name);
   }
 }

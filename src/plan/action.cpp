@@ -16,7 +16,7 @@ std::string bucket_of(const Plan& plan, const Action& action) {
 
 // The weights that are used: "copy 2, 3 updates ahead".
 std::string weights_text(const Action& action) {
-  if (action.copy == kNewestWeights) return "the newest";
+  if (action.copy == kNewestWeights) return "current weights";
   if (action.ahead == 0) return concat("copy ", action.copy + 1);
   return concat("copy ", action.copy + 1, ", ", action.ahead, action.ahead == 1 ? " update" : " updates", " ahead");
 }
@@ -24,7 +24,7 @@ std::string weights_text(const Action& action) {
 std::string remark(const Action& action) {
   if (action.kind == Action::Kind::kCopyWeights || action.kind == Action::Kind::kTakeWeights)
     return concat(" (", weights_text(action), ")");
-  if (action.beside) return " (beside what follows)";
+  if (action.beside) return " (overlaps what follows)";
   return action.updates ? " (updated at once)" : "";
 }
 
@@ -53,8 +53,8 @@ std::string subject(const Plan& plan, const Action& action) {
 
 std::string action_text(const Plan& plan, const std::vector<Action>& actions) {
   const bool slices = std::any_of(actions.begin(), actions.end(), [](const Action& at) { return at.slice > 0; });
-  const auto slice = [&](const auto& text) { return slices ? format(" {:>5}", text) : std::string(); };
-  std::string text = format("{:>4}  {:<17}{} {:>5}  {}\n", "nr", "action", slice("slice"), "round", "of");
+  const auto slice = [&](const auto& text) { return slices ? format(" {:>11}", text) : std::string(); };
+  std::string text = format("{:>4}  {:<17}{} {:>5}  {}\n", "nr", "action", slice("micro-batch"), "round", "of");
   for (size_t i = 0; i < actions.size(); ++i) {
     const Action& at = actions[i];
     text += format("{:>4}  {:<17}{} {:>5}  {}{}\n", i + 1, name_of(at.kind), slice(at.slice + 1),

@@ -14,7 +14,7 @@ size_t at(int worker) { return static_cast<size_t>(worker); }
 
 std::string ConsistencyRules::text() const {
   std::string text = synchronous()       ? "synchronous"
-                     : delay == kNoBound ? std::string("no bound on the delay")
+                     : delay == kNoBound ? std::string("unbounded delay")
                                          : concat("delay of at most ", delay);
   if (!by_task())
     text += pushes == 1 ? ", an update for every push" : concat(", an update for every ", pushes, " pushes");
@@ -27,7 +27,7 @@ Consistency::Consistency(int workers, const ConsistencyRules& rules)
     : rules_(rules), next_(at(workers)), finished_(at(workers)), gone_(at(workers)) {
   if (rules.backup < 0 || rules.backup >= workers)
     fail("backup workers: ", rules.backup, ", wanted fewer than the ", workers, workers == 1 ? " worker" : " workers",
-         ", since somebody must be waited for");
+         "; at least one worker must not be a backup");
 }
 
 int64_t Consistency::next_task(int worker) const {

@@ -62,8 +62,8 @@ int model_ranks_of(const PlanRequest& request, const std::vector<std::unique_ptr
   if (!facts_of(request.strategy).splits()) return 1;
   const int asked = request.model_ranks > 0 ? request.model_ranks : request.ranks;
   if (request.ranks % asked != 0)
-    fail(request.ranks, " workers cannot be dealt to groups of ", asked, " (parallel.model_ranks); use a divisor of ",
-         request.ranks);
+    fail(request.ranks, " workers cannot be divided into groups of ", asked,
+         " (parallel.model_ranks); use a divisor of ", request.ranks);
   const bool splits =
       std::any_of(layers.begin(), layers.end(), [](const auto& layer) { return layer->columns() == Columns::kSplits; });
   if (facts_of(request.strategy).shares_rows) return asked;
@@ -82,12 +82,12 @@ void check_slices(const Plan& plan) {
   OWT_CHECK(slices >= 1);
   if (slices == 1) return;
   if (plan.in_stages())
-    fail("data.accumulate is ", slices, ", and a pipeline adds up the gradients of its micro-batches as it is; use ",
+    fail("data.accumulate is ", slices, ", but a pipeline already accumulates the gradients of its micro-batches; use ",
          "pipeline.micro_batches, or another strategy");
   const int64_t group = plan.row_group(0), most = RowGroups{plan.rows(plan.request.step_rows).most(), group}.count();
   if (slices > most)
     fail("data.accumulate is ", slices, ", and a worker has ", most,
-         group > 1 ? concat(" groups of ", group, " rows (batch_norm's 'rows')") : " rows", " of a step at most; use ",
+         group > 1 ? concat(" groups of ", group, " rows (batch_norm's 'rows')") : " rows", " per step at most; use ",
          most, " or less");
 }
 
@@ -109,13 +109,13 @@ void check_norms(const Plan& plan) {
   if (!plan.has_norms() || !plan.split()) return;
   const PlanRequest& request = plan.request;
   const char* const refused =
-      "gradients cannot be clipped, and LARS finds no norms of them (optimizer.clip, optimizer.type), ";
+      "clipping and LARS need the norms of all gradients of a step (optimizer.clip, optimizer.type), ";
   if (request.dense_update == DenseUpdate::kRound)
-    fail(refused, "with an update after every ",
+    fail(refused, "but the weights are updated after every ",
          plan.in_stages() ? "micro-batch (pipeline.schedule); use \"1f1b\""
                           : "round (parallel.dense_update); use \"step\"");
   if (plan.averages())
-    fail(refused, "where only the layers before the dense ones learn by themselves (parallel.average_every under ",
+    fail(refused, "but each worker trains the layers before the dense ones on its own (parallel.average_every under ",
          name_of(request.strategy), "); use dp, or leave average_every out");
 }
 
@@ -124,20 +124,20 @@ void check_server(const Plan& plan) {
   if (!plan.serves()) return;
   const PlanRequest& request = plan.request;
   const auto refuse = [&](const std::string& what, const char* cure) {
-    fail(what, ", and under ", name_of(request.strategy), " each rank updates a share of the weights by itself; ",
+    fail(what, ", and under ", name_of(request.strategy), " each worker updates a shard of the weights on its own; ",
          cure);
   };
   if (plan.has_norms())
-    refuse("optimizer.clip and lars want norms of all gradients of a step", "use another optimizer, or dp-zero");
+    refuse("optimizer.clip and lars need norms of all gradients of a step", "use another optimizer, or dp-zero");
   if (request.half_wire && request.push_filters.any())
-    fail("ps.filters and parallel.wire = \"bf16\" both say how gradients travel; leave one of them out");
-  if (request.server.backup > 0) refuse("backup workers are virtual ones'", "use owt simulate");
+    fail("ps.filters and parallel.wire = \"bf16\" both set how gradients are sent; leave one of them out");
+  if (request.server.backup > 0) refuse("backup workers exist only in a simulation", "use owt simulate");
   if (request.ema_every > 0 && plan.has_servers_apart())
     refuse("optimizer.ema averages the weights of every step", "let every worker serve (ps.servers = 0)");
   if (request.server.synchronous()) return;
   if (request.ema_every > 0) refuse("optimizer.ema averages the weights of whole steps", "use ps.delay = 0");
   if (request.server.by_task() && request.server.delay == kNoBound)
-    refuse("ps.pushes = 0 with ps.delay = inf would keep gradients without a bound", "use ps.pushes = 1");
+    refuse("ps.pushes = 0 with ps.delay = inf would keep any number of gradients", "use ps.pushes = 1");
 }
 
 // Sums over all rows of the step need all these rows at once.
@@ -148,16 +148,16 @@ void check_step_sums(const Plan& plan) {
   if (sums == layers.end()) return;
   const auto refuse = [](const LayerPlan& at, const auto&... why) {
     fail("layer '", at.name, "' normalises over all rows of the step (rows = \"step\"), ", why...,
-         "; use rows = 32, whose statistics do not see it either");
+         "; use e.g. rows = 32, which is possible here");
   };
-  if (plan.in_stages()) refuse(*sums, "and in a pipeline it sees a micro-batch at a time");
-  if (plan.request.slices > 1) refuse(*sums, "and with data.accumulate it sees a slice at a time");
-  if (plan.steps_apart() > 0) refuse(*sums, "and with ps.delay the workers are at different steps");
-  if (plan.averages()) refuse(*sums, "and with parallel.average_every the workers learn each by itself");
+  if (plan.in_stages()) refuse(*sums, "but in a pipeline it sees one micro-batch at a time");
+  if (plan.request.slices > 1) refuse(*sums, "but with data.accumulate it sees one micro-batch at a time");
+  if (plan.steps_apart() > 0) refuse(*sums, "but with ps.delay the workers are at different steps");
+  if (plan.averages()) refuse(*sums, "but with parallel.average_every each worker trains on its own");
   if (plan.rows(plan.request.step_rows).count_rounds() == 1) return;
   for (int64_t i = plan.boundary; i < std::ssize(layers); ++i)
     if (const LayerPlan& at = plan.layer(i); !at.forward_sums.empty())
-      refuse(at, "and behind the boundary it sees a round at a time under ", name_of(plan.request.strategy));
+      refuse(at, "but in the back part it sees one round at a time under ", name_of(plan.request.strategy));
 }
 
 // Describes `layer` for rows of in.row(). wants_dx: the gradient of its input is used.

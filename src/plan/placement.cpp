@@ -92,17 +92,18 @@ std::vector<Slice> stages_of(const Plan& plan) {
   }
   if (asked.empty()) return balanced_stages(cost, sent, plan.model_ranks);
   if (std::ssize(asked) + 1 != plan.model_ranks)
-    fail("pipeline.stages names the first layers of ", asked.size(), " stages behind the first one, and there are ",
-         plan.model_ranks, " stages, one for each worker of a group; name ", plan.model_ranks - 1, ", or leave it out");
+    fail("pipeline.stages has ", asked.size(), " layer names, but ", plan.model_ranks,
+         " stages (one for each worker of a group) need ", plan.model_ranks - 1,
+         ", the first layer of each stage but the first; or leave it out");
   std::vector<Slice> stages{{0, 0}};
   for (const std::string& name : asked) {
     int64_t i = stages.back().begin + 1;
     while (i < std::ssize(plan.layers) && plan.layer(i).name != name) ++i;
     if (i >= std::ssize(plan.layers))
-      fail("pipeline.stages: there is no layer '", name, "' behind '", plan.layer(stages.back().begin).name, "'");
+      fail("pipeline.stages: there is no layer '", name, "' after '", plan.layer(stages.back().begin).name, "'");
     if (sent[static_cast<size_t>(i)] < 0)
       fail("pipeline.stages: '", name,
-           "' works in place of the output of the layer before it, and no stage begins there");
+           "' works in place on the output of the layer before it, so no stage can begin there");
     stages.back().end = i;
     stages.push_back({i, i});
   }
@@ -115,7 +116,7 @@ int micro_batches_of(const Plan& plan) {
   const RowGroups groups{plan.request.step_rows / plan.replicas(), plan.row_group(0)};
   const int asked = plan.request.pipeline.micro_batches;
   if (asked > groups.count())
-    fail("pipeline.micro_batches is ", asked, ", and a pipeline has ", groups.rows, " rows of a step",
+    fail("pipeline.micro_batches is ", asked, ", but a pipeline has ", groups.rows, " rows of a step",
          groups.size > 1 ? concat(", ", groups.count(), " groups of ", groups.size, " (batch_norm's 'rows')") : "",
          "; use ", groups.count(), " or less");
   return asked > 0 ? asked : static_cast<int>(std::clamp<int64_t>(groups.count(), 1, 4 * plan.model_ranks));

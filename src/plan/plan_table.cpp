@@ -44,30 +44,30 @@ std::string Plan::frozen_text() const {
     trained += at.trained;
   }
   if (names.empty()) return "";
-  return format("frozen: {}; {:.2f} M of {:.2f} M parameters learn", joined(names), static_cast<double>(trained) / 1e6,
-                static_cast<double>(parameters) / 1e6);
+  return format("frozen: {}; {:.2f} M of {:.2f} M parameters are trained", joined(names),
+                static_cast<double>(trained) / 1e6, static_cast<double>(parameters) / 1e6);
 }
 
 std::string Plan::table() const {
   const StepRows step = rows(request.step_rows);
   const auto rounds = step.count_rounds();
   std::string text =
-      format("{} on {} rank{} under {}, {} rows per step ({} per rank), {}{} round{}, dense update every {}\n", model,
-             ranks(), ranks() == 1 ? "" : "s", name_of(request.strategy), request.step_rows, step.text(),
-             request.slices > 1 ? format("{} slices, ", request.slices) : "", rounds, rounds == 1 ? "" : "s",
+      format("{} on {} worker{} under {}, {} rows per step ({} per worker), {}{} round{}, dense update every {}\n",
+             model, ranks(), ranks() == 1 ? "" : "s", name_of(request.strategy), request.step_rows, step.text(),
+             request.slices > 1 ? format("{} micro-batches, ", request.slices) : "", rounds, rounds == 1 ? "" : "s",
              request.dense_update == DenseUpdate::kStep ? "step" : "round");
   if (averages())
-    text += format("weights{} averaged every {} steps{}; bytes per step are the mean of those\n",
+    text += format("weights{} averaged every {} steps{}; bytes per step are the mean over these steps\n",
                    split() ? concat(" before ", boundary_name()) : "", request.average_every,
                    synchronizes() ? format(" after {:g} epochs", request.average_from) : "");
   if (in_stages())
     text +=
-        format("schedule {}, an update after {} micro-batch{}; a stage is idle for {:.1f} % of the time or more\n",
+        format("schedule {}, an update after {} micro-batch{}; each stage is idle for at least {:.1f} % of the time\n",
                name_of(request.pipeline.schedule), request.dense_update == DenseUpdate::kRound ? "each" : "the last",
                micro_batches == 1 ? "" : concat(" of ", micro_batches), 100 * bubble(model_ranks, micro_batches));
   if (const std::string frozen = frozen_text(); !frozen.empty()) text += frozen + "\n";
   text += format("{:<16} {:<16} {:>12} {:<11} {:>14} {:>11} {:>11} {:>10}\n", "layer", "type", "output", "layout",
-                 "part", "weights MB", "MB on rank", "GFLOP/step");
+                 "part", "weights MB", "MB/worker", "GFLOP/step");
   for (size_t i = 0; i < layers.size(); ++i) {
     const LayerPlan& at = layers[i];
     if (split() && !in_stages() && static_cast<int64_t>(i) == boundary) text += "-- boundary --\n";
@@ -77,15 +77,15 @@ std::string Plan::table() const {
                    (at.flops_per_row + at.backward_flops_per_row) * static_cast<double>(request.step_rows) / 1e9);
   }
   text += format("\n{:<28} {:<15} {:<26} {:>6} {:>14} {:>10}\n", "transfer", "collective", "layouts", "calls",
-                 "bytes/rank", "MB/rank");
+                 "bytes/worker", "MB/worker");
   for (const Transfer& t : transfers)
     text += format("{:<28} {:<15} {:<26} {:>6} {:>14} {:>10}{}\n", t.name, name_of(t.collective),
                    format("{} -> {}", name_of(t.from), name_of(t.to)), t.calls, t.bytes, megabytes(t.bytes),
                    steps_of(t, *this));
   const int64_t sent = bytes_per_step(), busiest = busiest_link();
-  text += format("{:<28} {:<15} {:<26} {:>6} {:>14} {:>10}\n",
-                 sent == busiest ? "sent per rank and step" : "sent per rank and step, mean", "", "", "", sent,
-                 megabytes(sent));
+  text +=
+      format("{:<28} {:<15} {:<26} {:>6} {:>14} {:>10}\n",
+             sent == busiest ? "sent per worker and step" : "sent per worker, mean", "", "", "", sent, megabytes(sent));
   text += format("{:<28} {:<15} {:<26} {:>6} {:>14} {:>10}\n", "one way in the busiest link", "", "", "", busiest,
                  megabytes(busiest));
   return text;

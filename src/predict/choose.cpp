@@ -80,11 +80,11 @@ const Prediction* Choice::best_data_parallel() const {
 
 std::string Choice::reason() const {
   const Prediction &best_one = chosen(), *other = best_one.split ? best_data_parallel() : best_split();
-  if (best_one.request.ranks == 1) return "One rank has nothing to send: the strategies are the same.";
+  if (best_one.request.ranks == 1) return "One worker has nothing to send: all strategies are the same.";
   if (!other) return format("{}: {:.4g} ms a step. Nothing can be split.", best_one.name(), ms(best_one.step_s()));
   std::string text = format(
-      "{}: {:.4g} ms a step, {:.2f} times as fast as {}: it sends {:.4g} MB instead of {:.4g} MB per rank, waits "
-      "{:.4g} instead of {:.4g} ms, updates for {:.4g} instead of {:.4g} ms.",
+      "{}: {:.4g} ms a step, {:.2f} times as fast as {}: it sends {:.4g} MB instead of {:.4g} MB per worker, is idle "
+      "for {:.4g} instead of {:.4g} ms, updates for {:.4g} instead of {:.4g} ms.",
       best_one.name(), ms(best_one.step_s()), other->step_s() / best_one.step_s(), other->name(), mb(best_one.bytes),
       mb(other->bytes), ms(best_one.exposed_s), ms(other->exposed_s), ms(best_one.update_s), ms(other->update_s));
   if (!best_one.split) text += " Splitting the dense layers does not pay here.";
@@ -93,7 +93,7 @@ std::string Choice::reason() const {
 
 std::string Choice::table() const {
   std::string text =
-      format("{:<14} {:>12} {:>12} {:>11} {:>11} {:>10} {:>11} {:>11} {:>10}\n", "strategy", "MB sent/rank",
+      format("{:<14} {:>12} {:>12} {:>11} {:>11} {:>10} {:>11} {:>11} {:>10}\n", "strategy", "MB/worker",
              "busiest link", "compute ms", "exposed ms", "update ms", "step ms", "images/s", "MB memory");
   for (size_t i = 0; i < all.size(); ++i) {
     const Prediction& p = all[i];
@@ -110,7 +110,7 @@ std::string Choice::comparison(int columns, bool unicode) const {
   for (const Prediction& p : all) order.push_back(&p);
   std::stable_sort(order.begin(), order.end(), [](auto* a, auto* b) { return a->step_s() < b->step_s(); });
   std::string text = format("  {:<13} {:>11} {:>10} {:>11} {:>12} {:>10}\n", "strategy", "step ms", "images/s",
-                            "MB memory", "MB sent", "waits ms");
+                            "MB memory", "MB sent", "idle ms");
   const int cells = columns - kFigures;
   for (const Prediction* p : order) {
     text += format("{} {:<13} {:>11.3f} {:>10.0f} {:>11.1f} {:>12.3f} {:>10.3f}", p == &chosen() ? '*' : ' ', p->name(),
@@ -118,11 +118,10 @@ std::string Choice::comparison(int columns, bool unicode) const {
     if (cells >= kLeastBar) text += "  " + bar_of(*p, order.back()->step_s(), cells, unicode);
     text += '\n';
   }
-  text += "* the least predicted step time; memory, MB sent (the mean) and waiting are of a rank and step";
-  if (cells >= kLeastBar)
-    text += unicode ? "\n█ computes  ▓ updates  ░ waits for others" : "\n# computes  + updates  . waits for others";
+  text += "* the shortest predicted step; memory, MB sent (mean) and idle time are per worker and step";
+  if (cells >= kLeastBar) text += unicode ? "\n█ computes  ▓ updates  ░ idle" : "\n# computes  + updates  . idle";
   text += '\n';
-  if (!refused.empty()) text += "\nNot here:\n";
+  if (!refused.empty()) text += "\nNot possible here:\n";
   for (size_t i = 0; i < refused.size(); ++i) {
     text += (i > 0 && refused[i].why == refused[i - 1].why ? ", " : "  ") + refused[i].name;
     if (i + 1 == refused.size() || refused[i].why != refused[i + 1].why) text += ": " + refused[i].why + '\n';

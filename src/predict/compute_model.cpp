@@ -91,8 +91,8 @@ class DeviceFloors : public ComputeModel {
     }
     for (size_t i = 0; i < plan.layers.size(); ++i)
       update_bytes_.push_back(update_bytes(plan, static_cast<int64_t>(i)));
-    text_ = format("floors of one {} in {} at {:.0f} % of {:.0f} TFLOP/s and {:.0f} % of {:.2f} TB/s", speed.name,
-                   name_of(precision), 100 * speed.flop_share, peak_ / 1e12, 100 * speed.byte_share,
+    text_ = format("roofline limits of one {} in {} at {:.0f} % of {:.0f} TFLOP/s and {:.0f} % of {:.2f} TB/s",
+                   speed.name, name_of(precision), 100 * speed.flop_share, peak_ / 1e12, 100 * speed.byte_share,
                    speed.bytes_per_s / 1e12);
   }
 

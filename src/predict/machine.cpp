@@ -98,8 +98,9 @@ std::unique_ptr<ComputeModel> compute_at_speed(const DeviceSpeed& gpu, const Mod
   auto floors = device_compute(gpu, model, precision);
   const Plan alone = make_plan(model, {.step_rows = rows, .on = {Device::kCuda, precision}});
   const double factor = static_cast<double>(rows) / images_per_second / price_step(alone, Network(), *floors).step_s();
-  std::string text = format("{:g} images/s of one {}, {} rows a step, dealt to layers as its floors are",
-                            images_per_second, gpu.name, rows);
+  std::string text =
+      format("{:g} images/s of one {} with {} rows a step; layer times in proportion to its roofline limits",
+             images_per_second, gpu.name, rows);
   return scaled_compute(std::move(floors), factor, std::move(text));
 }
 

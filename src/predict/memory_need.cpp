@@ -297,7 +297,7 @@ std::string what_fits(const Plan& plan, int64_t memory_bytes, int64_t step_rows)
                   " MiB; more workers share the dense layers");
   const int slices = slices_that_fit(plan, memory_bytes);
   return concat("a step of about ", fits, " images would fit (data.batch is ", step_rows, ")",
-                slices > 0 ? concat(", or this one with data.accumulate = ", slices) : "");
+                slices > 0 ? concat(", or this step with gradient accumulation: data.accumulate = ", slices) : "");
 }
 
 }  // namespace owt

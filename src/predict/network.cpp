@@ -69,7 +69,9 @@ double hierarchical(Collective collective, double bytes, const Span& span, const
 }
 
 std::string link_text(const Link& link) {
-  return format("{:.3g} us, {:.4g} MB/s", link.latency_s * 1e6, link.bytes_per_s / 1e6);
+  const double rate = link.bytes_per_s / 1e6;
+  return format("{:.3g} us, {} MB/s", link.latency_s * 1e6,
+                rate < 1000 ? format("{:.4g}", rate) : format("{:.0f}", rate));
 }
 
 }  // namespace
@@ -150,12 +152,13 @@ double Network::seconds(Collective collective, double bytes, const Span& span) c
 }
 
 std::string Network::text() const {
+  const std::string workers = format("{} worker{}", ranks_per_host, ranks_per_host == 1 ? "" : "s");
   const std::string where =
-      hosts == 1 ? format("1 host of {} ranks", ranks_per_host) : format("{} hosts of {} ranks", hosts, ranks_per_host);
+      hosts == 1 ? concat("1 host with ", workers) : format("{} hosts with {} each", hosts, workers);
   std::string links;
-  if (!measured.empty()) links = format("measured among {} ranks", measured_ranks);
+  if (!measured.empty()) links = format("measured between {} workers", measured_ranks);
   const bool formulas = measured.empty() || (hosts > 1 && ranks_per_host > 1);
-  if (formulas && ranks_per_host > 1) links += format("{}in a host {}", links.empty() ? "" : "; ", link_text(local));
+  if (formulas && ranks_per_host > 1) links += format("{}on a host {}", links.empty() ? "" : "; ", link_text(local));
   if (measured.empty() && hosts > 1)
     links += format("{}between hosts {}", links.empty() ? "" : "; ", link_text(between));
   return format("{}: {}{}", where, links.empty() ? "no links" : links,

@@ -50,7 +50,7 @@ std::string line(size_t number, const StepEstimate::Launch& each, double rows) {
   const StepLaunch& l = each.launch;
   return format("{:>3}  {:<20} {:<9} {:<22} {:>9.3f} {:>9.3f} {:>9.1f}  {}{}\n", number, l.name, name_of(l.phase),
                 l.kernel, l.flops * rows / 1e9, l.bytes(rows) / 1e6, each.seconds * 1e6, each.bound,
-                l.beside ? ", beside what follows" : "");
+                l.beside ? ", overlaps the next ones" : "");
 }
 
 }  // namespace
@@ -76,11 +76,11 @@ std::string StepEstimate::table() const {
   for (const auto& [kind, of_kind] : kinds)
     text += format("{:<20} {:>3} launches {:>10.1f} us {:>5.1f} %\n", name_of(kind), of_kind.first,
                    of_kind.second * 1e6, 100 * of_kind.second / seconds());
-  text +=
-      format("step: {:.3f} ms, {:.0f} images/s, {} launches; the floor of {:.3f} ms is {:.0f} % of it", seconds() * 1e3,
-             images_per_second(), launches.size(), floor_seconds * 1e3, 100 * floor_seconds / seconds());
+  text += format("step: {:.3f} ms, {:.0f} images/s, {} launches; the roofline limit of {:.3f} ms is {:.0f} % of it",
+                 seconds() * 1e3, images_per_second(), launches.size(), floor_seconds * 1e3,
+                 100 * floor_seconds / seconds());
   if (const double beside = beside_seconds(); beside > 0)
-    text += format("; {:.3f} ms may hide beside other launches", beside * 1e3);
+    text += format("; {:.3f} ms may overlap other launches", beside * 1e3);
   return text + "\n" + assumptions;
 }
 
@@ -96,10 +96,10 @@ StepEstimate estimate_step(const DeviceSpeed& speed, const Model& model, const P
     estimate.floor_seconds += std::max(launch.flops * rows / peak, launch.bytes(rows) / speed.bytes_per_s);
   }
   estimate.assumptions = format(
-      "This is a model and no measurement: {} at {:.2f} TB/s and {:.0f} TFLOP/s, of which convolutions reach {:.2f} "
-      "({:.2f} from {:.0f} rows on; over blocks {:.2f}, {:.2f}), gradients of their weights {:.2f} of that,\n"
-      "dense products {:.2f}, gradients of their weights {:.2f}; kernels issue {:.2f}e12 warp instructions/s; a launch "
-      "takes {:.1f} us at least, and {:.1f} us to the next. Launches are counted one after the other.\n",
+      "This is a model, not a measurement: {} at {:.2f} TB/s and {:.0f} TFLOP/s, of which convolutions reach {:.2f} "
+      "({:.2f} from {:.0f} rows on; over blocks {:.2f}, {:.2f}), gradients of their weights {:.2f} of that,\ndense "
+      "products {:.2f}, gradients of their weights {:.2f}; kernels issue {:.2f}e12 warp instructions/s; a launch takes "
+      "{:.1f} us at least, and {:.1f} us to the next. Launches are counted one after the other.\n",
       name_of(plan.request.on.precision), speed.bytes_per_s * kByteShare / 1e12, peak / 1e12, kConvolution[0],
       kConvolution[1], kFewRows, kBlocks[0], kBlocks[1], kConvolutionGradient, kDense, kDenseGradient,
       speed.warp_instructions_per_s * kIssueShare / 1e12, kLeast * 1e6, kBetween * 1e6);

@@ -205,7 +205,7 @@ class NetDrawing {
   std::string about() const {
     std::string text = format("The network {}: {} layers, {} parameters, {:.4g} GFLOP forward per image", plan_.model,
                               plan_.layers.size(), parameters_, flops_ / 1e9);
-    return plan_.ranks() == 1 ? text : text + format(", on {} ranks under {}", plan_.ranks(), strategy());
+    return plan_.ranks() == 1 ? text : text + format(", on {} workers under {}", plan_.ranks(), strategy());
   }
 
   const char* strategy() const { return name_of(plan_.request.strategy); }
@@ -229,7 +229,7 @@ class NetDrawing {
     if (plan_.ranks() > 1) {
       svg += written(x, y += 17, plan_in_words(), "soft");
       svg += written(x, y += 17,
-                     format("a rank holds {} MB of weights and sends {} in a step",
+                     format("a worker holds {} MB of weights and sends {} in a step",
                             bytes_in_mb(plan_.weight_bytes_per_rank()), plan_.sent_text(3)),
                      "soft");
       svg += legend(y + 11);
@@ -248,7 +248,7 @@ class NetDrawing {
 
   std::string plan_in_words() const {
     const bool grid = plan_.model_ranks > 1 && plan_.replicas() > 1;
-    return format("{} ranks under {}{}, {} rows a step", plan_.ranks(), strategy(),
+    return format("{} workers under {}{}, {} rows a step", plan_.ranks(), strategy(),
                   grid ? format(", {} groups of {}", plan_.replicas(), plan_.model_ranks) : "",
                   plan_.request.step_rows);
   }
@@ -274,7 +274,7 @@ class NetDrawing {
              written(kMargin + 7 + (rank + 0.5) * cell_width(), y + 10, std::to_string(rank), "rank", Anchor::kMiddle);
     const bool all = drawn_ == plan_.ranks();
     return svg + written(kMargin + 8 + kBarWidth + 8, y + 10.5,
-                         all ? "ranks, and what each holds" : format("the first {} ranks' parts", drawn_),
+                         all ? "workers, and what each holds" : format("the parts of the first {} workers", drawn_),
                          "soft small");
   }
 
@@ -462,7 +462,7 @@ class NetDrawing {
 
   std::string words_of_part(const LayerPlan& at) const {
     if (plan_.in_stages()) return format("stage {} of {}: {}", at.place + 1, plan_.stages.size(), ranks_at(at.place));
-    return plan_.replicas() > 1 ? "model-parallel: parts, group's rows" : "model-parallel: parts, all rows";
+    return plan_.replicas() > 1 ? "model-parallel: shards, group's rows" : "model-parallel: shards, all rows";
   }
 
   std::string words_of_front() const {

@@ -109,7 +109,7 @@ class Drawing {
     const std::string stage = step.plan.in_stages() ? format(", stage {}", place + 1) : "";
     svg_ +=
         text_at(4, top + 14,
-                format("{} of {} on {} ranks{}, {} rows: {} a step, {:.0f} images/s, {} sent per rank; waits {}",
+                format("{} of {} on {} workers{}, {} rows: {} a step, {:.0f} images/s, {} sent per worker; idle {}",
                        p.name(), step.plan.model, step.plan.ranks(), stage, p.request.step_rows, duration(p.step_s()),
                        p.images_per_second(), sent_text(p.bytes, p.busiest_link, 3), duration(p.exposed_s)),
                 " font-weight=\"bold\"");
@@ -157,7 +157,7 @@ class Drawing {
     std::string what = subject(plan, at.action);
     if (what.empty()) what = name_of(at.action.kind);
     std::string round = at.action.round == kOwnRows ? "" : format(", round {}", at.action.round + 1);
-    if (plan.request.slices > 1) round = format(", slice {}", at.action.slice + 1) + round;
+    if (plan.request.slices > 1) round = format(", micro-batch {}", at.action.slice + 1) + round;
     svg_ += format("<rect x=\"{:.2f}\" y=\"{:.1f}\" width=\"{:.2f}\" height=\"{:.0f}\" fill=\"{}\"><title>", begin,
                    place.y, width, place.height, look_of(at.action).color);
     svg_ += escaped(format("{}: {}{}, {} from {} on", look_of(at.action).name, what, round,

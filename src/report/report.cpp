@@ -291,8 +291,8 @@ const char* TimingReport::bound(const TimingRow& row) const {
 
 std::string TimingReport::table() const {
   const double step_ms = step().ms;
-  std::string text = format("Rank 0 of {}, medians over {} steps of {} images{}\n\n", ranks, steps, images_per_step,
-                            period > 1 ? format(", by means of {} in a row", period) : "");
+  std::string text = format("Worker 0 of {}, medians over {} steps of {} images{}\n\n", ranks, steps, images_per_step,
+                            period > 1 ? format(", of means over {} steps in a row", period) : "");
   const size_t peak_width = peak.known() ? kPeakWidth : 0;
   static constexpr const char* kHead = "{:<{}} {:<{}} {:>{}} {:>8}{:>9}{:>8}{:>7}{:>8}{:<{}}{:>9}{:>9}{}\n";
   const bool several = !others.empty();
@@ -316,7 +316,7 @@ std::string TimingReport::table() const {
   text += format("\nstep {:.{}f} ms", step_ms, decimals_for(step_ms));
   if (untimed_ms > 0) text += format(", without timers {:.{}f} ms", untimed_ms, decimals_for(step_ms));
   if (step().slowest_rank > 0)
-    text += format(", slowest rank {} {:.{}f} ms", step().slowest_rank, step().slowest_ms, decimals_for(step_ms));
+    text += format(", slowest worker {} {:.{}f} ms", step().slowest_rank, step().slowest_ms, decimals_for(step_ms));
   text += format(", {:.1f} images/s\n", images_per_second());
   if (peak.known())
     text +=
@@ -364,7 +364,7 @@ std::string trace_json(std::span<const Profiler> ranks, std::span<const PathPart
   const size_t process = ranks.size();
   const double begin = begin_of_typical_step(ranks.front()) +
                        std::chrono::duration<double, std::milli>(ranks.front().start() - origin).count();
-  add(metadata_event("process_name", process, 0, "longest way through a typical step"));
+  add(metadata_event("process_name", process, 0, "critical path of a typical step"));
   for (const PathPart& part : path) {
     const int thread = part.transfers ? static_cast<int>(ranks.size()) : part.rank;
     add(complete_event(part.row, "longest way", process, thread, begin + part.begin_ms, begin + part.end_ms,

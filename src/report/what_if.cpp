@@ -385,7 +385,7 @@ WhatIfs what_if(const Plan& plan, const StepTimes& times) {
 
 std::string WhatIfs::table() const {
   std::string text = format(
-      "What if: with the times of all ranks the step is walked in {:.3f} ms; measured were {:.3f} ms ({:+.1f} %)\n"
+      "What if: the simulated step takes {:.3f} ms; {:.3f} ms were measured ({:+.1f} %)\n"
       "{:<28} {:>9} {:>9} {:>11} {:>7} {:>11} {:>7}\n{:<28} {:>9} {:>9} {:>11} {:>7} {:>11} {:>7}\n",
       walked_ms, measured_ms, 100 * (walked_ms / measured_ms - 1), "", "takes", "on path", "twice as", "saves",
       "if it took", "saves", "", "ms", "ms", "fast, ms", "%", "nothing, ms", "%");

@@ -11,34 +11,35 @@ namespace owt {
 Settings settings_of_virtual_workers(Settings settings, const VirtualCluster& cluster, const std::string& strategy) {
   ParallelSettings& parallel = settings.parallel;
   const auto refuse = [](const std::string& what, const std::string& cure) {
-    fail(what, ", and workers of a parameter server know nothing of each other; ", cure);
+    fail(what, ", which a parameter server cannot provide; ", cure);
   };
   if (settings.optimizer.norm_sums() > 0)
-    refuse("lars and optimizer.clip want norms of all gradients of a step", "take another optimizer, without clip");
-  if (settings.ema.on()) refuse("optimizer.ema averages the weights of whole steps", "leave it out");
+    refuse("lars and optimizer.clip need norms of all gradients of a step", "take another optimizer, without clip");
+  if (settings.ema.on()) refuse("optimizer.ema needs the weights of whole steps", "leave it out");
   if (parallel.average_every > 1 && strategy != "dp")
-    refuse("parallel.average_every is local SGD", "leave it out, or simulate it with --strategy dp");
-  if (parallel.half_wire) refuse("parallel.wire is that of collectives", "leave it out");
-  if (parallel.measure_shares) refuse("shares cannot be measured of virtual workers", "give numbers, --shares 2,1,1");
+    refuse("parallel.average_every (local SGD) needs workers that average their weights",
+           "leave it out, or simulate it with --strategy dp");
+  if (parallel.half_wire) refuse("parallel.wire needs collectives", "leave it out");
+  if (parallel.measure_shares) refuse("measured shares need workers that can be timed", "give numbers, --shares 2,1,1");
   const ConsistencyRules& rules = cluster.rules;
   check_filters(cluster.filters, settings.optimizer);
   if (cluster.times_only && (cluster.filters.significant > 0 || cluster.filters.kkt > 0))
-    fail("what the filters significant and kkt leave out is not known without gradients; leave out --times-only");
+    fail("the filters significant and kkt need gradients; leave out --times-only");
   if (cluster.times_only && cluster.rules_from > 0)
-    fail("without data nobody knows how long an epoch is; give --async-from-epoch or --times-only");
+    fail("the length of an epoch is unknown without data; give --async-from-epoch or --times-only, not both");
   if (cluster.blocks != BlockOrder::kNone && !rules.by_task())
-    fail("an update of a block is made of the gradients of all workers; give pushes 0");
+    fail("an update of a block needs the gradients of all workers; give pushes 0");
   if (cluster.rate_by_delay > 0 && rules.delay == kNoBound)
-    fail("a rate that shrinks with the delay wants a bound on it; give a delay");
+    fail("a learning rate that depends on the delay needs a bounded delay; give a delay");
   if ((cluster.pull_every > 1 || cluster.push_every > 1) && rules.by_task())
-    fail("workers that go on by themselves between pulls or pushes have no updates by task; give a delay, or pushes");
+    fail("with fewer pulls or pushes than tasks there are no updates by task; give a delay, or pushes");
   if (rules.delay != kNoBound && rules.delay + 1 < cluster.push_every)
-    fail("with a push for every ", cluster.push_every, " tasks a delay of ", rules.delay, " would wait for ever; give ",
-         cluster.push_every - 1, " or more, or inf");
+    fail("with a push for every ", cluster.push_every, " tasks a delay of ", rules.delay,
+         " would make all workers wait for ever; give ", cluster.push_every - 1, " or more, or inf");
   if (settings.compute().device != Device::kCpu) fail("owt simulate computes on the CPU; add --device cpu");
   for (const Straggler& each : cluster.stragglers)
     if (each.worker >= parallel.workers)
-      fail("straggler ", each.worker, ": there are the workers 0 to ", parallel.workers - 1);
+      fail("straggler ", each.worker, ": the workers are 0 to ", parallel.workers - 1);
   parallel.strategy = strategy_from("dp");
   parallel.automatic = false;
   parallel.model_ranks = 0;
@@ -58,8 +59,10 @@ Plan plan_of_virtual_workers(const Settings& settings) {
   request.average_every = 1;  // local SGD is simulated separately
   Plan plan = make_plan(settings.model, request);
   if (plan.ranks() > 1 && plan.most_step_sums() > 0)
-    fail("batch norm with rows = \"step\" wants sums over the rows of all workers, which a parameter server has not; ",
-         "set its rows, e.g. to 32");
+    fail(
+        "batch norm with rows = \"step\" needs sums over the rows of all workers, which a parameter server cannot "
+        "provide; ",
+        "set its rows, e.g. to 32");
   return plan;
 }
 
@@ -68,10 +71,10 @@ PlannedStep planned_step(const Settings& settings, const std::string& strategy, 
   PlanRequest request = settings.plan_request();
   request.strategy = strategy_from(strategy);
   if (request.dense_update == DenseUpdate::kRound)
-    fail("parallel.dense_update = \"round\" learns otherwise than dp, whose losses stand for those of ", strategy,
+    fail("parallel.dense_update = \"round\" trains differently from dp, whose losses are used for ", strategy,
          "; set it to \"step\"");
   if (updates_each_micro_batch(request.pipeline.schedule))
-    fail("a pipeline without a flush learns otherwise than dp, whose losses stand for its own; set pipeline.schedule ",
+    fail("a pipeline without a flush trains differently from dp, whose losses are used for it; set pipeline.schedule ",
          "to \"1f1b\" or \"gpipe\"");
   const Plan plan = make_plan(settings.model, request);
   Network network;

@@ -131,13 +131,12 @@ DataFacts find_data_facts(const Settings& settings, const std::string& run_folde
   const bool has_data = !data.empty() || settings.data.format == "synthetic";
   if (!of_run.statistics && !settings.data.augment.needs_statistics()) of_run.statistics.emplace();
   if (!of_run.statistics && !has_data)
-    fail("the recipe's augmentation wants means of the training images, and no ", kStatistics, " lies ",
+    fail("the recipe's augmentation needs means of the training images, but there is no ", kStatistics, " ",
          run_folder.empty() ? "beside it" : concat("in ", run_folder),
-         "; name the run folder in place of the recipe, or give --data DIR, the training data");
+         "; give the run folder instead of the recipe, or --data DIR, the training data");
   const bool wants_data = has_data && (!of_run.statistics || of_run.class_names.empty());
   if (!data.empty() && !wants_data) {
-    log_info("--data {} is not used: {} has the means and the names of the classes that its weights go with", data,
-             run_folder);
+    log_info("--data {} is not used: the means and class names come from {}", data, run_folder);
     tell_of_other_statistics(settings, data, of_run);
   }
   DataFacts facts;
@@ -160,8 +159,8 @@ void tell_of_other_statistics(const Settings& settings, const std::string& data,
   if (same_values(run.channel_mean, found.channel_mean) && same_values(run.channel_std, found.channel_std) &&
       same_values(run.pixel_mean, found.pixel_mean))
     return;
-  log_info("means and deviations are those of {}, which its weights were trained with; those of {} are others",
-           used.run, data);
+  log_info("using the means and deviations of {}, with which its weights were trained; {} has different ones", used.run,
+           data);
 }
 
 }  // namespace owt

@@ -72,15 +72,15 @@ std::string counted(int64_t count) { return concat(count, count == 1 ? " class" 
 
 std::string run_classes(const RunFacts& known) { return concat(known.run, "/classes.txt"); }
 
-constexpr const char* kNumber = ", or add --classes number where label i means output i, whatever the names are";
+constexpr const char* kNumber = ", or add --classes number if label i means output i, whatever the classes are called";
 
 std::string cure(const RunFacts& known, Use use) {
   switch (use) {
     case Use::kTraining:
-      return "add --classes data, which gives the model the classes of the data and draws its last layer anew";
+      return "add --classes data, which gives the model the classes of the data and initialises its last layer "
+             "randomly";
     case Use::kResuming:
-      return concat("a run that is gone on with keeps its classes: start a new one with --weights ", known.run,
-                    " --classes data");
+      return concat("a resumed run keeps its classes; start a new run with --weights ", known.run, " --classes data");
     case Use::kEvaluation:
       break;
   }
@@ -231,7 +231,7 @@ Settings with_classes_of_data(Settings settings, const std::string& folder, Star
   const int before = settings.model.classes;
   const size_t last = last_layer(settings.model);
   const std::string layer = Config(settings.model.layers[last]).string("name");
-  if (data.count < 2) fail(data.where, " has ", counted(data.count), "; a network tells at least two apart");
+  if (data.count < 2) fail(data.where, " has ", counted(data.count), "; a network needs at least two");
   if (data.count != before) {
     Config recipe = settings.recipe;
     recipe.set("model.classes", std::to_string(data.count));

@@ -23,7 +23,7 @@ void refuse_inner(const Model& model, const std::string& name) {
   Shape batch = model.input.batch_of(1);
   for (const auto& layer : whole_layers(model)) {
     if (holds(*layer, batch, name))
-      fail("layer '", name, "' lies inside '", layer->name(), "', of which only the output can be had; name '",
+      fail("layer '", name, "' is inside '", layer->name(), "'; only composite outputs can be extracted: use '",
            layer->name(), "'");
     batch = layer->out_shape(batch);
   }

@@ -65,9 +65,8 @@ DatasetStatistics statistics_of(const Settings& settings, const std::string& fol
   if (!data.augment.needs_statistics()) return {};
   if (data.format != "shards") return compute_statistics(train ? *train : *open_split(settings, folder, Split::kTrain));
   if (!std::filesystem::is_directory(std::filesystem::path(folder) / "train"))
-    fail("the recipe's augmentation wants means of the training images, and ", folder,
-         " has no training images; name "
-         "the run folder in place of the recipe");
+    fail("the recipe's augmentation needs means of the training images, but ", folder,
+         " has no training images; give the run folder instead of the recipe");
   return read_statistics(folder);
 }
 

@@ -99,7 +99,7 @@ void check_memory(const Plan& plan, const MemoryOfRanks& memory, const RankNeed&
        memory.free.by, " ", in_gb(memory.free.bytes), " free; ",
        fit > 0 ? concat("steps of ", fit, " images would fit (data.batch)")
                : concat("use a smaller network", workers > 1 ? " or fewer workers" : ""),
-       slices > 0 ? concat(", or these in slices with data.accumulate = ", slices) : "");
+       slices > 0 ? concat(", or these with gradient accumulation: data.accumulate = ", slices) : "");
 }
 
 void check_memory(const Plan& plan, const RankNeed& need) {

@@ -89,7 +89,7 @@ void read_curve_keys(Config& config, RateCurve& s) {
     case Curve::kLinear:
       s.start = config.number("start", 1.0, {.low = 0, .high = 1});
       s.peak = read_below_1(config, "peak", config.number("peak", 0.0, {.low = 0, .high = 1}),
-                            "behind it the rate falls to 'end'");
+                            "after the peak the rate must fall to 'end'");
       s.end = config.number("end", 0.0, {.low = 0, .high = 1});
       break;
     case Curve::kPlateau:

@@ -17,7 +17,7 @@ Session::Session(const Settings& settings, int threads, const std::string& weigh
     : device_(settings.compute().device), threads_(threads) {
   const int team = threads_per_rank(threads, 1);
   if (threads == 0 && team < hardware_cores() && threads_of_environment() > 0)
-    log_info("OMP_NUM_THREADS: {} of {} cores compute; --threads changes that", team, hardware_cores());
+    log_info("OMP_NUM_THREADS: using {} of {} cores; --threads changes that", team, hardware_cores());
   warn_of_crowd(1);
   check_teams(1, team);
   set_team_size(team);

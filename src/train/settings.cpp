@@ -9,6 +9,7 @@
 #include "data/batch_memory.h"
 #include "src/core/check.h"
 #include "src/core/gpus.h"
+#include "src/core/own_words.h"
 #include "src/net/layer_names.h"
 
 namespace owt {
@@ -36,7 +37,7 @@ void check_augment(const Config& augment, const DataSettings& data) {
 double read_validation(Config& config) {
   const double wanted = config.number("validation", 0, {.low = 0, .high = 1e9});
   if (wanted >= 1 && (wanted == 1 || wanted != std::floor(wanted)))
-    config.error("validation", concat("'validation' is ", wanted,
+    config.error("validation", concat("'validation' is ", number_text(wanted),
                                       ", wanted a share of the training images below 1, e.g. 0.1, or a number of them "
                                       "from 2 on; 0 holds none out"));
   return wanted;
@@ -50,10 +51,9 @@ DataSettings read_data(Config config, const Model& model) {
   data.batch = config.integer("batch", 0, {.low = 1, .high = 1 << 24});
   data.batch_per_rank = config.integer("batch_per_rank", 0, {.low = 1, .high = 1 << 24});
   if (data.batch > 0 && data.batch_per_rank > 0)
-    config.error(
-        "batch_per_rank",
-        "give 'batch' (rows of a step) or 'batch_per_rank' (grows with the ranks), not both; --set data.batch= "
-        "takes the one of the recipe out");
+    config.error("batch_per_rank",
+                 "give 'batch' (rows of a step) or 'batch_per_rank' (grows with the ranks), not both; --set "
+                 "data.batch= removes the recipe's");
   if (data.batch == 0 && data.batch_per_rank == 0)
     config.error("batch", "'batch' is missing (rows of one step; or batch_per_rank)");
   data.accumulate = static_cast<int>(config.integer("accumulate", 1, {.low = 1, .high = 1 << 20}));
@@ -105,7 +105,7 @@ std::vector<std::string> read_frozen(Config& optimizer, const Model& model) {
     optimizer.error("freeze", e.what());
   }
   if (!layers.empty() && frozen.size() == layers.size())
-    optimizer.error("freeze", "'freeze' names all layers with weights, and none is left to learn; leave one out");
+    optimizer.error("freeze", "'freeze' names all layers with weights, so none would be trained; leave one out");
   return patterns;
 }
 
@@ -203,13 +203,13 @@ void read_server(Config config, const OptimizerSettings& optimizer, ParallelSett
   if (serves && parallel.servers > 0 && parallel.servers >= parallel.workers)
     config.error("servers", concat("'servers' is ", parallel.servers, ", and of ", parallel.workers,
                                    parallel.workers == 1 ? " worker" : " workers",
-                                   " at least one must compute: that many are the servers and the others together"));
+                                   " at least one must compute: the number of workers includes the servers"));
   if (serves && parallel.servers > 0 && (!parallel.shares.empty() || parallel.measure_shares))
     config.error("servers", "'servers' and parallel.shares do not go together; leave one of them out");
   parallel.tolerate_loss = config.boolean("tolerate_loss", false);
   if (serves && parallel.tolerate_loss && parallel.servers == 0)
-    config.error("tolerate_loss", concat("'tolerate_loss' wants servers apart, since a worker that serves takes its ",
-                                         "share of the weights with it; give servers = 1 or more"));
+    config.error("tolerate_loss", concat("'tolerate_loss' needs separate servers: a lost worker that serves takes its ",
+                                         "shard of the weights with it; give servers = 1 or more"));
   try {
     parallel.push_filters = filters_from(config.strings("filters"));
     check_filters(parallel.push_filters, optimizer);
@@ -285,7 +285,7 @@ double growth(const std::string& rule, double factor) {
 
 void check_filters(const FilterSettings& filters, const OptimizerSettings& optimizer) {
   if (filters.kkt > 0 && optimizer.l1 == 0)
-    fail("filter kkt leaves out what an L1 penalty holds at 0, and there is none; give one, ",
+    fail("filter kkt omits values that an L1 penalty holds at 0, but there is no penalty; give one, ",
          "--set optimizer.type=proximal --set optimizer.l1=0.0001, or take top:P");
 }
 

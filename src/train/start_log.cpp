@@ -8,7 +8,7 @@ namespace owt {
 namespace {
 
 std::string who_serves(const Plan& plan) {
-  if (!plan.has_servers_apart()) return "every worker serves a share of";
+  if (!plan.has_servers_apart()) return "every worker serves a shard of";
   const int servers = plan.updating_ranks();
   if (servers == 1) return "the last worker computes nothing and serves";
   return concat("the last ", servers, " workers compute nothing and serve");
@@ -46,7 +46,7 @@ void log_start(const Job& job, bool records, int64_t step, int64_t total_steps) 
            plan.request.step_rows, plan.rows(plan.request.step_rows).text());
   log_uneven_rows(plan, s);
   if (plan.request.slices > 1)
-    log_info("{} slices a step, one after the other, whose gradients add up: up to {} images per worker at a time",
+    log_info("gradient accumulation: {} micro-batches per step, up to {} images per worker at a time",
              plan.request.slices, plan.rows(plan.request.step_rows).slice(0).most());
   if (plan.request.on.device == Device::kCuda)
     log_info("on the GPU in {}, {}", name_of(plan.request.on.precision),
@@ -56,13 +56,13 @@ void log_start(const Job& job, bool records, int64_t step, int64_t total_steps) 
     log_info("schedule {}: {} mini-batches a step, each of which updates the weights",
              name_of(plan.request.pipeline.schedule), plan.micro_batches);
   if (plan.averages())
-    log_info("each worker learns by itself{}; weights and the optimizer's states{} are averaged every {} steps",
+    log_info("each worker trains on its own{}; weights and the optimizer's states{} are averaged every {} steps",
              plan.synchronizes() ? format(" from epoch {:g} on", plan.request.average_from + 1) : "",
              plan.split() ? format(" before {}", plan.boundary_name()) : "", plan.request.average_every);
   if (plan.serves())
     log_info("{} the weights, {}{}", who_serves(plan), plan.request.server.text(),
              plan.filters_pushes() ? concat("; pushes are filtered: ", plan.request.push_filters.text()) : "");
-  if (plan.request.half_wire && plan.ranks() > 1) log_info("activations and gradients are bf16 on the wire");
+  if (plan.request.half_wire && plan.ranks() > 1) log_info("activations and gradients are sent as bf16");
   if (!plan.split() && plan.ranks() > 1 && splits_dense(plan.request.strategy))
     log_info("the model has no dense layer to split");
   if (s.optimizer.type != OptimizerSettings::Type::kSgd) log_info("optimizer {}", s.optimizer.name());
@@ -75,7 +75,7 @@ void log_start(const Job& job, bool records, int64_t step, int64_t total_steps) 
              s.parallel.scale_lr, s.data.batch);
   if (!job.resume_checkpoint.empty())
     log_info("resumed from {} at step {} of {}{}", job.resume_checkpoint, step, total_steps,
-             step < total_steps ? "" : ": already done, no step is left; more --steps or --epochs go on");
+             step < total_steps ? "" : ": already finished; give more --steps or --epochs to continue");
 }
 
 }  // namespace owt

@@ -57,7 +57,8 @@ StartedFrom start_from(const StartWeights& start, RankModel& model, const Groups
     // Only rank 0 has read the file. If no layer fits, the file belongs to another model.
     if (groups.world().rank() > 0 || unfit.empty() || unfit.size() == layers.size()) throw;
     const auto first = std::ranges::find_if(layers, [&](const std::string& layer) { return unfit.contains(layer); });
-    fail(e.what(), "; --except ", *first, " draws the layer anew, --except-mismatched every layer that does not fit");
+    fail(e.what(), "; --except ", *first,
+         " initialises this layer randomly, --except-mismatched every layer that does not fit");
   }
   std::erase_if(from.unused, [&](const std::string& name) {
     return expected.contains(name) || expected.contains(bare_tensor_name(name));
@@ -67,7 +68,7 @@ StartedFrom start_from(const StartWeights& start, RankModel& model, const Groups
 
 void log_start_weights(const std::string& file, const StartedFrom& from) {
   log_info("{} tensors taken from {}; {}", from.taken, file,
-           from.drawn.empty() ? "none drawn" : concat("drawn anew: ", joined(from.drawn)));
+           from.drawn.empty() ? "none initialised randomly" : concat("initialised randomly: ", joined(from.drawn)));
   warn_of_unused(from.unused, file);
 }
 

@@ -203,12 +203,12 @@ TrainingEnd Trainer::run() {
 }
 
 std::string Trainer::what_is_kept() const {
-  if (saved_step_ >= 0) return concat("the last checkpoint is kept, that of step ", saved_step_);
+  if (saved_step_ >= 0) return concat("the last checkpoint is kept (step ", saved_step_, ")");
   return job_.resume_checkpoint.empty() ? "there is no checkpoint yet" : "there is no checkpoint since the resume";
 }
 
 std::string Trainer::how_to_go_on() const {
-  return concat(what_is_kept(), saved_step_ >= 0 ? "; go on from it with --resume auto" : "; start the command again");
+  return concat(what_is_kept(), saved_step_ >= 0 ? "; resume with --resume auto" : "; start the command again");
 }
 
 TrainingEnd Trainer::run_to_the_end() {
@@ -244,7 +244,7 @@ std::optional<TrainingEnd> Trainer::look_around(bool stop) {
     stopping_ = true;
     save();
     if (writes() && saved_step_ == state_.step)
-      log_info("stopped on a signal after step {}; go on with --resume auto", state_.step);
+      log_info("stopped on a signal after step {}; resume with --resume auto", state_.step);
     return TrainingEnd::kStopped;
   }
   if (writes() && (state_.images_in_epoch == 0 || is_over())) progress_->end_epoch();
@@ -258,8 +258,9 @@ void Trainer::tell_of_losses() {
   if (!writes() || !job_.tolerates_loss()) return;
   const std::vector<std::string> losses = tolerated_losses();
   for (; told_losses_ < losses.size(); ++told_losses_)
-    log_warn("{}; the others go on without it, and have its rows from the next epoch, checkpoint or evaluation on",
-             losses[told_losses_]);
+    log_warn(
+        "{}; training continues without it, and its rows are redistributed at the next epoch, checkpoint or evaluation",
+        losses[told_losses_]);
 }
 
 // Called after an evaluation, so weights that ranks update independently have been averaged.
@@ -447,7 +448,7 @@ bool Trainer::run_evaluation() {
   log_info("epoch {}, step {}: {} loss {:.4f}, top-1 {:.2f} %, top-5 {:.2f} % ({} images, {:.1f} s{})", epoch + 1,
            state_.step, kind_of(split), e.loss, 100 * e.top1, 100 * e.top5, e.images, seconds_now() - begin,
            ema ? ", averaged weights" : "");
-  if (falls) log_info("no better for a while: the learning rate falls by {:g}", job_.settings.schedule.factor);
+  if (falls) log_info("no improvement: learning rate multiplied by {:g}", job_.settings.schedule.factor);
   metrics_->write(EvalRecord{split, state_.step, epoch, e.loss, e.top1, e.top5, e.images, ema, seconds()});
   if (saved_step_ == state_.step) no_room_ = checkpoints_->note_evaluation(state_);
   progress_->skip_time();
@@ -519,7 +520,7 @@ void Trainer::check_that_all_is_written() {
     throw Aborted(what);
   }
   if (!writes()) return;
-  if (!no_room_.empty()) throw NoRoom(concat("the last checkpoint does not know its evaluation: ", no_room_));
+  if (!no_room_.empty()) throw NoRoom(concat("the evaluation could not be added to the last checkpoint: ", no_room_));
   if (!metrics_->is_complete())
     throw NoRoom(concat("there was no room for the last lines of ", metrics_->path(), "; the checkpoint is whole"));
 }

@@ -144,7 +144,7 @@ std::vector<std::string> load_tensors(const std::string& path, RankModel& model,
     }
   }
   broadcast.finish();
-  if (!in_front.empty()) log_info("{}: its tensors are taken without '{}' in front of their names", path, in_front);
+  if (!in_front.empty()) log_info("{}: ignoring the prefix '{}' of its tensor names", path, in_front);
   return file ? unused_tensors(*file, wanted) : std::vector<std::string>{};
 }
 
@@ -175,7 +175,7 @@ std::vector<std::string> load_weights(const std::string& path, RankModel& model,
 }
 
 void warn_of_unused(const std::vector<std::string>& unused, const std::string& path) {
-  for (const std::string& name : unused) log_warn("{}: nothing in the model takes '{}'", path, name);
+  for (const std::string& name : unused) log_warn("{}: the model does not use '{}'", path, name);
 }
 
 }  // namespace owt

@@ -23,7 +23,7 @@ std::vector<Param*> begin_anew(const std::string& file, const std::string& state
   std::vector<Param*> begins = not_in_file(file, worker.model, worker.step.groups(), state);
   std::erase_if(begins, [](const Param* param) { return !has_states(*param); });
   if (worker.comm.rank() == 0 && !begins.empty())
-    log_info("what the optimizer keeps of {} begins at 0, since the layers were frozen in the checkpoint",
+    log_info("the optimizer state of {} starts at 0, because these layers were frozen in the checkpoint",
              joined(layers_with_weights(begins)));
   return begins;
 }

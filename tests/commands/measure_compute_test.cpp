@@ -37,7 +37,7 @@ TEST(MeasureCompute, TimesEveryLayerAlikeOnAllRanks) {
   const Plan plan = whole_plan(settings);
   for (const ComputeSamples& samples : found) {
     ASSERT_EQ(samples.layers.size(), plan.layers.size());
-    EXPECT_THAT(samples.source, HasSubstr("2 ranks at a time"));
+    EXPECT_THAT(samples.source, HasSubstr("2 workers at a time"));
     for (size_t i = 0; i < plan.layers.size(); ++i) {
       ASSERT_EQ(samples.layers[i].size(), 2u);
       for (size_t s = 0; s < 2; ++s) {

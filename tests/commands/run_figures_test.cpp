@@ -75,7 +75,7 @@ TEST_F(RunFigures, TheTimingTableIsShownWhereItIsAskedForAndItsFileIsAlwaysThere
     const std::string shown = testing::internal::GetCapturedStdout();
     EXPECT_THAT(read_file(options.out + "/timing.csv"), HasSubstr("\nlayer,conv1,conv,"));
     if (timing)
-      EXPECT_THAT(shown, AllOf(StartsWith("Rank 0 of 1, medians over "), HasSubstr(" steps of 24 images\n")));
+      EXPECT_THAT(shown, AllOf(StartsWith("Worker 0 of 1, medians over "), HasSubstr(" steps of 24 images\n")));
     else
       EXPECT_EQ(shown, "");
   }

@@ -221,7 +221,7 @@ TEST_F(RunRecords, TheFirstLinesOfTheLogSayWhatRunsWhere) {
                                    HasSubstr("1 worker x 1 thread, strategy owt-a, dense update every step; 24 images "
                                              "per step, 24 per worker"),
                                    HasSubstr("learning rate 0.02 x 1 (dense layers x 1), scale_lr = none; 1 steps"),
-                                   Not(HasSubstr("bf16 on the wire")), Not(HasSubstr("raises the rate"))));
+                                   Not(HasSubstr("sent as bf16")), Not(HasSubstr("raises the rate"))));
   EXPECT_THAT(
       log_of("four"),
       AllOf(HasSubstr("4 workers x 1 thread, strategy owt-c, dense update every round; 24 images per step, 6 per "
@@ -229,7 +229,7 @@ TEST_F(RunRecords, TheFirstLinesOfTheLogSayWhatRunsWhere) {
             HasSubstr(format("learning rate 0.02 x 4 (dense layers x 1), scale_lr = linear; 1 steps; each worker "
                              "sends {:.2f} MB a step",
                              static_cast<double>(plan.bytes_per_step()) / 1e6)),
-            HasSubstr("activations and gradients are bf16 on the wire"),
+            HasSubstr("activations and gradients are sent as bf16"),
             HasSubstr("scale_lr = linear raises the rate with the workers, but data.batch keeps the step at 24")));
   EXPECT_DOUBLE_EQ(lines("four", "train").at(0)["lr"].get<double>(), 0.02 * 4) << "that of the data-parallel layers";
   int64_t weights = 0;

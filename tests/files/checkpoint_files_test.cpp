@@ -320,7 +320,8 @@ TEST_F(CheckpointTest, WarnsWhereLatestDoesNotNameACheckpoint) {
     return ::testing::internal::GetCapturedStderr();
   };
   EXPECT_EQ(warning("step-00000002\n"), "");
-  EXPECT_THAT(warning(""), HasSubstr("latest is damaged (it is empty): step-00000002 is taken"));
+  EXPECT_THAT(warning(""),
+              HasSubstr("latest is damaged (it is empty): step-00000002, the checkpoint of the highest step, is used"));
   EXPECT_THAT(warning("../../../etc\n"), HasSubstr("it names no checkpoint"));
   EXPECT_THAT(warning("step-00000007\n"), HasSubstr("it names step-00000007, which is not there"));
   ::testing::internal::CaptureStderr();

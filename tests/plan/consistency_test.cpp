@@ -182,8 +182,7 @@ TEST(ConsistencyTest, SomebodyMustBeWaitedFor) {
 TEST(ConsistencyTest, SaysWhatItIs) {
   EXPECT_EQ(ConsistencyRules().text(), "synchronous");
   EXPECT_EQ((ConsistencyRules{.delay = 4, .pushes = 1}.text()), "delay of at most 4, an update for every push");
-  EXPECT_EQ((ConsistencyRules{.delay = kNoBound, .pushes = 3}.text()),
-            "no bound on the delay, an update for every 3 pushes");
+  EXPECT_EQ((ConsistencyRules{.delay = kNoBound, .pushes = 3}.text()), "unbounded delay, an update for every 3 pushes");
   EXPECT_EQ((ConsistencyRules{.backup = 2}.text()), "synchronous, 2 backup workers");
 }
 

@@ -189,7 +189,7 @@ TEST(PlanOfAlexNet, TheTableNamesEveryLayerAndTransfer) {
     EXPECT_THAT(table, HasSubstr("\n" + t.name + " "));
     EXPECT_THAT(table, HasSubstr(" " + std::to_string(t.bytes) + " "));
   }
-  EXPECT_THAT(table, HasSubstr("alexnet on 8 ranks under owt-b, 1024 rows per step (128 per rank), 8 rounds"));
+  EXPECT_THAT(table, HasSubstr("alexnet on 8 workers under owt-b, 1024 rows per step (128 per worker), 8 rounds"));
   EXPECT_THAT(table, HasSubstr("-- boundary --\nfc6 "));
   EXPECT_THAT(table, HasSubstr("512 of 4096"));
   EXPECT_THAT(table, HasSubstr(" 142358790 "));

@@ -444,8 +444,8 @@ layer = [
   EXPECT_EQ(behind.calls, 2);
   EXPECT_EQ(behind.bytes, 2 * (2 * 4 * 8));
   EXPECT_THAT([&] { normalised({.ranks = 2, .strategy = Strategy::kOwtC, .step_rows = 8}); },
-              ThrowsMessage<Error>(HasSubstr("layer 'bn2' normalises over all rows of the step (rows = \"step\"), and "
-                                             "behind the boundary it sees a round at a time under owt-c")));
+              ThrowsMessage<Error>(HasSubstr("layer 'bn2' normalises over all rows of the step (rows = \"step\"), but "
+                                             "in the back part it sees one round at a time under owt-c")));
 }
 
 TEST(Plan, BucketsComeInTheOrderInWhichTheyAreComplete) {

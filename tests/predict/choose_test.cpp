@@ -88,7 +88,7 @@ TEST(Choose, OnSlowLinksAlexNetIsSplitAndSaysWhy) {
   EXPECT_TRUE(choice.chosen().split);
   EXPECT_GT(choice.best_data_parallel()->step_s(), 3 * choice.chosen().step_s());
   EXPECT_THAT(choice.reason(), AllOf(HasSubstr(choice.chosen().name() + ": "), HasSubstr("times as fast as dp"),
-                                     HasSubstr("instead of 366.6 MB per rank")));
+                                     HasSubstr("instead of 366.6 MB per worker")));
   EXPECT_THAT(choice.table(), HasSubstr("<- best"));
   for (const std::string& name : strategy_names()) EXPECT_THAT(choice.table(), HasSubstr("\n" + name + " "));
 }
@@ -118,7 +118,7 @@ TEST(Choose, OneRankHasNoChoice) {
   const Model model = alexnet();
   const auto compute = h200(model);
   const Choice choice = choose_strategy(model, request_of(1, 64), links(1, 1), *compute);
-  EXPECT_THAT(choice.reason(), HasSubstr("One rank has nothing to send"));
+  EXPECT_THAT(choice.reason(), HasSubstr("One worker has nothing to send"));
   EXPECT_EQ(choice.chosen().exposed_s, 0);
   EXPECT_EQ(crossover_rows(model, request_of(1, 64), links(1, 1), *compute), 0);
   EXPECT_EQ(crossover_rows_by_bytes(model, request_of(1, 64)), 0);
@@ -257,7 +257,7 @@ TEST(Choose, WhereNoStrategyCanRunItSaysWhy) {
   request = request_of(4, 64);
   request.model_ranks = 3;
   EXPECT_THAT(message_of([&] { choose_strategy(model, request, links(4, 1e6), *h200(model)); }),
-              HasSubstr("cannot be dealt to groups of 3"));
+              HasSubstr("cannot be divided into groups of 3"));
 }
 
 Prediction made_prediction(Strategy strategy, double compute_s, double exposed_s, double update_s, int64_t bytes) {
@@ -282,18 +282,16 @@ TEST(Choose, TheReasonComparesTheBestOfBothKinds) {
   choice.best = 2;
   EXPECT_EQ(choice.best_split(), &choice.all[2]);
   EXPECT_EQ(choice.best_data_parallel(), &choice.all[0]);
-  EXPECT_EQ(
-      choice.reason(),
-      "owt-a: 8 ms a step, 2.00 times as fast as dp: it sends 2 MB instead of 8 MB per rank, waits 2 instead of 4 "
-      "ms, updates for 1 instead of 2 ms.");
+  EXPECT_EQ(choice.reason(),
+            "owt-a: 8 ms a step, 2.00 times as fast as dp: it sends 2 MB instead of 8 MB per worker, is idle for 2 "
+            "instead of 4 ms, updates for 1 instead of 2 ms.");
   std::swap(choice.all[0], choice.all[2]);
   std::swap(choice.all[0].compute_s, choice.all[2].compute_s);
   choice.all[0].exposed_s = 1;
   choice.best = 2;
-  EXPECT_EQ(
-      choice.reason(),
-      "dp: 11 ms a step, 0.82 times as fast as owt-b: it sends 8 MB instead of 2 MB per rank, waits 4 instead of 3 "
-      "ms, updates for 2 instead of 1 ms. Splitting the dense layers does not pay here.");
+  EXPECT_EQ(choice.reason(),
+            "dp: 11 ms a step, 0.82 times as fast as owt-b: it sends 8 MB instead of 2 MB per worker, is idle for 4 "
+            "instead of 3 ms, updates for 2 instead of 1 ms. Splitting the dense layers does not pay here.");
 }
 
 TEST(Choose, TheComparisonHasTheFastestFirstWithBarsOfItsStep) {
@@ -302,13 +300,13 @@ TEST(Choose, TheComparisonHasTheFastestFirstWithBarsOfItsStep) {
                 made_prediction(Strategy::kOwtA, 0.005, 0.002, 0.001, 2'000'000)};
   choice.best = 1;
   choice.refused = {{"mp", "no"}, {"mp-dense", "no"}, {"pipeline", "not at all"}};
-  EXPECT_EQ(choice.comparison(90, true), R"(  strategy          step ms   images/s   MB memory      MB sent   waits ms
+  EXPECT_EQ(choice.comparison(90, true), R"(  strategy          step ms   images/s   MB memory      MB sent    idle ms
 * owt-a               8.000      25000        12.3        2.000      2.000  █████▓░░
   dp                 16.000      12500        12.3        8.000      4.000  ██████████▓▓░░░░
-* the least predicted step time; memory, MB sent (the mean) and waiting are of a rank and step
-█ computes  ▓ updates  ░ waits for others
+* the shortest predicted step; memory, MB sent (mean) and idle time are per worker and step
+█ computes  ▓ updates  ░ idle
 
-Not here:
+Not possible here:
   mp, mp-dense: no
   pipeline: not at all
 )");

@@ -498,11 +498,12 @@ TEST(PlanFigures, OfTheTableAreThoseOfItsLayersAndTransfers) {
   for_every_plan([](const Plan& plan, const Reference& expected) {
     const std::vector<std::string> lines = split_lines(plan.table());
     const PlanRequest& q = plan.request;
-    EXPECT_EQ(lines[0],
-              format("small on {} rank{} under {}, {} rows per step ({} per rank), {} round{}, dense update every {}",
-                     q.ranks, q.ranks > 1 ? "s" : "", name_of(q.strategy), q.step_rows, expected.rows_text(),
-                     expected.rounds.size(), expected.rounds.size() > 1 ? "s" : "",
-                     q.dense_update == DenseUpdate::kRound ? "round" : "step"));
+    EXPECT_EQ(
+        lines[0],
+        format("small on {} worker{} under {}, {} rows per step ({} per worker), {} round{}, dense update every {}",
+               q.ranks, q.ranks > 1 ? "s" : "", name_of(q.strategy), q.step_rows, expected.rows_text(),
+               expected.rounds.size(), expected.rounds.size() > 1 ? "s" : "",
+               q.dense_update == DenseUpdate::kRound ? "round" : "step"));
     size_t line = 2;
     for (int64_t i = 0; i < expected.count; ++i, ++line) {
       if (i == expected.first) {
@@ -532,9 +533,10 @@ TEST(PlanFigures, OfTheTableAreThoseOfItsLayersAndTransfers) {
         wanted.push_back(word);
       EXPECT_EQ(found, wanted);
     }
-    EXPECT_EQ(words_in(lines[line]), words_in(format("sent per rank and step{} {} {}",
-                                                     expected.bytes() == expected.busiest_bytes() ? "" : ", mean",
-                                                     expected.bytes(), megabytes(expected.bytes()))));
+    EXPECT_EQ(words_in(lines[line]),
+              words_in(format("sent per worker{} {} {}",
+                              expected.bytes() == expected.busiest_bytes() ? " and step" : ", mean", expected.bytes(),
+                              megabytes(expected.bytes()))));
     EXPECT_EQ(words_in(lines[line + 1]), words_in(format("one way in the busiest link {} {}", expected.busiest_bytes(),
                                                          megabytes(expected.busiest_bytes()))));
   });

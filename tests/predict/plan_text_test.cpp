@@ -33,8 +33,8 @@ bias = false
 TEST(PlanTable, HasOneRowPerLayerWithSharesMegabytesAndFlops) {
   const Plan one = plan_of(kTwoDense, {.ranks = 1, .step_rows = 1000});
   const std::string table = one.table();
-  EXPECT_THAT(table, HasSubstr("two on 1 rank under "));
-  EXPECT_THAT(table, HasSubstr("1000 rows per step (1000 per rank)"));
+  EXPECT_THAT(table, HasSubstr("two on 1 worker under "));
+  EXPECT_THAT(table, HasSubstr("1000 rows per step (1000 per worker)"));
   // Two FLOPs per weight and row in forward, as many for the weight gradient, and for the input gradient if there is a
   // layer before it.
   EXPECT_THAT(table, ContainsRegex("wide +dense .* 0\\.12 +0\\.12 +0\\.120\n"));
@@ -45,7 +45,7 @@ TEST(PlanTable, OfPartsOfTwoSizesNamesBothAndTheWeightsOfTheLargest) {
   const Plan four = plan_of(kTwoDense, {.ranks = 4, .strategy = Strategy::kOwtA, .step_rows = 8});
   const LayerPlan narrow = layer(four, "narrow");
   ASSERT_EQ(narrow.parts.size(), 4U);
-  EXPECT_THAT(four.table(), HasSubstr("two on 4 ranks under "));
+  EXPECT_THAT(four.table(), HasSubstr("two on 4 workers under "));
   EXPECT_THAT(four.table(), ContainsRegex("wide .* 250 of 1000 +0\\.12 +0\\.0300 "));
   ASSERT_FALSE(narrow.by_inputs());
   EXPECT_THAT(four.table(), ContainsRegex("narrow .* 2-3 of 10 +0\\.0400 +0\\.0120 "));
@@ -56,21 +56,22 @@ TEST(PlanTable, OfPartsOfTwoSizesNamesBothAndTheWeightsOfTheLargest) {
 TEST(PlanTable, NamesSlicesAndCountsTheirRounds) {
   const PlanRequest request{.ranks = 2, .strategy = Strategy::kOwtC, .step_rows = 16, .slices = 4};
   EXPECT_THAT(plan_of(kTwoDense, request).table(),
-              HasSubstr("16 rows per step (8 per rank), 4 slices, 8 rounds, dense update every step\n"));
+              HasSubstr("16 rows per step (8 per worker), 4 micro-batches, 8 rounds, dense update every step\n"));
 }
 
 TEST(Plan, RefusesMoreSlicesThanAWorkerHasRows) {
   const auto message = [](const PlanRequest& request) { return message_of([&] { plan_of(kTwoDense, request); }); };
   EXPECT_EQ(message({.ranks = 2, .strategy = Strategy::kOwtA, .step_rows = 9, .slices = 6}),
-            "data.accumulate is 6, and a worker has 5 rows of a step at most; use 5 or less");
+            "data.accumulate is 6, and a worker has 5 rows per step at most; use 5 or less");
   EXPECT_EQ(message({.ranks = 2, .strategy = Strategy::kModelParallel, .step_rows = 9, .slices = 9}), "");
 }
 
 TEST(Plan, RefusesSlicesOfAPipeline) {
   const PlanRequest request{.ranks = 2, .strategy = Strategy::kPipeline, .step_rows = 16, .slices = 2};
-  EXPECT_THAT(message_of([&] { plan_of(kTwoDense, request); }),
-              HasSubstr("data.accumulate is 2, and a pipeline adds up the gradients of its micro-batches as it is; use "
-                        "pipeline.micro_batches, or another strategy"));
+  EXPECT_THAT(
+      message_of([&] { plan_of(kTwoDense, request); }),
+      HasSubstr("data.accumulate is 2, but a pipeline already accumulates the gradients of its micro-batches; use "
+                "pipeline.micro_batches, or another strategy"));
 }
 
 TEST(Plan, LayersWithoutWeightsMayMixWhatADenseLayerSplits) {
@@ -91,11 +92,11 @@ TEST(Network, SaysWhetherCollectivesOverlapAndWhichLinksItHas) {
     network.hosts = 1;
     const auto sentence = HasSubstr("; collectives do not overlap computation");
     EXPECT_EQ(testing::Value(network.text(), sentence), !overlaps) << network.text();
-    EXPECT_THAT(network.text(), HasSubstr("1 host of 4 ranks: in a host 20 us, 3000 MB/s"));
+    EXPECT_THAT(network.text(), HasSubstr("1 host with 4 workers: on a host 20 us, 3000 MB/s"));
     EXPECT_THAT(network.text(), Not(HasSubstr("between hosts")));
     network.hosts = 2;
     EXPECT_THAT(network.text(),
-                HasSubstr("2 hosts of 4 ranks: in a host 20 us, 3000 MB/s; between hosts 50 us, 1000 MB/s"));
+                HasSubstr("2 hosts with 4 workers each: on a host 20 us, 3000 MB/s; between hosts 50 us, 1000 MB/s"));
   }
 }
 

@@ -189,7 +189,7 @@ TEST(StepEstimate, TheFloorIsTheLongerOfProductsAndMemoryOfEveryLaunch) {
 
 TEST(StepEstimate, SaysThatItIsAModelAndWhatItAssumes) {
   const std::string table = estimate(small_model(), 128).table();
-  EXPECT_THAT(table, HasSubstr("This is a model and no measurement: bf16 at 4.08 TB/s and 790 TFLOP/s"));
+  EXPECT_THAT(table, HasSubstr("This is a model, not a measurement: bf16 at 4.08 TB/s and 790 TFLOP/s"));
   EXPECT_THAT(table, HasSubstr("12 launches"));
   EXPECT_THAT(table, HasSubstr("max_pool_forward"));
 }

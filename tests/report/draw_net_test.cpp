@@ -79,7 +79,7 @@ TEST(DrawNet, SumsUpWhatTheLayersHave) {
 // With one worker there are no parts to show.
 TEST(DrawNet, ShowsPartsOfSeveralRanksAlone) {
   EXPECT_THAT(drawn(small_net()),
-              AllOf(Not(HasSubstr(" ranks")), Not(HasSubstr("class=\"cell\"")), Not(HasSubstr("class=\"cut\""))));
+              AllOf(Not(HasSubstr(" workers")), Not(HasSubstr("class=\"cell\"")), Not(HasSubstr("class=\"cut\""))));
 }
 
 // Widths of the coloured parts of the bars of a layer, rank by rank, as parts of a cell.
@@ -104,7 +104,7 @@ TEST(DrawNet, BehindTheBoundaryEveryRankHasAPart) {
   EXPECT_LT(svg.find("<title>pool1: "), svg.find("class=\"cut\""));
   EXPECT_LT(svg.find("class=\"cut\""), svg.find("<title>fc1: "));
   EXPECT_THAT(svg, AllOf(HasSubstr("data-parallel: "), HasSubstr("model-parallel: "), HasSubstr("↓ all_gather "),
-                         HasSubstr("↑ reduce_scatter "), HasSubstr("4 ranks under owt-a, 32 rows a step")));
+                         HasSubstr("↑ reduce_scatter "), HasSubstr("4 workers under owt-a, 32 rows a step")));
 }
 
 TEST(DrawNet, UnderDpEveryRankHasAll) {
@@ -117,7 +117,7 @@ TEST(DrawNet, AGridHasCopiesOfParts) {
   const std::string svg = drawn(small_net(), 4, Strategy::kOwtA, 2);
   EXPECT_EQ(held(svg, "fc1"), (Parts{.5, .5, .5, .5}));
   EXPECT_EQ(times_in(svg, "<title>fc1, rank 2: 0 to 50 % of its outputs"), 1u);
-  EXPECT_THAT(svg, HasSubstr("4 ranks under owt-a, 2 groups of 2, "));
+  EXPECT_THAT(svg, HasSubstr("4 workers under owt-a, 2 groups of 2, "));
 }
 
 TEST(DrawNet, APipelineIsCutWhereItsStagesBegin) {
@@ -131,7 +131,7 @@ TEST(DrawNet, APipelineIsCutWhereItsStagesBegin) {
 TEST(DrawNet, OfManyRanksTheFirstAreDrawn) {
   const std::string svg = drawn(small_net(), 20, Strategy::kDataParallel);
   EXPECT_EQ(held(svg, "conv1").size(), 16u);
-  EXPECT_THAT(svg, HasSubstr("the first 16 ranks"));
+  EXPECT_THAT(svg, HasSubstr("the first 16 workers"));
 }
 
 TEST(DrawNet, BranchesMeetAgainAndBlocksThatAreAlikeAreDrawnOnce) {

@@ -132,7 +132,7 @@ TEST(Report, OfStepsThatRepeatAfterSeveralTakesMeansOverThose) {
   ASSERT_EQ(report.rows.front().name, "averages");
   EXPECT_EQ(report.rows.front().transfer_ms, 2);
   EXPECT_EQ(report.rows.front().bytes_sent, 1'000'000);
-  EXPECT_THAT(report.table(), HasSubstr("over 7 steps of 64 images, by means of 3 in a row\n"));
+  EXPECT_THAT(report.table(), HasSubstr("over 7 steps of 64 images, of means over 3 steps in a row\n"));
 }
 
 TEST(Report, LayersThatRanAsOneOpAreOneRow) {
@@ -206,7 +206,7 @@ TEST(Report, TableShowsEveryFigureInItsColumn) {
   const std::vector<std::string> lines = lines_of(made_up_report().table());
 
   ASSERT_EQ(lines.size(), 12u);
-  EXPECT_EQ(lines[0], "Rank 0 of 2, medians over 20 steps of 100 images");
+  EXPECT_EQ(lines[0], "Worker 0 of 2, medians over 20 steps of 100 images");
   EXPECT_EQ(lines[2],
             "layer                type                out  forward backward  update  share   speed   activ.  "
             "weights");
@@ -289,7 +289,7 @@ TEST(Report, ShowsTheSlowestRankBesideTheFirst) {
   EXPECT_THAT(lines[3], testing::EndsWith("       MB  ms @rank"));
   EXPECT_THAT(lines[4], AllOf(StartsWith("conv1  "), HasSubstr("   4.00 "), testing::EndsWith("   7.00 @1")));
   EXPECT_THAT(lines[8], AllOf(StartsWith("gradients"), testing::EndsWith("   6.00 @2")));
-  EXPECT_EQ(lines[11], "step 20.40 ms, slowest rank 1 20.70 ms, 6274.5 images/s");
+  EXPECT_EQ(lines[11], "step 20.40 ms, slowest worker 1 20.70 ms, 6274.5 images/s");
 }
 
 TEST(Report, CsvHasRowsOfEveryRankThoseOfTheFirstInFront) {
@@ -348,7 +348,7 @@ TEST(Trace, HasTheLongestWayBeneathAndMarksWhatLiesOnIt) {
     way.push_back(format("{} on {}: {:.3f} for {:.3f}", event["name"].get<std::string>(), event["tid"].get<int>(),
                          event["ts"].get<double>() - first, event["dur"].get<double>()));
   }
-  EXPECT_EQ(processes[2], "longest way through a typical step");
+  EXPECT_EQ(processes[2], "critical path of a typical step");
   EXPECT_EQ(threads, (std::map<int, std::string>{{0, "rank 0"}, {1, "rank 1"}, {2, "transfers"}}));
   EXPECT_EQ(way, (std::vector<std::string>{"conv1 forward on 0: 0.000 for 2000.000",
                                            "gradients on 2: 2000.000 for 3000.000"}));

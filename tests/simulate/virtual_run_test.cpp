@@ -499,7 +499,7 @@ TEST_F(VirtualRunTest, TimesAloneKnowNeitherEpochsNorValuesOfGradients) {
   const VirtualCluster filtered{.times_only = true, .filters = filters_from({"significant:0.5"})};
   EXPECT_THAT([&] { simulated("refused", 2, filtered); }, ThrowsMessage<Error>(HasSubstr("leave out --times-only")));
   const VirtualCluster warm{.times_only = true, .rules_from = 1};
-  EXPECT_THAT([&] { simulated("refused", 2, warm); }, ThrowsMessage<Error>(HasSubstr("how long an epoch is")));
+  EXPECT_THAT([&] { simulated("refused", 2, warm); }, ThrowsMessage<Error>(HasSubstr("the length of an epoch")));
 }
 
 TEST_F(VirtualRunTest, WorkersThatCouldNeverGoOnAreRefused) {
@@ -515,7 +515,7 @@ TEST_F(VirtualRunTest, MetricsSayThatTheyAreSimulated) {
   simulated("a", 2, kAsynchronous);
   const nlohmann::json start = record("a", "start"), simulation = record("a", "simulation");
   EXPECT_EQ(start["facts"]["simulated"], "times are those of a model, not measured");
-  EXPECT_THAT(start["facts"]["strategy"].get<std::string>(), HasSubstr("ps, no bound on the delay"));
+  EXPECT_THAT(start["facts"]["strategy"].get<std::string>(), HasSubstr("ps, unbounded delay"));
   ASSERT_EQ(simulation["workers"].size(), 2u);
   int64_t gradients = 0;
   for (const auto& [updates, count] : simulation["staleness"].items()) gradients += count.get<int64_t>();
@@ -533,13 +533,13 @@ TEST_F(VirtualRunTest, WhatNoWorkerCanKnowIsRefused) {
   refused({{"parallel.average_every", "4"}}, "local SGD");
   refused({{"parallel.wire", "bf16"}}, "parallel.wire");
   EXPECT_THAT([&] { simulated("refused", 2, {.filters = filters_from({"kkt:1"})}); },
-              ThrowsMessage<Error>(HasSubstr("there is none")));
+              ThrowsMessage<Error>(HasSubstr("there is no penalty")));
   EXPECT_THAT([&] { simulated("refused", 2, {.rules = {.delay = 1, .pushes = 1}, .blocks = BlockOrder::kGiven}); },
               ThrowsMessage<Error>(HasSubstr("update of a block")));
   EXPECT_THAT([&] { simulated("refused", 2, {.rules = {.delay = kNoBound}, .rate_by_delay = 1}); },
-              ThrowsMessage<Error>(HasSubstr("wants a bound")));
+              ThrowsMessage<Error>(HasSubstr("needs a bounded delay")));
   VirtualCluster cluster{.stragglers = {{.worker = 2, .factor = 2}}};
-  EXPECT_THAT([&] { simulated("refused", 2, cluster); }, ThrowsMessage<Error>(HasSubstr("the workers 0 to 1")));
+  EXPECT_THAT([&] { simulated("refused", 2, cluster); }, ThrowsMessage<Error>(HasSubstr("the workers are 0 to 1")));
 }
 
 }  // namespace

@@ -142,11 +142,11 @@ TEST_F(AnswersTest, MeansAreThoseOfTheRunThatTheWeightsAreOfAndOnlyWithoutOneTho
   EXPECT_EQ(owt(words + file("run")).out, of_run);
   const Result given = owt("predict " + file("run") + " " + image_file(0) + " --data " + file("other"));
   EXPECT_EQ(given.out, of_run);
-  EXPECT_THAT(given.err, AllOf(HasSubstr("--data " + file("other") + " is not used"), HasSubstr("are others")));
+  EXPECT_THAT(given.err, AllOf(HasSubstr("--data " + file("other") + " is not used"), HasSubstr("has different ones")));
   const Result other =
       owt("eval " + config("cifar10_quick.toml") + " --weights " + file("run") + " --data " + file("other"));
   EXPECT_EQ(other.out, owt("eval " + file("run") + " --data " + file("other")).out);
-  EXPECT_THAT(other.err, HasSubstr("means and deviations are those of " + file("run")));
+  EXPECT_THAT(other.err, HasSubstr("using the means and deviations of " + file("run")));
 
   fs::copy_file(weights, file("loose.safetensors"));
   const Result without = owt(words + file("loose.safetensors"));
@@ -243,14 +243,14 @@ TEST_F(AnswersTest, EvalTakesAnyNumberOfWorkersWhateverTheRecipeSaysForItsOwn) {
     const std::string recipe = write("other.toml", read_file(file("run/config.toml")) + more);
     const Result eval = owt("eval " + recipe + " --weights " + file("run") + " --workers " + workers);
     EXPECT_NEAR(loss_in(eval), wanted, 1e-3) << more;
-    EXPECT_THAT(eval.err, HasSubstr("as no figure depends on it: ")) << more;
+    EXPECT_THAT(eval.err, HasSubstr("because no result depends on it: ")) << more;
   }
 }
 
 TEST_F(AnswersTest, EvalPrintsATableOfTheClasses) {
   const Result result = owt("eval " + file("run") + " --per-class");
   ASSERT_EQ(result.code, 0) << result.err;
-  EXPECT_THAT(result.out, AllOf(HasSubstr("(35 test images)\nclass "), HasSubstr("taken most often for\n")));
+  EXPECT_THAT(result.out, AllOf(HasSubstr("(35 test images)\nclass "), HasSubstr("most frequent wrong class\n")));
   EXPECT_EQ(std::count(result.out.begin(), result.out.end(), '\n'), 12);  // ten classes
 }
 

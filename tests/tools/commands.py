@@ -117,7 +117,7 @@ COMMANDS = {
         "resume": Shows("--resume runs/small --out new/run --epochs 3"),
         "classes": Shows("--classes data", base="--data other-classes --set data.classes=number"),
         "other-data": Shows("--other-data", base="--resume runs/small --out new/run --epochs 3"),
-        "tolerate-loss": Refused("--tolerate-loss", "--tolerate-loss wants a parameter server"),
+        "tolerate-loss": Refused("--tolerate-loss", "--tolerate-loss needs a parameter server"),
         "timing": Shows("--timing"),
     }),
     "eval": Command("runs/small", {

@@ -210,7 +210,7 @@ TEST(Docs, ExplainAndDrawEveryStrategy) {
     EXPECT_THAT(choosing, HasSubstr("\n| `" + name + "` |"));
     EXPECT_THAT(strategies, HasSubstr("\n### `" + name + "`\n"));
     EXPECT_THAT(strategies, HasSubstr("(" + drawing + ")"));
-    EXPECT_THAT(read_file((kRoot / "docs" / drawing).string()), HasSubstr(">" + name + " of alexnet_owt on 4 ranks"));
+    EXPECT_THAT(read_file((kRoot / "docs" / drawing).string()), HasSubstr(">" + name + " of alexnet_owt on 4 workers"));
   }
 }
 

@@ -157,14 +157,14 @@ TEST_F(FiguresTest, PrepareTellsWhatItMadeSkippedAndPassedOver) {
                               file("out/train"), bytes / 1e6)),
             0u)
       << shown;
-  EXPECT_THAT(shown, HasSubstr(" s\n2 files there are no images by their names and were passed over\n"));
-  EXPECT_EQ(printed("prepare folder " + file("in") + words).find(file("out/train") + ": is prepared already"), 0u);
+  EXPECT_THAT(shown, HasSubstr(" s\n2 files were ignored: by their names they are not images\n"));
+  EXPECT_EQ(printed("prepare folder " + file("in") + words).find(file("out/train") + ": already prepared"), 0u);
   write_photos(file("more"), 3, 0);
   std::filesystem::remove(file("more/class1/readme.txt"));
   std::filesystem::remove(file("more/class2/notes"));
   const std::string all_good = printed("prepare folder " + file("more") + words + " --split val");
   EXPECT_THAT(all_good, AllOf(HasSubstr("val: 3 images of 3 classes in 1 shards, "), HasSubstr(" MB; none skipped; ")));
-  EXPECT_EQ(all_good.find("passed over"), std::string::npos);
+  EXPECT_EQ(all_good.find(" ignored"), std::string::npos);
 }
 
 // 18.7 % of 16 are 2.99, 18.8 % are 3.01.
@@ -209,7 +209,7 @@ TEST_F(FiguresTest, TrainAndInspectTellWhereTheRunIsAndHowGoodItIs) {
   const std::string result = format("test accuracy: top-1 {:.2f} %, top-5 {:.2f} %, loss {:.4f} (50 images)\n",
                                     percent(last["top1"]), percent(last["top5"]), last["loss"].get<double>());
   EXPECT_EQ(shown.find(result + "run folder: " + file("run") + " ("), 0u) << shown;
-  EXPECT_EQ(timed.find("Rank 0 of 2, medians over "), 0u) << timed;
+  EXPECT_EQ(timed.find("Worker 0 of 2, medians over "), 0u) << timed;
   EXPECT_THAT(timed, HasSubstr(result));
 
   const std::string checkpoint = file("run/checkpoints/step-00000007");

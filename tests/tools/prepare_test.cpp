@@ -144,7 +144,7 @@ TEST_F(PrepareProgramTest, TheOfficialArchivesAreReadAsTheyAre) {
                           "ILSVRC2012_val_00000003.JPEG: 2 103", "ILSVRC2012_val_00000004.JPEG: 0 104"));
   const Result again = owt("prepare imagenet in out --size 0 --shard-images 4");
   EXPECT_EQ(again.code, 0);
-  EXPECT_THAT(again.out, AllOf(HasSubstr("out/train: is prepared already"), HasSubstr("out/val: is prepared already")));
+  EXPECT_THAT(again.out, AllOf(HasSubstr("out/train: already prepared"), HasSubstr("out/val: already prepared")));
 }
 
 TEST_F(PrepareProgramTest, ValidationLabelsMayComeFromAList) {
@@ -238,7 +238,7 @@ TEST_F(PrepareProgramTest, SomeOfEachClassAreHeldOutAndColoursMeasured) {
   EXPECT_EQ(std::count_if(val.begin(), val.end(), [](const std::string& line) { return line[0] == 'c'; }), 2);
   all.insert(all.end(), val.begin(), val.end());
   EXPECT_EQ(std::set<std::string>(all.begin(), all.end()).size(), 20u);
-  EXPECT_THAT(owt(words).out, AllOf(HasSubstr("out/train: is prepared already"), HasSubstr("out/val: is prepared")));
+  EXPECT_THAT(owt(words).out, AllOf(HasSubstr("out/train: already prepared"), HasSubstr("out/val: already prepared")));
   EXPECT_EQ(owt(words + " --split val").code, 2);
   EXPECT_EQ(owt("prepare folder in new --validation 0").code, 2);
   EXPECT_THAT(owt("prepare folder in new --validation 20").err, HasSubstr("--validation = 20 holds 20 of the 20"));
@@ -263,7 +263,7 @@ TEST_F(PrepareProgramTest, ShardsOfOtherProgramsAreReadAfterIndexing) {
   write("make/c.cls", "1");
   shell("tar -C make -cf web/more.tar c.jpg c.cls");
   EXPECT_THAT(owt("prepare index web").out,
-              AllOf(HasSubstr("web/train: 1 of the images is turned by EXIF, which is not"),
+              AllOf(HasSubstr("web/train: 1 of the images is rotated by EXIF, which is ignored"),
                     HasSubstr("web/train/stats.json: of 3 images")));
   EXPECT_TRUE(fs::is_symlink(file("web/train/more.tar")));
 }
@@ -415,7 +415,7 @@ TEST_F(PrepareProgramTest, ASignalStopsAndTheSameCommandGoesOn) {
   ASSERT_EQ(waitpid(process, &status, 0), process);
   ASSERT_TRUE(WIFEXITED(status));
   EXPECT_EQ(WEXITSTATUS(status), 75);
-  EXPECT_THAT(read_file(file("stderr")), AllOf(HasSubstr("stopped after"), HasSubstr("the same command goes on")));
+  EXPECT_THAT(read_file(file("stderr")), AllOf(HasSubstr("stopped after"), HasSubstr("the same command resumes")));
   EXPECT_FALSE(fs::exists(file("out/train/dataset.json")));
   const auto time = fs::last_write_time(file("out/train/000000.tar"));
   const Result result = owt(words);

@@ -154,7 +154,7 @@ local_steps() {
     sent=$(awk -F, 'NR == 1 { for (i = 1; i <= NF; ++i) if ($i == "bytes_sent") column = i }
                     $1 == "transfer" && $NF == 0 { sum += $column } END { print sum }' "$work/time.csv")
     planned=$("$owt" plan "$small" --workers 3 --parallel "$strategy" "${local_steps[@]}" |
-      sed -n 's/^sent per rank and step *\([0-9]*\) .*/\1/p')
+      sed -n 's/^sent per worker and step *\([0-9]*\) .*/\1/p')
     [ "$sent" = "$planned" ] || wrong "local steps of $strategy: three processes sent $sent bytes each, planned $planned"
   done
 }

@@ -70,8 +70,9 @@ TEST_F(RecipesTest, ARunFolderOfARecipesNameIsTheRunAndSaysSo) {
   write_recipe("here/mine/config.toml", "run");
   const Result result = owt_in("here", "plan mine");
   EXPECT_EQ(result.code, 0) << result.err;
-  EXPECT_THAT(result.err, HasSubstr("mine is the run folder here; the recipe of that name is configs/mine.toml"));
-  EXPECT_THAT(owt_in("here", "plan configs/mine.toml").err, Not(HasSubstr("is the run folder here")));
+  EXPECT_THAT(result.err,
+              HasSubstr("mine means the run folder of that name; the recipe of that name is configs/mine.toml"));
+  EXPECT_THAT(owt_in("here", "plan configs/mine.toml").err, Not(HasSubstr("means the run folder")));
 }
 
 TEST_F(RecipesTest, OfAnInstallationAreFoundBesideTheProgram) {

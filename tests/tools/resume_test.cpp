@@ -63,7 +63,7 @@ TEST_F(ResumeCommands, ARunGoesOnWithItsOwnRecipe) {
   ASSERT_EQ(train(recipe + how + " --steps 3 --out " + run).code, 0);
   const Result nothing = train(run + " --resume auto");
   EXPECT_EQ(nothing.code, 0);
-  EXPECT_THAT(nothing.err, HasSubstr("step 3 of 3: already done"));
+  EXPECT_THAT(nothing.err, HasSubstr("step 3 of 3: already finished"));
   EXPECT_FALSE(fs::exists(run + "/config.toml.1"));
 
   const Result some = train(run + " --resume auto --steps 6");
@@ -84,7 +84,7 @@ TEST_F(ResumeCommands, WhatNobodySaysOfTheWorkersStaysAsInTheRun) {
   ASSERT_EQ(train(recipe + " --workers 4 --parallel owt-c --set parallel.model_ranks=2 --steps 2 --out " + run).code,
             0);
   const Result same = train(recipe + " --steps 3 --resume auto --out " + run);
-  EXPECT_THAT(same.err, AllOf(HasSubstr("since neither the recipe nor the command line says otherwise"),
+  EXPECT_THAT(same.err, AllOf(HasSubstr("because neither the recipe nor the command line sets them"),
                               HasSubstr("4 workers"), HasSubstr("strategy owt-c"),
                               HasSubstr("schedule.max_steps: 2 -> 3"), Not(HasSubstr("parallel.model_ranks:"))));
   const Result fewer = train(recipe + " --steps 4 --workers 3 --resume auto --out " + run);
@@ -121,7 +121,7 @@ TEST_F(ResumeCommands, AutoSaysWhereThereIsNothingToResume) {
   const std::string recipe = small_recipe(), run = file("run");
   const Result fresh = train(recipe + " --steps 2 --resume auto --out " + run);
   EXPECT_EQ(fresh.code, 0);
-  EXPECT_THAT(fresh.err, HasSubstr("nothing to resume: " + run + " has no checkpoint; begins at step 0"));
+  EXPECT_THAT(fresh.err, HasSubstr("nothing to resume: " + run + " has no checkpoint; starting at step 0"));
   EXPECT_THAT(read_file(run + "/log.txt"), HasSubstr("nothing to resume"));
   // The state of a run that was killed before its first checkpoint.
   fs::remove_all(run + "/checkpoints");

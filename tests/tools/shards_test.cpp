@@ -191,7 +191,7 @@ TEST_F(ShardsCliTest, EvaluationWantsNothingButItsSplitAndTheRunFolder) {
   std::filesystem::copy_file(weights, copy);
   const Result no_means = owt("eval " + recipe_ + " --weights " + copy + of_data);
   EXPECT_EQ(no_means.code, 1);
-  EXPECT_THAT(no_means.err, AllOf(HasSubstr("has no training images"), HasSubstr("name the run folder")));
+  EXPECT_THAT(no_means.err, AllOf(HasSubstr("has no training images"), HasSubstr("give the run folder")));
   const Result extracted = owt("extract " + run + of_data + " --layer fc --out " + folder_.file("x.npy"));
   EXPECT_EQ(extracted.code, 0) << extracted.err;
 

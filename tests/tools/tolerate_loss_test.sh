@@ -97,9 +97,9 @@ if grep -q '(Open MPI) 4' <<<"$(mpirun --version)"; then
   expect 'owt: error: mpirun ends all processes .* --enable-recovery'
 fi
 ends_with 1 "${train[@]}" --workers 3 --tolerate-loss --set ps.servers=0
-expect 'wants servers apart'
+expect 'needs separate servers'
 ends_with 2 "$owt" train "$small_recipe" --out "$work/run" --workers 3 --parallel dp --tolerate-loss
-expect 'wants a parameter server'
+expect 'needs a parameter server'
 passed
 
 for rules in ps.delay=0 ps.delay=4 "ps.delay=2 --set ps.pushes=0"; do
@@ -114,8 +114,8 @@ for rules in ps.delay=0 ps.delay=4 "ps.delay=2 --set ps.pushes=0"; do
     met || break
     echo "attempt $attempt: lost while all met"
   done
-  expect 'warning: rank 1 on .* was lost: its process has ended; the others go on without it'
-  expect 'warning: rank 2 on .* was lost: its process has ended; the others go on without it'
+  expect 'warning: rank 1 on .* was lost: its process has ended; training continues without it'
+  expect 'warning: rank 2 on .* was lost: its process has ended; training continues without it'
   expect '27 images per step, 14 \+ 13 \+ 0 per worker'
   expect '27 images per step, 27 \+ 0 per worker'
   expect '^test accuracy'

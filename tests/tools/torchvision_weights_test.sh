@@ -69,8 +69,8 @@ cmp <(python3 -c "print(sorted(open('$work/weights.safetensors', 'rb').read()))"
 # Another head is the user's to leave out; other layers are another model.
 write_state "$work/wide.safetensors" 7
 convert "$work/wide.safetensors" "$work/weights.safetensors"
-expect "--except head draws the layer anew" train --weights "$work/weights.safetensors" --out "$work/refused"
-expect "drawn anew: head" train --weights "$work/weights.safetensors" --except-mismatched --out "$work/other"
+expect "--except head initialises this layer randomly" train --weights "$work/weights.safetensors" --out "$work/refused"
+expect "initialised randomly: head" train --weights "$work/weights.safetensors" --except-mismatched --out "$work/other"
 write_state "$work/another.safetensors" 4 3
 expect "they belong to different models" convert "$work/another.safetensors" "$work/none.safetensors"
 [ ! -e "$work/none.safetensors" ]

@@ -170,7 +170,7 @@ TEST_F(DataIdentity, ResumingOnOtherImagesIsRefusedAndForgetsTheBestWhereItIsWan
   ::testing::internal::CaptureStderr();
   train(small_settings(kSmallRecipe, other), all);
   EXPECT_THAT(::testing::internal::GetCapturedStderr(),
-              AllOf(HasSubstr(concat("(step ", before.best_step, ")")), HasSubstr("is forgotten")));
+              AllOf(HasSubstr(concat("(step ", before.best_step, ")")), HasSubstr("is reset")));
   const RunState after = load_checkpoint_state(*newest_checkpoint(path("run")));
   EXPECT_NE(after.data, before.data);
   EXPECT_GT(after.best_step, before.best_step);
@@ -202,7 +202,7 @@ TEST_F(DataIdentity, ResumingOnOtherClassesNamesThem) {
       [&] {
         train(shards_settings(3, {{"schedule.epochs", "2"}}), all);
       },
-      ThrowsMessage<Error>(AllOf(HasSubstr("the class 'emu'"), HasSubstr("start a new one with --weights"))));
+      ThrowsMessage<Error>(AllOf(HasSubstr("the class 'emu'"), HasSubstr("start a new run with --weights"))));
   EXPECT_EQ(classes_of(path("run")), kPets);
 }
 
@@ -239,7 +239,9 @@ TEST_F(DataIdentity, TheModelGetsTheClassesOfTheData) {
     TrainOptions all = options(concat("from_", name), shards(name, classes));
     all.start.file = weights_of("run");
     train(shards_settings(10, {{"data.classes", "data"}}), all);
-    EXPECT_THAT(log_of(concat("from_", name)), HasSubstr(anew ? "drawn anew: fc3" : "none drawn")) << name;
+    EXPECT_THAT(log_of(concat("from_", name)),
+                HasSubstr(anew ? "initialised randomly: fc3" : "none initialised randomly"))
+        << name;
     EXPECT_EQ(classes_of(path(concat("from_", name))), classes);
   }
 }
@@ -274,7 +276,7 @@ TEST_F(DataIdentity, MeansAreThoseOfTheRunOfTheWeights) {
   all.start.file = weights_of("run");
   ::testing::internal::CaptureStderr();
   train(shards_settings(3), all);
-  EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("means and deviations are those of"));
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("using the means and deviations of"));
   EXPECT_EQ(read_file(path("tuned") + "/statistics.json"), read_file(path("run") + "/statistics.json"));
 
   const Settings settings = shards_settings(3);

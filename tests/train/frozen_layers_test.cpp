@@ -240,8 +240,9 @@ TEST_F(FrozenRuns, GoOnBitForBitAndTheirCheckpointsHoldAllWeights) {
     EXPECT_EQ(tensors_in(weights_of("whole" + tag)).size(), 10);
     EXPECT_THAT(tensors_in(optimizer_of("whole" + tag)),
                 ::testing::UnorderedElementsAre("fc1.weight", "fc1.bias", "fc3.weight", "fc3.bias"));
-    EXPECT_THAT(log_of("part" + tag), AllOf(HasSubstr("frozen: conv1, conv2, fc2; 0.00 M of 0.01 M parameters learn"),
-                                            Not(HasSubstr("velocities"))));
+    EXPECT_THAT(log_of("part" + tag),
+                AllOf(HasSubstr("frozen: conv1, conv2, fc2; 0.00 M of 0.01 M parameters are trained"),
+                      Not(HasSubstr("velocities"))));
   }
 }
 
@@ -254,7 +255,7 @@ TEST_F(FrozenRuns, ThatGoOnWithOtherLayersFrozenBeginTheirVelocitiesAtZero) {
     run(out, merged(changes, {{"schedule.max_steps", "3"}, {"optimizer.freeze", "['conv*', 'fc1']"}}));
     EXPECT_TRUE(
         run(out, merged(changes, {{"schedule.max_steps", "6"}, {"optimizer.freeze", "['fc3']"}}), "auto").finished);
-    EXPECT_THAT(log_of(out), HasSubstr("optimizer keeps of conv1, conv2, fc1 begins at 0"));
+    EXPECT_THAT(log_of(out), HasSubstr("optimizer state of conv1, conv2, fc1 starts at 0"));
     EXPECT_THAT(tensors_in(optimizer_of(out)), ::testing::Contains("conv1.weight"));
     EXPECT_THAT(tensors_in(optimizer_of(out)), Not(::testing::Contains("fc3.weight")));
   }
@@ -267,8 +268,8 @@ TEST(FrozenSettings, NameLayersThatThereAreAndLeaveOne) {
   EXPECT_THAT(with("['conv*', 'fc4']"), ThrowsMessage<Error>(AllOf(HasSubstr("'freeze' has fc4: no layer with weights"),
                                                                    HasSubstr("did you mean 'fc"))));
   EXPECT_THAT(with("['relu1']"), ThrowsMessage<Error>(HasSubstr("there are conv1, conv2, fc1, fc2, fc3")));
-  EXPECT_THAT(with("['*']"), ThrowsMessage<Error>(HasSubstr("none is left to learn")));
-  EXPECT_THAT(with("['conv*', 'fc1', 'fc2', 'fc3']"), ThrowsMessage<Error>(HasSubstr("none is left to learn")));
+  EXPECT_THAT(with("['*']"), ThrowsMessage<Error>(HasSubstr("none would be trained")));
+  EXPECT_THAT(with("['conv*', 'fc1', 'fc2', 'fc3']"), ThrowsMessage<Error>(HasSubstr("none would be trained")));
 }
 
 // Backward ends where no earlier layer is trained, and so do the transfers that it needs.

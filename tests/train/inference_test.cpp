@@ -86,7 +86,7 @@ body = [{ name = "conv", type = "conv", out = 3, kernel = 3, pad = 1 }]
 )");
   with_inner.model.layers.insert(with_inner.model.layers.begin(), residual);
   EXPECT_THAT([&] { Inference(with_inner, weights_of("run"), "r.conv"); },
-              ThrowsMessage<Error>(AllOf(HasSubstr("'r.conv' lies inside 'r'"), HasSubstr("name 'r'"))));
+              ThrowsMessage<Error>(AllOf(HasSubstr("'r.conv' is inside 'r'"), HasSubstr("use 'r'"))));
 }
 
 TEST_P(InferenceTest, ValuesThatAreNotFiniteAreAnError) {

@@ -337,11 +337,12 @@ TEST(PipelineSchedules, MakeAShorterStepOfFewerMiniBatches) {
 
 TEST(PipelineSchedules, SayWhichWeightsATaskTakes) {
   const Plan plan = small_settings(kSmallRecipe, pipeline("spectrain2", 3, 4)).plan_to_run();
-  EXPECT_THAT(plan.table(), HasSubstr("schedule spectrain2, an update after each micro-batch of 4; a stage is idle for "
-                                      "33.3 % of the time or more\n"));
+  EXPECT_THAT(plan.table(),
+              HasSubstr("schedule spectrain2, an update after each micro-batch of 4; each stage is idle for "
+                        "at least 33.3 % of the time\n"));
   const std::string first = action_text(plan, training(plan, 24, 0)), last = action_text(plan, training(plan, 24, 2));
   EXPECT_THAT(first, AllOf(HasSubstr(" (copy 1, 1 update ahead)\n"), HasSubstr(" (copy 2, 2 updates ahead)\n"),
-                           HasSubstr("take weights"), HasSubstr(" (the newest)\n")));
+                           HasSubstr("take weights"), HasSubstr(" (current weights)\n")));
   EXPECT_THAT(last, ::testing::Not(HasSubstr("take weights")));
 }
 

@@ -111,11 +111,11 @@ TEST(Pipeline, SaysWhatCannotBe) {
   EXPECT_THAT(message(pipeline("14", "1f1b", "1")), HasSubstr("cannot be cut into 14 stages"));
   Overrides told = pipeline("2", "1f1b", "1");
   told.emplace_back("pipeline.stages", "[\"relu1\"]");
-  EXPECT_THAT(message(told), HasSubstr("no stage begins there"));
+  EXPECT_THAT(message(told), HasSubstr("no stage can begin there"));
   told.back().second = "[\"conv7\"]";
   EXPECT_THAT(message(told), HasSubstr("no layer 'conv7'"));
   told.back().second = "[\"conv2\", \"fc1\"]";
-  EXPECT_THAT(message(told), HasSubstr("there are 2 stages"));
+  EXPECT_THAT(message(told), HasSubstr("but 2 stages"));
 }
 
 }  // namespace

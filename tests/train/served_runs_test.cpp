@@ -197,7 +197,7 @@ TEST_F(ServedRuns, RefuseWhatServersCannotKnow) {
   EXPECT_THAT(message_of([] {
                 small_settings(kSmallRecipe, served("3", "0", {{"ps.tolerate_loss", "true"}}));
               }),
-              HasSubstr("wants servers apart"));
+              HasSubstr("needs separate servers"));
   // One worker has no other to serve.
   EXPECT_NO_THROW(small_settings(kSmallRecipe, served("1", "1", {{"optimizer.clip", "1"}})).plan_to_run());
 }

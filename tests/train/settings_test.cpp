@@ -248,12 +248,12 @@ TEST(Settings, BatchNormOfTheWholeStepWantsAllOfItAtOnce) {
           small_settings(recipe, merged({{"parallel.workers", "2"}}, changes)).plan_to_run();
         },
         ThrowsMessage<Error>(AllOf(HasSubstr("layer 'norm' normalises over all rows of the step (rows = "
-                                             "\"step\"), and "),
-                                   HasSubstr(why), HasSubstr("; use rows = 32"))));
+                                             "\"step\"), but "),
+                                   HasSubstr(why), HasSubstr("; use e.g. rows = 32"))));
   };
-  refuses({{"parallel.strategy", "pipeline"}}, "in a pipeline it sees a micro-batch at a time");
-  refuses({{"data.accumulate", "2"}}, "with data.accumulate it sees a slice at a time");
-  refuses({{"parallel.strategy", "dp"}, {"parallel.average_every", "4"}}, "the workers learn each by itself");
+  refuses({{"parallel.strategy", "pipeline"}}, "in a pipeline it sees one micro-batch at a time");
+  refuses({{"data.accumulate", "2"}}, "with data.accumulate it sees one micro-batch at a time");
+  refuses({{"parallel.strategy", "dp"}, {"parallel.average_every", "4"}}, "each worker trains on its own");
 }
 
 TEST(Settings, SharesAreThoseOfWorkersOrOfGroupsThatHaveTheirRowsInCommon) {

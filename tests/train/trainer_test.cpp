@@ -54,7 +54,7 @@ TEST_F(TrainerTest, CopiesThatAreNotAlikeEndTheRunWithWhatThereIsToGoOnFrom) {
         run_unlike("a", {{"run.checkpoint_every_steps", "2"}}, another_rate);
       },
       ThrowsMessage<Error>(AllOf(HasSubstr("step 3: 'conv1.weight' of rank 1 is not that of rank 0"),
-                                 EndsWith("that of step 2; go on from it with --resume auto"))));
+                                 EndsWith("(step 2); resume with --resume auto"))));
   EXPECT_THAT([&] { run_unlike("b", {}, another_rate); },
               ThrowsMessage<Error>(EndsWith("; there is no checkpoint yet; start the command again")));
 }
@@ -165,7 +165,7 @@ TEST_F(TrainerTest, ImagesThatAnotherRecipeHoldsOutAreRefused) {
                         {weights_of("a"), "", 1, {.split = Split::kValidation}});
         },
         ThrowsMessage<Error>(AllOf(HasSubstr("has seed 7 and was trained on 80 images"),
-                                   HasSubstr("name the run folder in place of the recipe"))));
+                                   HasSubstr("give the run folder instead of the recipe"))));
 }
 
 TEST_F(TrainerTest, StartsFromAWeightsFile) {
@@ -230,8 +230,7 @@ TEST_F(TrainerTest, ANotFiniteLossKeepsTheLastGoodCheckpoint) {
   const auto diverge = [&](const std::string& out, const std::string& resume) {
     run(out, merged(kEveryStepLogged, {{"optimizer.learning_rate", "1e20"}, {"parallel.workers", "2"}}), resume);
   };
-  EXPECT_THAT([&] { diverge("a", "auto"); },
-              ThrowsMessage<Error>(HasSubstr("; the last checkpoint is kept, that of step 5")));
+  EXPECT_THAT([&] { diverge("a", "auto"); }, ThrowsMessage<Error>(HasSubstr("; the last checkpoint is kept (step 5)")));
   EXPECT_THAT([&] { diverge("b", path("a")); },
               ThrowsMessage<Error>(HasSubstr("; there is no checkpoint since the resume")));
   EXPECT_EQ(read_file(weights_of("a")), good);

@@ -250,7 +250,7 @@ def table(cases):
     lines = [f"{'':<13} {'':>5} {'':>9}  {'owt':>8} {'PyTorch images/s':>19} {'owt /':>8} {'':>6}  {'share of':>8}  "
              f"{'owt':>8}",
              f"{'net':<13} {'batch':>5} {'precision':>9}  {'images/s':>8} {'eager':>9} {'compiled':>9} {'PyTorch':>8} "
-             f"{'target':>6}  {'floor, %':>8}  {'ms/step':>8}"]
+             f"{'target':>6}  {'limit, %':>8}  {'ms/step':>8}"]
     for case in cases:
         partly = not (case.count("eager") and case.count("compiled"))
         lines.append(
@@ -261,7 +261,7 @@ def table(cases):
             f"{case.verdict().upper() if case.verdict() == 'missed' else case.verdict()}".rstrip())
     if any(not math.isnan(case.ratio()) and not (case.count("eager") and case.count("compiled")) for case in cases):
         lines.append("* against the one PyTorch that was measured")
-    lines += [f"{' '.join(map(str, key))}: wanted at least {100 * share:.0f} % of the floor"
+    lines += [f"{' '.join(map(str, key))}: wanted at least {100 * share:.0f} % of the roofline limit"
               for key, share in FLOOR_TARGETS.items() if any(case.key == key for case in cases)]
     return "\n".join(lines)
 
@@ -327,8 +327,8 @@ def parser_of(description):
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--owt", type=read_program, required=True, metavar="PROGRAM")
     parser.add_argument("--cases", type=read_cases, metavar="MODEL:BATCH:PRECISION,...",
-                        default=target_cases(), help="default: those with a target")
-    parser.add_argument("--limit", type=float, default=1800, metavar="SECONDS", help="of all of it (default: 1800)")
+                        default=target_cases(), help="default: the cases with a target")
+    parser.add_argument("--limit", type=float, default=1800, metavar="SECONDS", help="time limit of the whole run (default: 1800)")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--steps", type=int, metavar="N", help="of owt (default: about a second of them)")
     parser.add_argument("--results", metavar="FILE", help="gets a JSON object a line")

@@ -84,7 +84,7 @@ std::string confusions(const std::vector<Answer>& answers) {
     ++pairs[{a.label, a.taken_for}], ++labels[a.label], labels[a.taken_for], right += a.right();
   std::vector<std::string> classes;
   for (const auto& [name, images] : labels) classes.push_back(name);
-  const std::string about = format("{} of {} images are taken for what they are.", right, answers.size());
+  const std::string about = format("{} of {} images are classified correctly.", right, answers.size());
   if (classes.size() <= kMostClassesOfTable)
     return html_of(Figure{
         "Labels (rows) and what they are taken for (columns)", confusion_table(classes, pairs), about, {}, "", true});
@@ -154,7 +154,7 @@ std::string answers_section(const Answers* answers) {
   std::copy_if(all.begin(), all.end(), std::back_inserter(wrong), [](const Answer& a) { return !a.right(); });
   std::string content =
       paragraph(format("The {} images, with {}.", answers->split, answers->weights)) + confusions(all);
-  if (wrong.empty()) return section("answers", title, content + paragraph("No image is taken for anything else."));
+  if (wrong.empty()) return section("answers", title, content + paragraph("All images are classified correctly."));
   const auto of_label = [](const Answer& a, const Answer& b) {
     return std::tuple(a.of_label, a.image) < std::tuple(b.of_label, b.image);
   };

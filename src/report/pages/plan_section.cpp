@@ -57,7 +57,7 @@ std::string boxes_of(const Plan& plan, const LayerPlan& at) {
 }
 
 std::string transfer_line(const Transfer& transfer) {
-  return format("<tr class=\"move\"><td colspan=\"4\">{}: {}, {} MB a rank</td></tr>\n", escaped(transfer.name),
+  return format("<tr class=\"move\"><td colspan=\"4\">{}: {}, {} MB per worker</td></tr>\n", escaped(transfer.name),
                 name_of(transfer.collective), escaped(aligned_number(static_cast<double>(transfer.bytes) / 1e6, 1)));
 }
 
@@ -108,7 +108,7 @@ std::string plan_legend() {
 Bars memory_of(const RunRecord& run, const Plan& plan) {
   const MemoryNeed need = memory_need(plan);
   const auto weights = static_cast<double>(need.weight_bytes), pieces = static_cast<double>(need.piece_bytes);
-  return {"Memory of a rank of " + run.name + ", as planned",
+  return {"Memory of a worker of " + run.name + ", as planned",
           "MB",
           {"weights, gradients, optimizer", "activations and their gradients", "pieces of checkpoints"},
           {2, 0, 7},
@@ -119,9 +119,9 @@ Bars memory_of(const RunRecord& run, const Plan& plan) {
 std::string figures_of_plan(const RunRecord& run) {
   const Plan plan = plan_of(run);
   const std::string about =
-      format("{} on {} rank{} under {}: {} rows a step, {} sent by each rank.", plan.model, plan.ranks(),
+      format("{} on {} worker{} under {}: {} rows a step, {} sent by each worker.", plan.model, plan.ranks(),
              plan.ranks() == 1 ? "" : "s", name_of(plan.request.strategy), plan.request.step_rows, plan.sent_text(2));
-  return html_of(Figure{"What each rank of " + run.name + " has, and what travels",
+  return html_of(Figure{"What each worker of " + run.name + " holds and sends",
                         "<div class=\"both\">\n<div>\n" + drawn_plan(plan) + plan_legend() +
                             "</div>\n<details open><summary>The network</summary>\n<div class=\"scroll\">" +
                             draw_net(plan, true) + "</div></details>\n</div>\n",

@@ -85,7 +85,7 @@ std::string unusual_ratios(const RunRecord& run) {
   std::sort(high.rbegin(), high.rend());
   std::string text;
   if (!low.empty())
-    text += warning(format("{}: the ratio is below {} in the median of the evaluations; these layers hardly learn: {}",
+    text += warning(format("{}: the ratio is below {} in the median of the evaluations; these layers hardly change: {}",
                            run.name, kUsualLow, named(low)));
   if (!high.empty())
     text += warning(format(

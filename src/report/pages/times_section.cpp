@@ -169,9 +169,9 @@ std::string figures_of(const RunRecord& run) {
   for (const Bars& bars : {bars_of_layers(run), bars_of_transfers(run), bars_of_bytes(run), bars_of_memory(run)})
     if (!bars.bars.empty()) content += html_of(figure_of(bars));
   if (ranks_in(run.times) > 1)
-    content +=
-        format("<details><summary>All {} ranks of {}: the median and the slowest of each row</summary>\n{}</details>\n",
-               ranks_in(run.times), escaped(run.name), html_of(table_of_ranks(run.times)));
+    content += format(
+        "<details><summary>All {} workers of {}: the median and the slowest of each row</summary>\n{}</details>\n",
+        ranks_in(run.times), escaped(run.name), html_of(table_of_ranks(run.times)));
   return content;
 }
 

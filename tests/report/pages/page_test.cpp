@@ -208,7 +208,7 @@ TEST_F(Pages, HoldTheRanksAgainstEachOther) {
   RunRecord run{.name = "a", .folder = "a"};
   run.times = csv_table_from(times);
   const std::string html = times_section({&run, 1});
-  EXPECT_THAT(html, AllOf(HasSubstr("a, rank 0"), HasSubstr("a, rank 2"), HasSubstr("All 3 ranks of a")));
+  EXPECT_THAT(html, AllOf(HasSubstr("a, rank 0"), HasSubstr("a, rank 2"), HasSubstr("All 3 workers of a")));
   const std::string cells = "<td class=\"n\">";
   const auto row = [&](const std::string& name, const std::string& median, const std::string& slowest,
                        const std::string& rank) {
@@ -273,7 +273,7 @@ TEST_F(Pages, NameTheFewWeightsThatLearnLeast) {
   for (int i = 6; i >= 0; --i) line.parameters.push_back({concat("w", i, ".weight"), 1, 1e-6 * (i + 1)});
   run.metrics.weights = {line};
   EXPECT_THAT(sizes_section({&run, 1}),
-              HasSubstr("hardly learn: w0.weight (1e-06), w1.weight (2e-06), w2.weight (3e-06), w3.weight (4e-06), "
+              HasSubstr("hardly change: w0.weight (1e-06), w1.weight (2e-06), w2.weight (3e-06), w3.weight (4e-06), "
                         "w4.weight (5e-06) and 2 others</p>"));
 }
 
@@ -406,7 +406,7 @@ TEST_F(Pages, ShowWhatIsTakenForWhat) {
       "1,,1,<dog>,0,cat,0.75,1,<dog>,0.25,0.25\n"
       "2,,0,cat,1,<dog>,0.625,0,cat,0.375,0.375\n");
   const std::string html = answers_section(&answers);
-  EXPECT_THAT(html, HasSubstr("1 of 3 images are taken for what they are."));
+  EXPECT_THAT(html, HasSubstr("1 of 3 images are classified correctly."));
   EXPECT_THAT(html, HasSubstr("<th>&lt;dog&gt;</th><td class=\"n none\" style=\"--share:0%\">0</td>"
                               "<td class=\"n wrong\" style=\"--share:65%\">1</td>"));
   const size_t confident = html.find("Wrong with the most confidence");
