@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Everything that has to hold before a change goes in: installs what the tests need, checks includes, format and English,
-# builds and runs all tests.
+# Everything that has to hold before a change goes in: installs what the tests need, checks includes, format and
+# English, builds and runs all tests.
 #
 #   usage: tools/test.sh [--all]
 #
