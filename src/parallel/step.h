@@ -271,8 +271,8 @@ class Step {
   Stream stream_;
   Groups groups_;
   int place_;                                            // the rank's place in its model group
+  ServedSync* server_ = nullptr;                         // front_sync_ if ranks serve weights; null: they do not
   std::unique_ptr<WeightSync> front_sync_, dense_sync_;  // for the front part and the back part
-  ServedSync* server_ = nullptr;                         // points to front_sync_ if ranks serve weights
   std::optional<WeightAverage> average_;                 // averages the front part, under local SGD
   std::optional<WeightCopies> copies_;                   // weight stashes of a pipeline stage
   std::optional<WeightEma> ema_;                         // averages of all weights on this rank
