@@ -7,10 +7,10 @@
 #include <vector>
 
 #include "src/plan/consistency.h"
+#include "src/plan/filter_settings.h"
 #include "src/plan/plan.h"
 #include "src/predict/compute_model.h"
 #include "src/predict/network.h"
-#include "src/server/push_filters.h"
 #include "src/train/settings.h"
 
 namespace owt {

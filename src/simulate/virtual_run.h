@@ -33,6 +33,7 @@
 #include <string>
 #include <vector>
 
+#include "src/server/push_filters.h"
 #include "src/simulate/server_links.h"
 #include "src/simulate/virtual_learning.h"
 #include "src/simulate/virtual_times.h"
