@@ -67,6 +67,11 @@ int64_t server_bytes(const Plan& plan) {
          filter_bytes(plan);
 }
 
+std::unique_ptr<ServedSync> make_parameter_server(const Plan& plan, const WeightSync::LayerOf& layer_of,
+                                                  Communicator& comm) {
+  return std::make_unique<ParameterServer>(plan, layer_of, comm);
+}
+
 namespace {
 
 // Waits for the message; returns false if the other rank is gone.

@@ -38,6 +38,10 @@ namespace owt {
 // The memory of a rank's server and filters in bytes, besides the memory of its worker.
 int64_t server_bytes(const Plan& plan);
 
+// A ParameterServer as a step takes it (Step::Options::make_served).
+std::unique_ptr<ServedSync> make_parameter_server(const Plan& plan, const WeightSync::LayerOf& layer_of,
+                                                  Communicator& comm);
+
 class ParameterServer : public ServedSync {
  public:
   // Collective. The communicator must outlive it.

@@ -10,8 +10,7 @@ Step::Options step_options(const Settings& settings) {
           .norms = settings.optimizer.norms(),
           .graphs = settings.run.cuda_graph,
           .record_collectives = settings.run.cuda_graph_collectives,
-          .make_served = [](const Plan& plan, const WeightSync::LayerOf& layer_of,
-                            Communicator& comm) { return std::make_unique<ParameterServer>(plan, layer_of, comm); },
+          .make_served = make_parameter_server,
           .what_fits = what_fits};
 }
 

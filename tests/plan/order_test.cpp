@@ -323,8 +323,8 @@ TEST(Order, OfSlicesAsTextNamesThem) {
   const Plan plan = plan_of({.ranks = 2, .strategy = Strategy::kOwtA, .slices = 3});
   const std::string text = action_text(plan, training_of(plan));
   EXPECT_THAT(text, ::testing::HasSubstr("  nr  action            micro-batch round  of\n"));
-  EXPECT_THAT(text, ::testing::HasSubstr("   6  forward               1     1  fc1\n"));
-  EXPECT_THAT(text, ::testing::HasSubstr("start                 3        gradients, bucket 1\n"));
+  EXPECT_THAT(text, ::testing::HasSubstr("   6  forward                     1     1  fc1\n"));
+  EXPECT_THAT(text, ::testing::HasSubstr("start                       3        gradients, bucket 1\n"));
 }
 
 TEST(Order, AsTextHasALineForEveryAction) {

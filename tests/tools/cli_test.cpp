@@ -523,7 +523,7 @@ TEST_F(CliTest, BenchCommTakesSizesAndCollectives) {
   const Result bench = owt(
       "bench-comm --workers 3 --threads 1 --sizes 1K,12K --collective broadcast --collective all_reduce --seconds 1e4");
   ASSERT_EQ(bench.code, 0) << bench.err;
-  EXPECT_THAT(bench.out, AllOf(HasSubstr("3 ranks"), HasSubstr("\nbroadcast              12288 "),
+  EXPECT_THAT(bench.out, AllOf(HasSubstr("3 workers"), HasSubstr("\nbroadcast              12288 "),
                                HasSubstr("\nall_reduce              1032 "), Not(HasSubstr("all_gather"))));
   const Result brief = owt("bench-comm --workers 2 --sizes 4K..256M --collective all_reduce --seconds 0.01");
   ASSERT_EQ(brief.code, 0) << brief.err;

@@ -11,6 +11,7 @@
 #include "src/parallel/step.h"
 #include "src/plan/order.h"
 #include "src/predict/memory_need.h"
+#include "src/server/parameter_server.h"
 #include "src/train/made_up_batch.h"
 #include "tests/support/models.h"
 #include "tests/support/strategies.h"
@@ -55,7 +56,7 @@ Taken taken(const Model& model, const Plan& plan, Mode mode) {
         Optimizer optimizer({.type = plan.request.optimizer_states > 1 ? OptimizerSettings::Type::kAdamW
                                                                        : OptimizerSettings::Type::kSgd,
                              .learning_rate = 0.01});
-        Step step(plan, mine, optimizer, comm, nullptr, {});
+        Step step(plan, mine, optimizer, comm, nullptr, {.make_served = make_parameter_server});
         all_here.arrive_and_wait();
         const int64_t with_weights = host_memory().in_use;
         all_here.arrive_and_wait();

@@ -10,6 +10,7 @@
 #include "src/comm/threads.h"
 #include "src/parallel/step.h"
 #include "src/plan/order.h"
+#include "src/server/parameter_server.h"
 #include "src/train/made_up_batch.h"
 #include "tests/support/harness.h"
 #include "tests/support/models.h"
@@ -164,7 +165,7 @@ class StepOrder : public DeviceTest {
           ProfiledCommunicator comm(inner, &profiler);
           RankModel mine(model, plan, comm.rank());
           Optimizer optimizer({.learning_rate = 0.01});
-          Step step(plan, mine, optimizer, comm, &profiler, {});
+          Step step(plan, mine, optimizer, comm, &profiler, {.make_served = make_parameter_server});
           mine.initialize(1);
           const Slice rows = plan.rows(plan.request.step_rows).of(comm.rank());
           const Batch batch = made_up_batch(model, rows, plan.request);
