@@ -53,7 +53,7 @@ std::shared_ptr<const Dataset> with_outputs_as_labels(std::shared_ptr<const Data
 Settings with_classes_of_data(Settings settings, const std::string& folder, StartWeights& start);
 
 // The facts for training from these weights: the facts of the weights' run, without class names if its last layer is
-// drawn anew, and without statistics that this recipe cannot use. Collective.
+// initialised randomly, and without statistics that this recipe cannot use. Collective.
 RunFacts known_of_start(const Settings& settings, const StartWeights& start);
 // The facts of the run that is resumed. Collective.
 RunFacts known_of_resumed(const Settings& settings, const std::string& checkpoint);
