@@ -22,6 +22,7 @@
 #include "src/core/texts.h"
 #include "src/core/threads.h"
 #include "src/report/layer_facts.h"
+#include "src/simulate/virtual_run.h"
 #include "src/train/advice.h"
 #include "src/train/alike.h"
 #include "src/train/data_identity.h"

@@ -7,7 +7,8 @@
 
 #include "src/predict/compute_model.h"
 #include "src/report/report.h"
-#include "src/simulate/virtual_run.h"
+#include "src/simulate/virtual_cluster.h"
+#include "src/simulate/virtual_outcome.h"
 #include "src/train/evaluation.h"
 #include "src/train/settings.h"
 #include "src/train/start_weights.h"

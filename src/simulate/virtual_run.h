@@ -36,16 +36,10 @@
 #include "src/server/push_filters.h"
 #include "src/simulate/server_links.h"
 #include "src/simulate/virtual_learning.h"
+#include "src/simulate/virtual_outcome.h"
 #include "src/simulate/virtual_times.h"
 
 namespace owt {
-
-struct VirtualOutcome {
-  bool finished = true;  // false: stopped by a signal
-  Evaluation evaluation{};
-  double seconds = 0;  // time of the virtual clock
-  SimulationRecord record{};
-};
 
 // A parameter, and the bytes of it that travel.
 struct VirtualParam {

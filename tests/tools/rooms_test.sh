@@ -1,0 +1,78 @@
+#!/usr/bin/env bash
+# Keeps the folders apart: few units depend on a strategy's own headers, few lines outside the plan ask which kind of
+# strategy runs, cycles of units stay small, and no folder grows into a hall. A bound may be lowered, not raised.
+#
+#   usage: rooms_test.sh
+#
+# Prints each figure with its bound; exits 1 if one is exceeded.
+set -euo pipefail
+
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+python3 - <<'PYTHON'
+import collections, glob, os, re
+
+SOURCES = [f for top in ("src", "layers", "data", "tools") for f in glob.glob(f"{top}/**", recursive=True)
+           if re.search(r"\.(h|cpp|cu|cuh)$", f)]
+TEXT = {f: open(f).read() for f in SOURCES}
+INCLUDES = {f: [i for i in re.findall(r'^\s*#\s*include "([^"]+)"', TEXT[f], re.M) if i in TEXT] for f in SOURCES}
+
+
+def rebuilt_after(header):
+    """The number of files that the compiler sees again after a change of the header."""
+    users = collections.defaultdict(set)
+    for file, headers in INCLUDES.items():
+        for each in headers:
+            users[each].add(file)
+    seen, rest = set(), [header]
+    while rest:
+        for user in users[rest.pop()] - seen:
+            seen.add(user)
+            rest.append(user)
+    return sum(not f.endswith((".h", ".cuh")) for f in seen)
+
+
+def unit(file):
+    return os.path.splitext(file)[0]
+
+
+def largest_cycle():
+    """The number of units (x.h and x.cpp) that include each other in a circle."""
+    reach = collections.defaultdict(set)
+    for file, headers in INCLUDES.items():
+        reach[unit(file)] |= {unit(each) for each in headers} - {unit(file)}
+
+    def reached(start):
+        seen, rest = set(), [start]
+        while rest:
+            new = reach[rest.pop()] - seen
+            seen |= new
+            rest += new
+        return seen
+
+    closure = {each: reached(each) for each in list(reach)}
+    return max((sum(each in closure.get(other, ()) for other in closure[each]) for each in closure if each in closure[each]),
+               default=0)
+
+
+ASKS = re.compile(r"\b(serves|in_stages|split|averages|shares_update|has_servers_apart|copies_gradients|filters_pushes"
+                  r"|shares_rows)\(\)")
+asking = {f: len([line for line in TEXT[f].split("\n") if ASKS.search(line)]) for f in SOURCES
+          if not f.startswith("src/plan/")}
+folders = collections.Counter(os.path.dirname(f) for f in SOURCES)
+del folders["src/core"]  # has small units that know nothing of each other
+
+wrong = False
+for name, figure, bound in (
+        ("files rebuilt after a change of src/server/push_filters.h", rebuilt_after("src/server/push_filters.h"), 15),
+        ("files rebuilt after a change of src/server/parameter_server.h",
+         rebuilt_after("src/server/parameter_server.h"), 15),
+        ("units in the largest cycle", largest_cycle(), 6),
+        ("lines outside src/plan that ask for the kind of strategy", sum(asking.values()), 75),
+        ("files outside src/plan that ask for it", sum(count > 0 for count in asking.values()), 28),
+        ("files in the largest folder but src/core", max(folders.values()), 60)):
+    print(f"{name}: {figure} (at most {bound})")
+    wrong = wrong or figure > bound
+if wrong:
+    raise SystemExit("FAILED: see above; docs/architecture.md says what belongs in which folder")
+PYTHON
+echo "passed"
