@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cctype>
 #include <filesystem>
 #include <map>
 #include <regex>
@@ -55,7 +56,7 @@ Page read_page(const std::string& name) {
     }
   }
   for (const std::string& span : all_of(prose, std::regex("`([^`]+)`"), 1)) page.code.push_back(span);
-  page.links = all_of(prose, std::regex("\\]\\(([^)#]+)\\)"), 1);
+  page.links = all_of(prose, std::regex("\\]\\(([^)]+)\\)"), 1);
   return page;
 }
 
@@ -117,11 +118,36 @@ TEST(Docs, NameFilesOfTheRepository) {
   EXPECT_GT(found, 100u);
 }
 
-TEST(Docs, LinkToFilesOfTheRepository) {
+// The name that a heading has in links: lower case, without punctuation, words joined by hyphens.
+std::string anchor_of(const std::string& heading) {
+  std::string anchor;
+  for (const char c : heading.substr(heading.find_first_not_of("# ")))
+    if (c == ' ' || c == '-')
+      anchor += '-';
+    else if (std::isalnum(static_cast<unsigned char>(c)) || c == '_')
+      anchor += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return anchor;
+}
+
+bool has_heading(const Page& page, const std::string& anchor) {
+  return std::ranges::any_of(
+      page.lines, [&](const std::string& line) { return line.starts_with("#") && anchor_of(line) == anchor; });
+}
+
+TEST(Docs, LinkToFilesAndHeadingsOfTheRepository) {
+  size_t anchors = 0;
   for (const Page& each : pages())
-    for (const std::string& link : each.links)
-      EXPECT_TRUE(link.starts_with("http") || fs::exists(kRoot / fs::path(each.name).parent_path() / link))
-          << each.name << " links to " << link;
+    for (const std::string& link : each.links) {
+      if (link.starts_with("http")) continue;
+      const std::string file = link.substr(0, link.find('#'));
+      const fs::path to =
+          file.empty() ? fs::path(each.name) : (fs::path(each.name).parent_path() / file).lexically_normal();
+      EXPECT_TRUE(fs::exists(kRoot / to)) << each.name << " links to " << link;
+      if (file.size() == link.size()) continue;
+      EXPECT_TRUE(has_heading(page(to.string()), link.substr(file.size() + 1))) << each.name << " links to " << link;
+      ++anchors;
+    }
+  EXPECT_GT(anchors, 50u);
 }
 
 TEST(Docs, TheResultsAreShort) { EXPECT_LE(text_lines((kRoot / "docs/results.md").string()).size(), 250u); }
