@@ -10,7 +10,7 @@ namespace owt {
 int64_t steps_per_epoch(int64_t size, int64_t batch) { return (size + batch - 1) / batch; }
 
 Steps::Steps(int64_t size, int64_t batch, RowsOfStep rows, int64_t epoch, int64_t done, const Views& views)
-    : size_(size), batch_(batch), rows_(std::move(rows)), views_(views), epoch_(epoch), done_(done) {
+    : size_(size), batch_(batch), epoch_(epoch), done_(done), rows_(std::move(rows)), views_(views) {
   OWT_CHECK(views.valid());
   OWT_CHECK(batch >= 1 && epoch >= 0 && done >= 0);
   if (size == 0) fail("the data set holds no images");

@@ -212,7 +212,9 @@ TEST(Order, OfAPipelinesEvaluationOverwritesNoOutputOnItsWay) {
   const TransferId output = plan.layer(plan.layers_behind(0).end).transfers.input;
   std::set<int> under_way;
   for (const Action& at : evaluation(plan, plan.request.step_rows, 0)) {
-    if (at.kind == Kind::kForward) EXPECT_FALSE(under_way.contains(at.round - plan.tapes(0))) << at.round;
+    if (at.kind == Kind::kForward) {
+      EXPECT_FALSE(under_way.contains(at.round - plan.tapes(0))) << at.round;
+    }
     if (at.transfer == output && at.kind == Kind::kStart) under_way.insert(at.round);
     if (at.transfer == output && at.kind == Kind::kWait) under_way.erase(at.round);
   }
