@@ -26,9 +26,6 @@ struct Crop {
 
   // The column, before mirroring, that appears at column x of the output.
   constexpr int unmirrored(int x) const { return mirrored ? last_column - x : x; }
-  constexpr bool shows_image(int row, int column) const {
-    return row_begin <= row && row < row_end && column_begin <= column && column < column_end;
-  }
 };
 
 // The crop with its upper left corner at (top, left) of the padded image.

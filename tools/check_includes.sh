@@ -22,7 +22,7 @@ src/comm         |                                                              
 data/jpeg        |                                                                                                                                                                               | jpeglib.h jerror.h
 data/photos      | data/jpeg                                                                                                                                                                     | opencv2/ png.h tiffio.h webp/
 data             | data/photos data/jpeg                                                                                                                                                         | nlohmann/ opencv2/
-data/prepare     | data data/photos data/jpeg                                                                                                                                                    | archive nlohmann/ zlib.h
+data/prepare     | data data/photos data/jpeg                                                                                                                                                    | archive nlohmann/
 layers/base      |                                                                                                                                                                               |
 layers/conv_cpu  | layers/base                                                                                                                                                                   | immintrin.h
 layers/gpu       | layers/base                                                                                                                                                                   | cudnn

@@ -137,8 +137,7 @@ int prepare_imagenet(const Options& options) {
     fail(from, " holds neither ILSVRC2012_img_train.tar nor ILSVRC2012_img_val.tar nor folders train and val");
   if (!has_val && !labels.empty()) fail(from, " holds no validation images, which --val-labels ", labels, " is for");
   const auto lines = [&](const PhotoSources& sources) {
-    return options.given("names") ? with_words(sources.classes, preparation.names)
-                                  : named_classes(sources.classes, from);
+    return options.given("names") ? with_words(sources.classes, preparation.names) : named_classes(sources.classes);
   };
   std::vector<std::string> names;
   if (train) names.push_back("train");

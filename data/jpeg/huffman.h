@@ -12,13 +12,13 @@ namespace owt {
 // must be readable.
 class BitReader {
  public:
-  static constexpr int kMostBits = 56;    // bits available after refill()
   static constexpr int64_t kSlack = 512;  // more bytes than any block takes
 
   BitReader() = default;
   BitReader(const uint8_t* begin, const uint8_t* end) : next_(begin), end_(end) {}
 
-  // Without branches: bits that are already there are read again (Giesen, "Reading bits in far too many ways", part 2).
+  // Makes at least 56 bits available. Without branches: bits that are already there are read again (Giesen, "Reading
+  // bits in far too many ways", part 2).
   void refill() {
     uint64_t bytes;
     std::memcpy(&bytes, next_, sizeof bytes);

@@ -7,10 +7,11 @@
 #include <set>
 
 #include "data/photos/photo.h"
-#include "data/prepare/ilsvrc_devkit.h"
+#include "data/prepare/ilsvrc_synsets.h"
 #include "data/prepare/tar.h"
 #include "src/core/check.h"
 #include "src/core/files.h"
+#include "src/core/log.h"
 
 namespace owt {
 namespace {
@@ -124,17 +125,18 @@ LabelOfFile labels_in_list(const std::string& path, const std::vector<std::strin
 }
 
 LabelOfFile labels_in_devkit(const std::string& path) {
-  const IlsvrcDevkit devkit = read_ilsvrc_devkit(path);
+  const std::string truth = "data/ILSVRC2012_validation_ground_truth.txt";
+  const std::vector<Synset> synsets = ilsvrc_synsets();
   LabelOfFile labels;
-  for (size_t i = 0; i < devkit.truth.size(); ++i) {
-    const auto synset = devkit.synsets.find(devkit.truth[i]);
-    if (synset == devkit.synsets.end())
-      fail(path, ": the ground truth of image ", i + 1, " is ", devkit.truth[i],
-           ", which is no synset of its meta.mat");
-    std::string digits = std::to_string(i + 1);
-    digits.insert(0, 8 - std::min<size_t>(digits.size(), 8), '0');
-    labels["ILSVRC2012_val_" + digits].key = synset->second.wnid;
-  }
+  for (const auto& [name, content] : unpacked_members(path, {truth}))
+    for (const std::string& line : split_lines(content)) {
+      const int64_t image = std::ssize(labels) + 1, id = number_in(line).value_or(0);
+      if (id < 1 || id > std::ssize(synsets))
+        fail(path, ": line ", image, " of its ", truth, " is '", line.substr(0, 80), "', wanted a number from 1 to ",
+             synsets.size());
+      labels[format("ILSVRC2012_val_{:08}", image)].key = synsets[static_cast<size_t>(id - 1)].wnid;
+    }
+  if (labels.empty()) fail(path, " holds no ", truth, "; download the development kit for tasks 1 and 2 again");
   return labels;
 }
 
@@ -229,12 +231,11 @@ std::optional<PhotoSources> imagenet_val_sources(const std::string& dir, const s
   return sources;
 }
 
-std::vector<std::string> named_classes(std::vector<std::string> keys, const std::string& dir) {
-  if (!fs::exists(in(dir, kDevkit))) return keys;
-  std::map<std::string, std::string> words;
-  for (const auto& [id, synset] : read_ilsvrc_devkit(in(dir, kDevkit)).synsets) words[synset.wnid] = synset.words;
+std::vector<std::string> named_classes(std::vector<std::string> keys) {
+  std::map<std::string_view, std::string_view> words;
+  for (const Synset& synset : ilsvrc_synsets()) words[synset.wnid] = synset.words;
   for (std::string& key : keys)
-    if (!words[key].empty()) key += "\t" + words[key];
+    if (const auto found = words.find(key); found != words.end()) key = concat(key, '\t', found->second);
   return keys;
 }
 

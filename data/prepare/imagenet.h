@@ -17,14 +17,13 @@ std::optional<PhotoSources> imagenet_train_sources(const std::string& dir, const
 // of
 //   - `labels`, if not empty: lines `name label`; label is a class's key, or an integer, the index in `classes`; also
 //     Kaggle's LOC_val_solution.csv, which is also used if it is in `dir`;
-//   - ILSVRC2012_devkit_t12.tar.gz in `dir`.
+//   - the validation ground truth in ILSVRC2012_devkit_t12.tar.gz, if that is in `dir`.
 // `classes`: the known classes (lines of a classes.txt), or empty: the classes of the labels. nullopt if `dir` has no
 // validation images. `out`: as for folder_sources(). Throws Error.
 std::optional<PhotoSources> imagenet_val_sources(const std::string& dir, const std::string& labels,
                                                  const std::vector<std::string>& classes, const std::string& out = "");
 
-// Lines "key<TAB>words" of a classes.txt, with the words of the development kit in `dir` for these synsets; without a
-// kit, the keys.
-std::vector<std::string> named_classes(std::vector<std::string> keys, const std::string& dir);
+// Lines of a classes.txt: "key<TAB>words" for keys that are synsets of ILSVRC2012, else the key.
+std::vector<std::string> named_classes(std::vector<std::string> keys);
 
 }  // namespace owt

@@ -24,7 +24,7 @@ using Milliseconds = std::chrono::milliseconds;
 
 constexpr auto kPatience = Milliseconds(3000);  // time for messages to be received
 
-std::atomic<double> timeout_seconds{20}, stall_seconds{600}, start_seconds{0};
+std::atomic<double> timeout_seconds{20}, stall_seconds{600};
 
 Milliseconds timeout_now() {
   return std::chrono::duration_cast<Milliseconds>(std::chrono::duration<double>(watch_timeout()));
@@ -36,7 +36,6 @@ void set_watch_timeout(double seconds) { timeout_seconds.store(std::max(seconds,
 double watch_timeout() { return timeout_seconds.load(); }
 void set_stall_timeout(double seconds) { stall_seconds.store(seconds); }
 double stall_timeout() { return stall_seconds.load(); }
-void set_start_timeout(double seconds) { start_seconds.store(seconds); }
 
 Milliseconds alive_every() { return std::min(Milliseconds(1000), timeout_now() / 4); }
 
@@ -50,7 +49,7 @@ std::string process_space() {
 
 double start_timeout() {
   const char* const said = std::getenv("OWT_START_TIMEOUT");
-  if (start_seconds.load() > 0 || !said) return start_seconds.load() > 0 ? start_seconds.load() : 60;
+  if (!said) return 60;
   char* end = nullptr;
   const double seconds = std::strtod(said, &end);
   if (end == said || *end || !(seconds >= 1 && seconds <= 86400))

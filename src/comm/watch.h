@@ -28,7 +28,6 @@ void set_stall_timeout(double seconds);
 double stall_timeout();
 // Time limit for each part of the start: MPI_Init, the first exchange, and the connections of all ranks to rank 0. No
 // watch observes the other ranks yet. The default is 60 s, or the environment variable OWT_START_TIMEOUT.
-void set_start_timeout(double seconds);
 double start_timeout();  // throws Error if the environment variable is invalid
 // The rank, below `ranks`, whose hello with this token the message is. The message may come from any program.
 std::optional<int> rank_of_hello(const Message& message, uint64_t token, int ranks);

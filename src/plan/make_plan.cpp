@@ -211,25 +211,6 @@ Shape with_columns(const Shape& row, int64_t columns) {
   return row.rank() == 3 ? Shape{row[0], row[1], columns} : Shape{columns};
 }
 
-bool can_split_dense(const Model& model) {
-  bool dense = false;
-  for (const auto& layer : whole_layers(model)) {
-    if (dense && layer->columns() == Columns::kMixes && !layer->params().empty()) return false;
-    dense |= layer->columns() == Columns::kSplits;
-  }
-  return true;
-}
-
-bool can_be_staged(const Model& model, const PlanRequest& request) {
-  const int stages = request.model_ranks > 0 ? request.model_ranks : request.ranks;
-  const auto named = std::ssize(request.pipeline.stages);
-  const RowGroups groups{request.step_rows * stages / request.ranks, model.row_group};  // rows of one pipeline
-  const auto layers = whole_layers(model);
-  const std::vector<bool> in_place = work_in_place(layers);
-  return std::count(in_place.begin(), in_place.end(), false) >= stages && (named == 0 || named + 1 == stages) &&
-         groups.count() >= std::max(1, request.pipeline.micro_batches);
-}
-
 Plan make_plan(const Model& model, const PlanRequest& request) {
   OWT_CHECK(request.ranks >= 1 && request.step_rows >= 1);
   check_averages(request);

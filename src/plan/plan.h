@@ -407,13 +407,6 @@ std::string sent_text(int64_t mean, int64_t busiest, int digits);
 // The shape of a row with another number of columns (channels of an image, or features).
 Shape with_columns(const Shape& row, int64_t columns);
 
-// Whether strategies that split dense layers can run the model. They cannot if a layer with weights that is not split
-// (e.g. a residual) follows the first dense layer.
-bool can_split_dense(const Model& model);
-// Whether the model has enough places for the pipeline's cuts, the number of named stages (if any) fits, and there are
-// enough rows for the micro-batches.
-bool can_be_staged(const Model& model, const PlanRequest& request);
-
 // Throws Error if the strategy cannot split the model, or if the ranks cannot be divided into groups.
 Plan make_plan(const Model& model, const PlanRequest& request);
 

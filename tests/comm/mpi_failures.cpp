@@ -25,6 +25,7 @@
 
 #include <atomic>
 #include <csignal>
+#include <cstdlib>
 #include <iostream>
 #include <string>
 #include <thread>
@@ -94,7 +95,7 @@ void run(const std::string& what) {
   if (what == "stall") set_stall_timeout(4);
   std::signal(SIGTERM, SIG_IGN);  // like owt; mpirun sends SIGTERM when the first process has ended
   if (what == "start") {
-    set_start_timeout(3);
+    setenv("OWT_START_TIMEOUT", "3", 1);
     hangs_at_the_start = launch().rank == 1;
   }
   hangs_at_the_end = what == "finalize" && launch().rank == 1;

@@ -16,6 +16,7 @@
 
 #include "src/comm/sockets.h"
 #include "src/comm/stuck.h"
+#include "tests/support/environment.h"
 
 namespace owt::watch_test {
 namespace {
@@ -344,7 +345,7 @@ TEST(StartTimeout, IsWhatTheEnvironmentSays) {
 }
 
 TEST(StartTimeout, EndsTheWaitForRanksThatDoNotConnect) {
-  set_start_timeout(1);
+  const Variable timeout("OWT_START_TIMEOUT", "1");
   Watch::Post post;
   LostRanks lost_ranks;
   EXPECT_THAT(
@@ -353,7 +354,6 @@ TEST(StartTimeout, EndsTheWaitForRanksThatDoNotConnect) {
       },
       ThrowsMessage<Error>(AllOf(HasSubstr("have not connected to rank 0 on here over TCP within 1 s: 1 on there"),
                                  HasSubstr("OWT_START_TIMEOUT"))));
-  set_start_timeout(0);
 }
 
 TEST(Watch, Rank0MayOpenAsManyFilesAsThereAreRanks) {

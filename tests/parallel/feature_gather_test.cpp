@@ -120,14 +120,6 @@ TEST_P(FeatureGatherTest, ForwardBringsTheWholeMatrixToEveryRank) {
   on_every_rank([&](Rank& rank) { EXPECT_EQ(rank.forward(matrix(rank.mine, place)), matrix({0, columns()}, place)); });
 }
 
-TEST_P(FeatureGatherTest, BackwardOfSummandsIsTheSumOverRanksOfMyColumns) {
-  on_every_rank([&](Rank& rank) {
-    const auto summand = [&](int64_t i, int64_t j) { return (rank.comm.rank() + 1) * place(i, j); };
-    const auto sum = [&](int64_t i, int64_t j) { return ranks() * (ranks() + 1) / 2 * place(i, j); };
-    EXPECT_EQ(rank.backward(matrix({0, columns()}, summand), Layout::kPartial), matrix(rank.mine, sum));
-  });
-}
-
 TEST_P(FeatureGatherTest, BackwardOfAReplicatedGradientIsMyColumnsUnchanged) {
   on_every_rank([&](Rank& rank) {
     EXPECT_EQ(rank.backward(matrix({0, columns()}, place), Layout::kReplicated), matrix(rank.mine, place));

@@ -282,7 +282,6 @@ inline std::string made_png(uint32_t width, uint32_t height, int depth, int colo
   return "\x89PNG\r\n\x1a\n" + png_chunk("IHDR", header) + middle + png_chunk("IDAT", deflated(rows)) +
          png_chunk("IEND", "");
 }
-inline const std::string kPngSignature = "\x89PNG\r\n\x1a\n";
 
 // Uncompressed RGB after its directory. `extra`: kind of a fourth channel with alpha (1: colours are multiplied by it,
 // 2: they are not). 8 bits, or 16 if `deep`.

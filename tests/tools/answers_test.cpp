@@ -342,10 +342,5 @@ TEST_F(AnswersTest, AnUpperBoundIsShownInFull) {
   EXPECT_THAT(owt("predict " + file("run") + " x.png --top 0").err, HasSubstr("from 1 to 16777216"));
 }
 
-TEST_F(AnswersTest, HelpOfPredictAndExtractNamesTheirArguments) {
-  EXPECT_THAT(owt("predict --help").out, AllOf(HasSubstr("IMAGE..."), HasSubstr("--views"), HasSubstr("--json")));
-  EXPECT_THAT(owt("extract --help").out, AllOf(HasSubstr("[IMAGE...]"), HasSubstr("--layer"), HasSubstr("height")));
-}
-
 }  // namespace
 }  // namespace owt::answers_test

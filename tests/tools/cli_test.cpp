@@ -35,17 +35,6 @@ using ::testing::StartsWith;
 
 class CliTest : public ProgramTest {};
 
-TEST_F(CliTest, HelpOfEveryCommandIsOnStandardOutput) {
-  EXPECT_THAT(owt("--help").out, AllOf(HasSubstr("train"), HasSubstr("inspect"), HasSubstr("75")));
-  for (const std::string command : {"train", "eval", "time", "check", "simulate", "plan", "inspect", "devices",
-                                    "bench-comm", "prepare", "prepare synthetic", "prepare cifar", "average", "export",
-                                    "prepare imagenet", "prepare folder", "prepare list"}) {
-    const Result help = owt(command + " --help");
-    EXPECT_EQ(help.code, 0) << command;
-    EXPECT_THAT(help.out, HasSubstr("owt " + command)) << command;
-  }
-}
-
 TEST_F(CliTest, AWrongCommandLineExitsWith2AndSuggests) {
   EXPECT_EQ(owt("").code, 2);
   const Result command = owt("trian x.toml");

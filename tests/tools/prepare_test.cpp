@@ -18,7 +18,6 @@
 #include "src/core/files.h"
 #include "src/core/log.h"
 #include "tests/support/environment.h"
-#include "tests/support/made_devkit.h"
 #include "tests/support/made_photos.h"
 #include "tests/support/temp_folder.h"
 
@@ -104,23 +103,20 @@ class PrepareProgramTest : public testing::Test {
   // ILSVRC2012_img_train.tar of three synsets with two images each, not in the order of their ids, and the validation
   // archive of four images.
   void write_archives() const {
-    write("make/n03.tar.d/n03_1.JPEG", jpeg(30));
-    write("make/n03.tar.d/n03_2.JPEG", jpeg(31));
-    write("make/n01.tar.d/n01_1.JPEG", jpeg(10));
-    write("make/n01.tar.d/n01_2.JPEG", jpeg(11));
-    write("make/n02.tar.d/n02_1.JPEG", jpeg(20));
-    write("make/n02.tar.d/n02_2.JPEG", jpeg(21));
+    write("make/n02119789.tar.d/n02119789_1.JPEG", jpeg(30));
+    write("make/n02119789.tar.d/n02119789_2.JPEG", jpeg(31));
+    write("make/n02100735.tar.d/n02100735_1.JPEG", jpeg(10));
+    write("make/n02100735.tar.d/n02100735_2.JPEG", jpeg(11));
+    write("make/n02110185.tar.d/n02110185_1.JPEG", jpeg(20));
+    write("make/n02110185.tar.d/n02110185_2.JPEG", jpeg(21));
     for (int i = 1; i <= 4; ++i) write("make/val/ILSVRC2012_val_0000000" + std::to_string(i) + ".JPEG", jpeg(100 + i));
     shell(
-        "mkdir -p in; cd make; for n in n03 n01 n02; do tar -C $n.tar.d -cf $n.tar $(ls $n.tar.d); done;"
-        "tar -cf ../in/ILSVRC2012_img_train.tar n03.tar n01.tar n02.tar;"
+        "mkdir -p in; cd make; for n in n02119789 n02100735 n02110185; do tar -C $n.tar.d -cf $n.tar $(ls $n.tar.d); "
+        "done;"
+        "tar -cf ../in/ILSVRC2012_img_train.tar n02119789.tar n02100735.tar n02110185.tar;"
         "tar -C val -cf ../in/ILSVRC2012_img_val.tar $(ls val)");
   }
   void write_devkit() const {
-    write("make/ILSVRC2012_devkit_t12/data/meta.mat", made_meta_mat({{1, "n03", "kit fox, Vulpes macrotis"},
-                                                                     {2, "n01", "tench"},
-                                                                     {3, "n02", "goldfish"},
-                                                                     {4, "n00", "entity"}}));
     write("make/ILSVRC2012_devkit_t12/data/ILSVRC2012_validation_ground_truth.txt", "3\n1\n1\n2\n");
     shell("tar -C make -czf in/ILSVRC2012_devkit_t12.tar.gz ILSVRC2012_devkit_t12");
   }
@@ -135,10 +131,12 @@ TEST_F(PrepareProgramTest, TheOfficialArchivesAreReadAsTheyAre) {
   EXPECT_EQ(result.code, 0) << result.err;
   EXPECT_THAT(result.out, AllOf(HasSubstr("out/train: 6 images of 3 classes in 2 shards"),
                                 HasSubstr("out/val: 4 images of 3 classes in 1 shards"), HasSubstr("none skipped")));
-  EXPECT_EQ(read_file(file("out/classes.txt")), "n01\ttench\nn02\tgoldfish\nn03\tkit fox, Vulpes macrotis\n");
+  EXPECT_EQ(read_file(file("out/classes.txt")),
+            "n02100735\tEnglish setter\nn02110185\tSiberian husky\nn02119789\tkit fox, Vulpes macrotis\n");
   EXPECT_THAT(records_of("out/train"),
-              ElementsAre("n01/n01_1.JPEG: 0 10", "n01/n01_2.JPEG: 0 11", "n02/n02_1.JPEG: 1 20",
-                          "n02/n02_2.JPEG: 1 21", "n03/n03_1.JPEG: 2 30", "n03/n03_2.JPEG: 2 31"));
+              ElementsAre("n02100735/n02100735_1.JPEG: 0 10", "n02100735/n02100735_2.JPEG: 0 11",
+                          "n02110185/n02110185_1.JPEG: 1 20", "n02110185/n02110185_2.JPEG: 1 21",
+                          "n02119789/n02119789_1.JPEG: 2 30", "n02119789/n02119789_2.JPEG: 2 31"));
   EXPECT_THAT(records_of("out/val"),
               ElementsAre("ILSVRC2012_val_00000001.JPEG: 1 101", "ILSVRC2012_val_00000002.JPEG: 2 102",
                           "ILSVRC2012_val_00000003.JPEG: 2 103", "ILSVRC2012_val_00000004.JPEG: 0 104"));
@@ -154,22 +152,22 @@ TEST_F(PrepareProgramTest, ValidationLabelsMayComeFromAList) {
   EXPECT_THAT(none.err, AllOf(HasSubstr("ILSVRC2012_devkit_t12.tar.gz"), HasSubstr("--val-labels")));
   EXPECT_FALSE(fs::exists(file("out/train"))) << "before any work";
   std::string list;
-  for (const std::string line : {"1.JPEG n02", "2.JPEG n03", "3.JPEG n01", "4 2"})
+  for (const std::string line : {"1.JPEG n02110185", "2.JPEG n02119789", "3.JPEG n02100735", "4 2"})
     list += "ILSVRC2012_val_0000000" + line + "\n";
   write("labels.txt", list);
   EXPECT_EQ(owt("prepare imagenet in out --size 0 --val-labels labels.txt").code, 0);
   EXPECT_THAT(records_of("out/val"),
               ElementsAre("ILSVRC2012_val_00000001.JPEG: 1 101", "ILSVRC2012_val_00000002.JPEG: 2 102",
                           "ILSVRC2012_val_00000003.JPEG: 0 103", "ILSVRC2012_val_00000004.JPEG: 2 104"));
-  write("short.txt", "ILSVRC2012_val_00000001.JPEG n02\n");
+  write("short.txt", "ILSVRC2012_val_00000001.JPEG n02110185\n");
   EXPECT_THAT(owt("prepare imagenet in new --val-labels short.txt").err,
               HasSubstr("no label for the validation image ILSVRC2012_val_00000002.JPEG"));
   write("strange.txt", "ILSVRC2012_val_00000001.JPEG n99\n" + list.substr(list.find('\n') + 1));
   EXPECT_THAT(owt("prepare imagenet in new --val-labels strange.txt").err, HasSubstr("'n99'"));
-  write(
-      "in/LOC_val_solution.csv",
-      "ImageId,PredictionString\nILSVRC2012_val_00000001,n03 1 2 3 4\nILSVRC2012_val_00000002,n03 5 6 7 8 n03 1 1 1 1\n"
-      "ILSVRC2012_val_00000003,n01 1 2 3 4\nILSVRC2012_val_00000004,n01 1 2 3 4\n");
+  write("in/LOC_val_solution.csv",
+        "ImageId,PredictionString\nILSVRC2012_val_00000001,n02119789 1 2 3 4\nILSVRC2012_val_00000002,n02119789 5 6 7 "
+        "8 n02119789 1 1 1 1\n"
+        "ILSVRC2012_val_00000003,n02100735 1 2 3 4\nILSVRC2012_val_00000004,n02100735 1 2 3 4\n");
   EXPECT_EQ(owt("prepare imagenet in kaggle --size 0").code, 0);
   EXPECT_EQ(records_of("kaggle/val")[0], "ILSVRC2012_val_00000001.JPEG: 2 101");
 }

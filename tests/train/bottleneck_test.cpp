@@ -55,27 +55,6 @@ Bottleneck find(std::vector<RankTimes> ranks, const std::map<std::string, double
   return found;
 }
 
-TEST(Bottleneck, ASlowDiskIsNamed) {
-  std::vector<RowTimes> rows = network();
-  row(rows, "data wait", Phase::kData).ms = 205;
-  RankTimes rank = rank_of(rows);
-  rank.loader = {.work_s = 0.02, .wait_s = 0.25};
-  const Bottleneck found = find({rank, rank});
-  EXPECT_EQ(found.parts.front().kind, Kind::kDisk);
-  EXPECT_EQ(found.text(), "step 295.0 ms: 69 % waiting for data, which waits for the disk; then conv2 backward 8 %.");
-}
-
-TEST(Bottleneck, OneLoaderThreadIsNamed) {
-  std::vector<RowTimes> rows = network();
-  row(rows, "data wait", Phase::kData).ms = 105;
-  RankTimes rank = rank_of(rows);
-  rank.loader = {.work_s = 0.19, .wait_s = 0.001};
-  const Bottleneck found = find({rank, rank, rank});
-  EXPECT_EQ(found.parts.front().kind, Kind::kLoader);
-  EXPECT_THAT(found.text(),
-              HasSubstr("54 % waiting for data, which too few threads make (data.loader_threads); then "));
-}
-
 TEST(Bottleneck, DataThatNobodyMeasuredTheMakingOfIsNamed) {
   std::vector<RowTimes> rows = network();
   row(rows, "data wait", Phase::kData).ms = 105;
@@ -98,12 +77,6 @@ TEST(Bottleneck, ALimitedLinkIsNamedWithItsRate) {
   found.advice = "Try --parallel owt-d (predicted 40.0 ms).";
   EXPECT_THAT(found.text(), HasSubstr("data 2 %. Try --parallel owt-d (predicted 40.0 ms)."));
   EXPECT_THAT(find(ranks).text(), HasSubstr("(23.1 MB at 0.87 Gbit/s)"));
-}
-
-TEST(Bottleneck, SlowLinksAreInMegabits) {
-  std::vector<RowTimes> rows = network();
-  row(rows, "gradients", Phase::kTransfer) = {"gradients", Phase::kTransfer, 212, 212, 400'000};
-  EXPECT_THAT(find({rank_of(rows), rank_of(rows)}).text(), HasSubstr("(0.4 MB at 15.09 Mbit/s)"));
 }
 
 // Ranks 0 and 2 wait only for rank 1, which takes twice as long for everything.
@@ -136,14 +109,6 @@ TEST(Bottleneck, RanksThatDifferALittleAreNotBlamed) {
   std::vector<RowTimes> slow = network();
   row(slow, "conv1", Phase::kForward).ms += 4;
   EXPECT_EQ(find({rank_of(network()), rank_of(slow)}).parts.front().name, "conv2 backward");
-}
-
-TEST(Bottleneck, ALargeConvolutionIsNamed) {
-  std::vector<RowTimes> rows = network();
-  row(rows, "conv2", Phase::kBackward).ms = 300;
-  row(rows, "conv2", Phase::kForward).ms = 150;
-  EXPECT_THAT(find({rank_of(rows), rank_of(rows)}).text(),
-              HasSubstr("step 505.0 ms: 59 % conv2 backward; then conv2 forward 30 %; data 1 %."));
 }
 
 // Many layers of next to no time each.

@@ -139,7 +139,6 @@ class StepOrder : public DeviceTest {
     if (c.norm_sums > 0 && !finds_norms(c.strategy)) return;
     Model model = model_of("[3, 8, 8]", c.layers == kFewClasses ? 8 : 60, c.layers);
     model.frozen = c.frozen;
-    if (facts_of(c.strategy).in_stages && !can_be_staged(model, {.ranks = c.ranks, .step_rows = c.ranks})) return;
     const Plan plan = make_plan(model, {.ranks = c.ranks,
                                         .strategy = c.strategy,
                                         .dense_update = c.dense_update,
@@ -194,9 +193,11 @@ TEST_P(StepOrder, IsTheListUnderEveryStrategyOnOneToFourRanks) {
   for (const Strategy strategy : all_strategies())
     for (int ranks = 1; ranks <= 4; ++ranks) {
       if (device() != Device::kCpu && ranks != 3) continue;  // a simulated GPU is slow
-      for (const char* layers : {kFewClasses, kManyClasses})
+      for (const char* layers : {kFewClasses, kManyClasses}) {
+        if (layers == kManyClasses && facts_of(strategy).in_stages && ranks > 3) continue;  // too few layers
         for (const Mode mode : {Mode::kTrain, Mode::kEval})
           expect_the_list({layers, strategy, ranks, 0, DenseUpdate::kStep, false}, mode);
+      }
     }
 }
 

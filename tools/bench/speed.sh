@@ -29,5 +29,5 @@ echo "training"
 echo "evaluation"
 "${compare[@]}" --evaluate
 for model in cifar10_quick alexnet; do
-  "$python" "$bench/compare_workers.py" --owt "$owt" --model "$model" --workers 2 --repeats "$repeats"
+  "$python" "$bench/../experiments/compare_workers.py" --owt "$owt" --model "$model" --workers 2 --repeats "$repeats"
 done

@@ -72,7 +72,6 @@ class Axes {
   }
 
   bool empty() const { return empty_; }
-  const Extent& x_values() const { return x_; }
   double x(double value) const {
     return kLeftOfAxes + (value - x_.low) / (x_.high - x_.low) * (kChartWidth - kLeftOfAxes - kRightOfAxes);
   }

@@ -4,10 +4,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "data/prepare/ilsvrc_synsets.h"
 #include "data/prepare/tar.h"
 #include "src/core/files.h"
 #include "src/core/log.h"
-#include "tests/support/made_devkit.h"
 #include "tests/support/message_of.h"
 #include "tests/support/temp_folder.h"
 
@@ -18,7 +18,7 @@ namespace fs = std::filesystem;
 using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
-using testing::IsEmpty;
+using testing::MatchesRegex;
 using testing::ThrowsMessage;
 
 using Content = std::vector<std::pair<std::string, std::string>>;  // names and bytes, in this order
@@ -37,9 +37,7 @@ class ImagenetTest : public testing::Test {
   }
   // Writes a devkit whose ground truth has these ids.
   void write_devkit(const std::string& truth) const {
-    pack("ILSVRC2012_devkit_t12.tar.gz",
-         {{"kit/data/meta.mat", made_meta_mat({{1, "n03", "kit fox"}, {2, "n01", "tench"}, {7, "n02", ""}})},
-          {"kit/data/ILSVRC2012_validation_ground_truth.txt", truth}});
+    pack("ILSVRC2012_devkit_t12.tar.gz", {{"kit/data/ILSVRC2012_validation_ground_truth.txt", truth}});
   }
   std::optional<PhotoSources> val(const std::string& labels, const std::vector<std::string>& classes = {}) const {
     return imagenet_val_sources(folder_.path(), labels.empty() ? "" : folder_.file(labels), classes);
@@ -106,7 +104,7 @@ TEST_F(ImagenetTest, TheDevelopmentKitLabelsImagesByTheirNumbers) {
   std::string truth;
   std::vector<std::string> expected;
   for (int i = 12; i >= 1; --i) images.emplace_back(format("ILSVRC2012_val_{:08}.JPEG", i), std::to_string(i));
-  const std::string ids[] = {"1", "2", "7"}, labels[] = {"2", "0", "1"};  // labels of n03, n01, n02
+  const std::string ids[] = {"1", "2", "3"}, labels[] = {"2", "0", "1"};
   for (size_t i = 1; i <= 12; ++i) {
     truth += ids[i % 3] + "\n";
     expected.push_back(format("ILSVRC2012_val_{:08}.JPEG {} {}", i, labels[i % 3], i));
@@ -114,15 +112,41 @@ TEST_F(ImagenetTest, TheDevelopmentKitLabelsImagesByTheirNumbers) {
   pack("ILSVRC2012_img_val.tar", images);
   write_devkit(truth);
   const PhotoSources sources = *val("");
-  EXPECT_THAT(sources.classes, ElementsAre("n01", "n02", "n03"));
+  EXPECT_THAT(sources.classes, ElementsAre("n02100735", "n02110185", "n02119789"));
   EXPECT_EQ(photos_of(sources), expected);
-  EXPECT_THAT(val("", {"n03\tkit fox", "n02", "n01"})->photos[0].label, 2);  // image 1 is of id 2, n01
+  EXPECT_THAT(val("", {"n02119789\tkit fox", "n02110185", "n02100735"})->photos[0].label, 2);  // image 1 has id 2
 }
 
 TEST_F(ImagenetTest, AGroundTruthThatNamesNoSynsetIsAnError) {
   pack("ILSVRC2012_img_val.tar", {{"ILSVRC2012_val_00000001.JPEG", "1"}});
-  write_devkit("1\n5\n");
-  EXPECT_THAT([&] { val(""); }, ThrowsMessage<Error>(HasSubstr("ground truth of image 2 is 5")));
+  for (const std::string line : {"0", "1001", "two", ""}) {
+    write_devkit("1000\n" + line + "\n1\n");
+    EXPECT_THAT([&] { val(""); }, ThrowsMessage<Error>(AllOf(HasSubstr("line 2 of its data/ILSVRC2012_validation"),
+                                                             HasSubstr("is '" + line + "', wanted a number"))));
+  }
+}
+
+TEST_F(ImagenetTest, ADevelopmentKitWithoutGroundTruthIsAnError) {
+  pack("ILSVRC2012_img_val.tar", {{"ILSVRC2012_val_00000001.JPEG", "1"}});
+  pack("ILSVRC2012_devkit_t12.tar.gz", {{"kit/readme.txt", "1"}});
+  EXPECT_THAT([&] { val(""); },
+              ThrowsMessage<Error>(HasSubstr("holds no data/ILSVRC2012_validation_ground_truth.txt")));
+}
+
+// The first images of the validation set: ids from the development kit, labels from Caffe's val.txt.
+TEST_F(ImagenetTest, SynsetsAreInTheOrderOfTheirIds) {
+  const std::vector<Synset> synsets = ilsvrc_synsets();
+  std::vector<std::string_view> sorted;
+  for (const Synset& synset : synsets) sorted.push_back(synset.wnid);
+  std::sort(sorted.begin(), sorted.end());
+  ASSERT_EQ(std::unique(sorted.begin(), sorted.end()) - sorted.begin(), 1000);
+  const std::pair<size_t, size_t> ids_and_labels[] = {{490, 65}, {361, 970}, {171, 230}, {822, 809}, {297, 516},
+                                                      {482, 57}, {13, 334},  {704, 415}, {599, 674}, {164, 332}};
+  for (const auto& [id, label] : ids_and_labels) EXPECT_EQ(synsets[id - 1].wnid, sorted[label]) << id;
+  for (const Synset& synset : synsets) {
+    EXPECT_THAT(std::string(synset.wnid), MatchesRegex("n[0-9]{8}"));
+    EXPECT_THAT(std::string(synset.words), MatchesRegex("[A-Za-z].*[a-zA-Z.]")) << synset.wnid;
+  }
 }
 
 TEST_F(ImagenetTest, AFlatFolderTakesItsLabelsFromAList) {
@@ -182,12 +206,9 @@ TEST_F(ImagenetTest, AnEmptyValidationArchiveIsAnError) {
   EXPECT_THAT([&] { val(""); }, ThrowsMessage<Error>(HasSubstr("holds no files")));
 }
 
-TEST_F(ImagenetTest, ClassesGetTheWordsOfTheDevelopmentKit) {
-  EXPECT_THAT(named_classes({"n01"}, folder_.path()), ElementsAre("n01"));
-  write_devkit("1\n");
-  EXPECT_THAT(named_classes({"n01", "n02", "n03", "n04"}, folder_.path()),
-              ElementsAre("n01\ttench", "n02", "n03\tkit fox", "n04"));
-  EXPECT_THAT(named_classes({}, folder_.path()), IsEmpty());
+TEST_F(ImagenetTest, SynsetsGetTheirWords) {
+  EXPECT_THAT(named_classes({"n01440764", "n01", "n02119789"}),
+              ElementsAre("n01440764\ttench, Tinca tinca", "n01", "n02119789\tkit fox, Vulpes macrotis"));
 }
 
 }  // namespace

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Compares a simulated parameter server with a real one. `owt simulate --servers workers` predicts the time until a loss
-# is reached. `owt train --parallel ps` trains between network namespaces of this machine (virtual_hosts.sh), with one
-# worker in each. Control groups give every worker the same share of the cores, and the second worker half of that; so
-# several fit on a core. Needs root.
+# is reached. `owt train --parallel ps` trains between network namespaces of this machine with one worker in each
+# (tools/bench/virtual_hosts.sh). Control groups give every worker the same share of the cores, and the second worker
+# half of that; so several fit on a core. Needs root.
 #
-#   usage: tools/bench/async_reality.sh --data DIR [OPTION]...
+#   usage: tools/experiments/async_reality.sh --data DIR [OPTION]...
 #     --data DIR        CIFAR-10
 #     --owt PROGRAM     default build/owt
 #     --net NAME        a recipe; default cifar10_quick
@@ -23,8 +23,8 @@
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-# shellcheck source-path=SCRIPTDIR
-source "$here/virtual_hosts.sh"
+# shellcheck source-path=SCRIPTDIR/../bench
+source "$here/../bench/virtual_hosts.sh"
 
 owt=build/owt data='' net=cifar10_quick hosts="2 4" rates="1gbit 100mbit" delays="0 4" steps=200 loss=2.0 keep=''
 export virtual_hosts_seconds=300

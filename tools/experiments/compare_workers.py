@@ -7,8 +7,11 @@
 The two alternate. Prints the median of each over all turns, minimum and maximum, and the ratio of images per second.
 """
 import argparse
+import os
+import sys
 
-from owt_time import MODELS, owt_step, spread
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "bench"))
+from owt_time import MODELS, owt_step, spread  # noqa: E402
 
 
 def main():

@@ -2,8 +2,8 @@
 # The ImageNet procedure at a hundredth of its size: draws photographs of 100 classes, packs them into shards of JPEG
 # files, and trains an 18-layer ResNet at 224 pixels. The run is stopped in the middle of an epoch and resumed.
 #
-#   usage: tools/bench/drawn_photos.sh WORK [OPTION]...          WORK: a folder for all files; existing files are kept,
-#                                                                and an interrupted training run is resumed
+#   usage: tools/experiments/drawn_photos.sh WORK [OPTION]...     WORK: a folder for all files; existing files are
+#                                                                kept, and an interrupted training run is resumed
 #     --owt PROGRAM      default build/owt
 #     --images N         training images; a tenth as many test images; default 50000
 #     --epochs N         default 2
@@ -14,7 +14,7 @@
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
-work=${1:?usage: tools/bench/drawn_photos.sh WORK [OPTION]...}
+work=${1:?usage: tools/experiments/drawn_photos.sh WORK [OPTION]...}
 shift
 owt=$root/build/owt images=50000 epochs=2 stop="" batch=64
 while [ $# -gt 0 ]; do
