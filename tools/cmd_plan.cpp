@@ -16,6 +16,9 @@
 #include "src/core/log.h"
 #include "src/core/units.h"
 #include "src/plan/order.h"
+#include "src/plan/plan_bytes.h"
+#include "src/plan/plan_table.h"
+#include "src/plan/plan_updates.h"
 #include "src/predict/machine.h"
 #include "src/report/draw_step.h"
 #include "src/train/session.h"
@@ -90,10 +93,10 @@ void show_plans(const Settings& settings, const std::vector<std::string>& asked,
   for (const std::string& name : shown) {
     request.strategy = strategy_from(name);
     const Plan plan = make_plan(settings.model, request);
-    std::cout << plan.table() << '\n';
+    std::cout << plan_table(plan) << '\n';
     if (!steps) continue;
     std::cout << name << ": " << facts_of(request.strategy).help
-              << (plan.averages() ? format("; here the step that averages, one of {}", plan.local_period()) : "")
+              << (plan.averages() ? format("; here the step that averages, one of {}", local_period(plan)) : "")
               << '\n';
     for (int place = 0; place < plan.places(); ++place)
       std::cout << (plan.in_stages() ? format("stage {}:\n", place + 1) : "")
@@ -110,10 +113,10 @@ void show_plans(const Settings& settings, const std::vector<std::string>& asked,
       continue;
     }
     const Plan& plan = *possible;
-    std::cout << format(
-        "{:<10} {:>20.3f} {:>18.3f} {:>22.2f}{}\n", name, static_cast<double>(plan.bytes_per_step()) / 1e6,
-        static_cast<double>(plan.busiest_link()) / 1e6, static_cast<double>(plan.weight_bytes_per_rank()) / 1e6,
-        std::count(shown.begin(), shown.end(), name) > 0 ? "   <- shown above" : "");
+    std::cout << format("{:<10} {:>20.3f} {:>18.3f} {:>22.2f}{}\n", name,
+                        static_cast<double>(bytes_per_step(plan)) / 1e6, static_cast<double>(busiest_link(plan)) / 1e6,
+                        static_cast<double>(weight_bytes_per_rank(plan)) / 1e6,
+                        std::count(shown.begin(), shown.end(), name) > 0 ? "   <- shown above" : "");
   }
 }
 

@@ -10,6 +10,7 @@
 #include "src/commands/measured_shares.h"
 #include "src/core/log.h"
 #include "src/core/philox.h"
+#include "src/plan/plan_rows.h"
 #include "src/train/made_up_batch.h"
 #include "src/train/memory_check.h"
 #include "src/train/session.h"
@@ -57,7 +58,7 @@ class RankCheck {
     const int64_t rows = plan.request.step_rows;
     worker_.step.prepare(rows);
     batch_ = on_all_hosts(comm, [&] {
-      return made_up_batch(settings.model, plan.rows(rows).of(comm.rank()), plan.request,
+      return made_up_batch(settings.model, rows_of(plan, rows).of(comm.rank()), plan.request,
                            worker_.step.wanted_images(rows));
     });
     for (Param* param : worker_.model.params())

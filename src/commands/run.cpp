@@ -21,6 +21,7 @@
 #include "src/core/own_words.h"
 #include "src/core/texts.h"
 #include "src/core/threads.h"
+#include "src/plan/plan_updates.h"
 #include "src/report/layer_facts.h"
 #include "src/simulate/virtual_run.h"
 #include "src/train/advice.h"
@@ -237,7 +238,7 @@ TrainOutcome train(Settings settings, const TrainOptions& options) {
 
   TrainOutcome outcome;
   outcome.run_folder = job.run_folder;
-  if (job.tolerates_loss()) tolerate_loss(job.plan.dispensable_workers());
+  if (job.tolerates_loss()) tolerate_loss(dispensable_workers(job.plan));
   StepTimes times;
   logged([&] {
     session.run(job.plan.ranks(), [&](Communicator& comm) {

@@ -7,6 +7,8 @@
 #include "src/commands/planner_files.h"
 #include "src/commands/run.h"
 #include "src/core/log.h"
+#include "src/plan/plan_rows.h"
+#include "src/plan/plan_updates.h"
 #include "src/report/layer_facts.h"
 #include "src/report/what_if.h"
 #include "src/train/advice.h"
@@ -25,12 +27,12 @@ constexpr int kWarmUpSteps = 3;  // these make primitives and choose algorithms
 class TimedSteps {
  public:
   TimedSteps(const Settings& settings, const Plan& plan, bool evaluation, Worker& worker)
-      : evaluation_(evaluation), period_(plan.period()), step_(worker.step) {
+      : evaluation_(evaluation), period_(period_of(plan)), step_(worker.step) {
     worker.model.initialize(settings.run.seed);
     if (WeightEma* ema = step_.ema()) ema->begin(step_.stream());
     step_.prepare(plan.request.step_rows, evaluation ? Mode::kEval : Mode::kTrain);
     batch_ = on_all_hosts(worker.comm, [&] {
-      return made_up_batch(settings.model, plan.rows(plan.request.step_rows).of(worker.comm.rank()), plan.request,
+      return made_up_batch(settings.model, rows_of(plan, plan.request.step_rows).of(worker.comm.rank()), plan.request,
                            step_.wanted_images(plan.request.step_rows));
     });
   }
@@ -124,7 +126,7 @@ TimeOutcome time_steps(Settings settings, const TimeOptions& options) {
   if (!shares.empty()) log_info("{}", shares);
   if (const std::optional<Network> measured = settle_strategy(settings, session); measured && !links) links = measured;
   Plan plan = settings.plan_to_run();
-  const int64_t period = plan.period(), steps = (options.steps + period - 1) / period * period;
+  const int64_t period = period_of(plan), steps = (options.steps + period - 1) / period * period;
   plan.request.keeps_gradients = options.keeps_gradients;
   log_device(settings);
   check_memory(plan, {.mode = options.evaluation ? Mode::kEval : Mode::kTrain});

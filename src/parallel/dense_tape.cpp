@@ -1,4 +1,5 @@
 #include "src/parallel/dense_tape.h"
+#include "src/plan/back_part.h"
 
 namespace owt {
 
@@ -9,7 +10,7 @@ DenseTape::DenseTape(const Plan& plan, RankModel& model, int64_t rows, Communica
   const auto layer = [&](int64_t i) -> const LayerPlan& { return plan.layer(i); };
   for (int64_t s = 0; s < model.stages(); ++s) {
     const int64_t begin = model.first_layer(s), end = begin + model.stage(s).size();
-    const bool take = plan.gradient_layout(begin) == Layout::kReplicated;
+    const bool take = gradient_layout(plan, begin) == Layout::kReplicated;
     const Tape* larger = lender ? &lender->stages_[static_cast<size_t>(s)].tape : nullptr;
     Tape tape(model.stage(s), rows, on, profiler, Tape::Scratch::kOwn, layer(begin).wants_dx, larger);
     Stage stage{begin, end, {}, take, std::move(tape), {}};

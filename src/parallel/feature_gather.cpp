@@ -2,6 +2,7 @@
 
 #include "src/core/columns.h"
 #include "src/core/poison.h"
+#include "src/plan/layer_plan.h"
 
 namespace owt {
 

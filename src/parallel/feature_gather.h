@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "src/comm/communicator.h"
-#include "src/plan/plan.h"
+#include "src/core/shape.h"
 
 namespace owt {
 

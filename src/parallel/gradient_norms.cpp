@@ -7,6 +7,7 @@
 
 #include "src/core/dispatch.h"
 #include "src/core/threads.h"
+#include "src/plan/plan_bytes.h"
 
 namespace owt {
 namespace {
@@ -65,7 +66,7 @@ GradientNorms::GradientNorms(const Plan& plan, RankModel& model, const WeightSyn
     for (int64_t sum = part.number; sum < sums; sum += params)
       first_chunk[static_cast<size_t>(sum) + 1] = chunks_of(part.elements.size());
   std::partial_sum(first_chunk.begin(), first_chunk.end(), first_chunk.begin());
-  memory_ = {Tensor({sums}, DType::kF64, device), Tensor({plan.norm_chunks()}, DType::kF64, device),
+  memory_ = {Tensor({sums}, DType::kF64, device), Tensor({norm_chunks(plan)}, DType::kF64, device),
              on_device(first_chunk, DType::kI64, device), on_device(decay, DType::kF64, device),
              Tensor({params + 1}, DType::kF64, device)};
   OWT_CHECK(first_chunk.back() <= memory_.partials.elements());

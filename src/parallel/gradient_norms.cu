@@ -4,6 +4,7 @@
 #include "src/core/elements.cuh"
 #include "src/core/launch.cuh"
 #include "src/parallel/gradient_norms.h"
+#include "src/plan/plan_bytes.h"
 
 namespace owt {
 namespace {

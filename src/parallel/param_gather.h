@@ -9,7 +9,7 @@
 
 #include "layers/base/param.h"
 #include "src/comm/communicator.h"
-#include "src/plan/plan.h"
+#include "src/plan/layer_plan.h"
 
 namespace owt {
 

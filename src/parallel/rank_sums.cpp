@@ -1,4 +1,5 @@
 #include "src/parallel/rank_sums.h"
+#include "src/plan/plan_bytes.h"
 
 namespace owt {
 
@@ -7,7 +8,7 @@ RankSums::RankSums(const Plan& plan, int place, Communicator& group, Profiler* p
       place_(place),
       group_(group),
       profiler_(profiler),
-      nothing_({plan.most_step_sums()}, DType::kF64, plan.request.on.device) {}
+      nothing_({most_step_sums(plan)}, DType::kF64, plan.request.on.device) {}
 
 void RankSums::begin(const LayerPlan& layer, Phase phase, bool has_rows, const Stream& stream) {
   transfer_ = layer.transfers.sums;

@@ -4,6 +4,7 @@
 
 #include "src/core/conversions.h"
 #include "src/core/dispatch.h"
+#include "src/plan/plan_updates.h"
 
 namespace owt {
 namespace {
@@ -17,7 +18,7 @@ Slice part_in(const Slice& share, int64_t first, int64_t count) {
 // The elements of a bucket that a rank updates.
 Slice share_to_update(const Plan& plan, const Bucket& bucket, int rank) {
   if (plan.updates() == Updates::kFirst) return {rank == 0 ? 0 : bucket.elements, bucket.elements};
-  return plan.even_share(bucket, rank);
+  return even_share(plan, bucket, rank);
 }
 
 }  // namespace
@@ -61,7 +62,7 @@ UpdateInShares::Group UpdateInShares::group_of(const Plan& plan, const Bucket& b
   // The padding between the parameters travels too.
   group.gradients.zero();
   group.values.zero();
-  if (plan.has_copies16(bucket)) group.copies = Tensor({bucket.elements}, DType::kBF16, on.device);
+  if (has_copies16(plan, bucket)) group.copies = Tensor({bucket.elements}, DType::kBF16, on.device);
   int64_t first = 0;
   for (const int64_t layer : bucket.layers)
     for (Param* each : layer_of(layer).params()) {

@@ -3,13 +3,14 @@
 #include <algorithm>
 
 #include "src/core/poison.h"
+#include "src/plan/plan_rows.h"
 
 namespace owt {
 
 StageLinks::StageLinks(const Plan& plan, int64_t step_rows, int rank, Communicator& comm)
     : place_(plan.place_of(rank)), comm_(comm) {
   int64_t most = 0;
-  for (const Round& round : plan.rows(step_rows).rounds(rank)) {
+  for (const Round& round : rows_of(plan, step_rows).rounds(rank)) {
     rows_.push_back({round.front().begin, round.front().end});
     most = std::max(most, rows_.back().size());
   }
@@ -20,7 +21,7 @@ StageLinks::StageLinks(const Plan& plan, int64_t step_rows, int rank, Communicat
     return Tensor(row.batch_of(most), activation_type(plan.request.on.precision), plan.request.on.device);
   };
   const bool sends_gradients = place_ > 0 && plan.layer(layers.begin).wants_dx;
-  inputs_.resize(static_cast<size_t>(plan.tapes(place_)) + 1);
+  inputs_.resize(static_cast<size_t>(tapes(plan, place_)) + 1);
   if (place_ > 0)
     for (Tensor& input : inputs_) input = activations(plan.layer(layers.begin).in);
   if (sends_gradients)
@@ -38,7 +39,7 @@ void StageLinks::connect(const Plan& plan) {
   for (int place = 1; place < plan.model_ranks; ++place) {
     const LayerPlan& first = plan.layer(plan.layers_behind(place).begin);
     const int64_t bytes = most * first.in.elements() * size_of(activation_type(plan.request.on.precision));
-    routes.push_back({place - 1, place, bytes, plan.tapes(place - 1) + 1});
+    routes.push_back({place - 1, place, bytes, tapes(plan, place - 1) + 1});
     if (first.wants_dx) routes.push_back({place, place - 1, bytes, kRoundsAtOnce});
   }
   comm_.connect(routes);

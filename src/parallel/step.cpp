@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "src/core/poison.h"
+#include "src/plan/back_part.h"
 
 namespace owt {
 namespace {
@@ -126,7 +127,7 @@ void Step::take_gradient_of_loss(int round, bool prepares, Running& now) {
 void Step::begin_backward(int round, Running& now) {
   Dense& dense = dense_of(round, now);
   now.gradient = now.slice->seam->home();
-  const bool wants_dx = plan_.wants_input_gradient(place_);
+  const bool wants_dx = wants_input_gradient(plan_, place_);
   if (wants_dx) now.dense_gradient = now.slice->seam->gradient(round);
   dense.tape.begin_backward(dense.loss->dlogits(), wants_dx ? &now.dense_gradient : nullptr, stream_);
 }
@@ -137,7 +138,7 @@ void Step::begin_backward_of_stage(int batch, Running& now) {
   StageLinks& links = *now.bound.links;
   now.slice->dense_rows[static_cast<size_t>(batch)].give_to(now.dense_pass);
   now.gradient = plan_.has_loss(place_) ? dense.loss->dlogits() : links.output_gradient(batch);
-  const bool wants_dx = plan_.wants_input_gradient(place_);
+  const bool wants_dx = wants_input_gradient(plan_, place_);
   now.dense_gradient = wants_dx ? links.input_gradient(batch) : Tensor();
   dense.tape.begin_backward(now.gradient, wants_dx ? &now.dense_gradient : nullptr, stream_);
 }

@@ -32,6 +32,7 @@
 #include "src/plan/groups.h"
 #include "src/plan/order.h"
 #include "src/plan/rank_model.h"
+#include "src/plan/rounds.h"
 #include "src/plan/step_result.h"
 
 namespace owt {
@@ -89,7 +90,7 @@ class Step {
   int most_in_flight() const { return static_cast<int>(slots_.size()); }
 
   // Starts global step number `step` on this rank's rows. stop: this rank asks the run to stop; the result is true if
-  // any rank asks. kind: the same on all ranks; nullopt: Plan::kind_of(step).
+  // any rank asks. kind: the same on all ranks; nullopt: kind_of(plan, step).
   void start_training(const Batch& batch, int64_t step, const Rates& rates, bool stop,
                       std::optional<StepKind> kind = {});
   void start_evaluation(const Batch& batch);

@@ -5,6 +5,7 @@
 
 #include "src/comm/communicator.h"
 #include "src/plan/plan.h"
+#include "src/plan/rounds.h"
 
 namespace owt {
 

@@ -9,6 +9,11 @@
 #include "src/core/gpus.h"
 #include "src/parallel/shared_choices.h"
 #include "src/parallel/step.h"
+#include "src/plan/back_part.h"
+#include "src/plan/plan_bytes.h"
+#include "src/plan/plan_rows.h"
+#include "src/plan/plan_updates.h"
+#include "src/plan/wire_bytes.h"
 
 namespace owt {
 namespace {
@@ -23,7 +28,7 @@ WeightSync::LayerOf layer_of(RankModel& model) {
 // If rows are dealt by shares, or in unequal groups, cuDNN's plans depend on the number of rows. One rank for each
 // number then makes the choice.
 std::vector<int> first_of_each_size(const Plan& plan, int64_t step_rows) {
-  const StepRows rows = plan.rows(step_rows);
+  const StepRows rows = rows_of(plan, step_rows);
   if ((plan.request.shares.empty() && rows.alike()) || plan.request.on.device == Device::kCpu) return {};
   std::map<int64_t, int> first;
   for (int rank = 0; rank < plan.ranks(); ++rank) first.try_emplace(rows.of(rank).size(), rank);
@@ -52,7 +57,7 @@ Step::Step(const Plan& plan, RankModel& model, Optimizer& optimizer, Communicato
       dense_sync_(make_dense_sync(plan, layer_of(model), groups_)),
       beside_(plan.request.on.device, Priority::kLow),
       block_({static_cast<int64_t>(sizeof(Block))}, DType::kU8, plan.request.on.device),
-      slots_(plan.request.on.device == Device::kCpu ? static_cast<size_t>(1 + plan.steps_apart()) : kAheadOfGpu),
+      slots_(plan.request.on.device == Device::kCpu ? static_cast<size_t>(1 + steps_apart(plan)) : kAheadOfGpu),
       recorder_(slots_.size(), profiler) {
   OWT_CHECK(!options.logits || !plan.sharded_loss, "no rank sees whole logits");
   if (plan.serves()) serve();
@@ -72,7 +77,7 @@ Step::Step(const Plan& plan, RankModel& model, Optimizer& optimizer, Communicato
     optimizer.states(*param, updated(*param));
   }
   if (plan.request.ema_every > 0) ema_.emplace(model.params());
-  const bool sums = plan.most_step_sums() > 0;
+  const bool sums = most_step_sums(plan) > 0;
   if (sums && plan.ranks_of(plan.front_group()) > 1)
     front_sums_.emplace(plan, place_, groups_.of(plan.front_group()), profiler);
   if (sums && plan.replicas() > 1) dense_sums_.emplace(plan, place_, groups_.replicas(), profiler);
@@ -96,7 +101,7 @@ void Step::serve() {
         const StepRates rates{pushed.weights, pushed.biases, static_cast<double>(updates), pushed.sgd_share};
         optimizer_.update(parts, {rates}, scale, Stream());
       });
-  if (!plan_.filters_pushes()) return;
+  if (!filters_pushes(plan_)) return;
   server_->filter_with(options_.seed, [this](const Param& param) { return optimizer_.settings().penalty(param); });
 }
 
@@ -132,14 +137,14 @@ Step::Dense::Dense(Step& step, int64_t rows, const Dense* lender)
 
 Step::Bound::Bound(Step& step, int64_t step_rows)
     : evaluation(owt::evaluation(step.plan_, step_rows, step.place_)),
-      own_rows(step.plan_.rows(step_rows).of(step.comm_.rank()).size()) {
+      own_rows(rows_of(step.plan_, step_rows).of(step.comm_.rank()).size()) {
   const Plan& plan = step.plan_;
   const int rank = step.comm_.rank();
   Communicator& group = step.groups_.wire(Group::kModel);
   for (const KindOfStep& each : kinds_of_steps(plan))
     training[each.kind] = owt::training(plan, step_rows, each.kind, step.place_);
   if (plan.in_stages()) links.emplace(plan, step_rows, rank, group);
-  const StepRows rows = plan.rows(step_rows);
+  const StepRows rows = rows_of(plan, step_rows);
   int64_t most = 0;
   for (int s = 0; s < rows.slices(); ++s) most = std::max(most, rows.slice(s).of(rank).size());
   step.front(most);  // first, so that tapes of smaller micro-batches use its memory
@@ -157,7 +162,7 @@ Step::Bound::Bound(Step& step, int64_t step_rows)
 // Without the parts that equal micro-batches share.
 Step::SliceOfStep Step::slice_of(const StepRows& rows) {
   const int rank = comm_.rank();
-  SliceOfStep slice{.mine = rows.of(rank), .round_rows = plan_.round_rows(rows)};
+  SliceOfStep slice{.mine = rows.of(rank), .round_rows = round_rows(plan_, rows)};
   slice.front = front(slice.mine.size());
   std::vector<int64_t> indexes(static_cast<size_t>(slice.mine.size()));
   std::iota(indexes.begin(), indexes.end(), slice.mine.begin);
@@ -204,7 +209,7 @@ Step::Dense& Step::dense(int64_t rows, int tape) {
 
 Step::Dense& Step::dense_of(int round, const SliceOfStep& slice) {
   const auto rows = static_cast<int64_t>(slice.dense_rows[static_cast<size_t>(round)].host.size());
-  return dense(rows, round % plan_.tapes(place_));
+  return dense(rows, round % tapes(plan_, place_));
 }
 
 // The dense batch has arrived by a transfer, or is made here.
@@ -273,10 +278,10 @@ void Step::prepare(Bound& bound, bool backward) {
   std::set<std::pair<int64_t, int>, std::greater<>> sizes;
   for (const SliceOfStep& slice : bound.slices)
     for (size_t round = 0; round < slice.dense_rows.size(); ++round)
-      sizes.emplace(slice.dense_rows[round].host.size(), static_cast<int>(round) % plan_.tapes(place_));
+      sizes.emplace(slice.dense_rows[round].host.size(), static_cast<int>(round) % tapes(plan_, place_));
   for (const auto& [rows, tape] : sizes) {
     Dense& behind = dense(rows, tape);
-    if (backward) behind.tape.prepare_backward(plan_.wants_input_gradient(place_));
+    if (backward) behind.tape.prepare_backward(wants_input_gradient(plan_, place_));
   }
   for (const SliceOfStep& slice : bound.slices)
     if (backward) slice.front->prepare_backward(false);
@@ -306,7 +311,7 @@ bool Step::records() const {
 
 // One of the ranks that see the same rows counts them. The others still need memory for their sums.
 Tensor& Step::my_sums() {
-  if (plan_.counts_rows(comm_.rank())) return sums_;
+  if (counts_rows(plan_, comm_.rank())) return sums_;
   others_sums_.zero(stream_);
   return others_sums_;
 }
@@ -322,7 +327,7 @@ LossFollowUp Step::after_loss(const Running& now, const Dense& dense) const {
 }
 
 void Step::hand_out(const Tensor& logits, const RowIndexes& rows) const {
-  if (options_.logits && !rows.host.empty() && plan_.counts_rows(comm_.rank()))
+  if (options_.logits && !rows.host.empty() && counts_rows(plan_, comm_.rank()))
     options_.logits(logits, rows.host, stream_);
 }
 

@@ -13,7 +13,7 @@
 #include "layers/base/layer.h"
 #include "src/core/graph.h"
 #include "src/core/profiler.h"
-#include "src/plan/plan.h"
+#include "src/plan/transfer.h"
 
 namespace owt {
 

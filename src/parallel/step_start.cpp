@@ -7,6 +7,8 @@
 #include "src/comm/on_host.h"
 #include "src/core/activity.h"
 #include "src/parallel/step.h"
+#include "src/plan/plan_rows.h"
+#include "src/plan/plan_updates.h"
 
 namespace owt {
 
@@ -14,7 +16,7 @@ void Step::start_training(const Batch& batch, int64_t step, const Rates& rates, 
                           std::optional<StepKind> kind) {
   Pass pass;
   pass.step = step;
-  start(batch, pass, kind.value_or(plan_.kind_of(step)), rates, stop);
+  start(batch, pass, kind.value_or(kind_of(plan_, step)), rates, stop);
 }
 
 void Step::start_evaluation(const Batch& batch) {
@@ -25,7 +27,7 @@ void Step::start_evaluation(const Batch& batch) {
 
 void Step::count_rows(int64_t step_rows, StepKind kind) {
   if (kind == StepKind::kSynchronous) return;
-  own_rows_ += plan_.rows(step_rows).of(comm_.rank()).size();
+  own_rows_ += rows_of(plan_, step_rows).of(comm_.rank()).size();
   all_rows_ += step_rows;
 }
 

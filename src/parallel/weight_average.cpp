@@ -3,6 +3,7 @@
 #include "src/core/conversions.h"
 #include "src/core/dispatch.h"
 #include "src/core/threads.h"
+#include "src/plan/wire_bytes.h"
 
 namespace owt {
 
@@ -16,7 +17,7 @@ WeightAverage::WeightAverage(const Plan& plan, const WeightSync::LayerOf& layer_
 WeightAverage::Group WeightAverage::group_of(const Plan& plan, const Bucket& bucket,
                                              const WeightSync::LayerOf& layer_of) {
   Group group;
-  group.all = Tensor({plan.averaged_elements(bucket)}, DType::kF32, plan.request.on.device);
+  group.all = Tensor({averaged_elements(plan, bucket)}, DType::kF32, plan.request.on.device);
   group.all.zero();  // padding travels too
   for (const int64_t layer : bucket.layers)
     for (Param* param : layer_of(layer).params())

@@ -3,6 +3,7 @@
 #include "src/parallel/grad_sync.h"
 #include "src/parallel/sharded_update.h"
 #include "src/parallel/star_update.h"
+#include "src/plan/plan_updates.h"
 
 namespace owt {
 
@@ -13,7 +14,7 @@ std::unique_ptr<WeightSync> make_front_sync(const Plan& plan, const WeightSync::
   if (plan.updates() == Updates::kFirst)
     return std::make_unique<StarUpdate>(plan, layer_of, groups.wire(Group::kWorld));
   // Without other ranks nothing is summed.
-  const std::span<const Bucket> buckets = plan.sums_gradients(0) ? plan.buckets : std::span<const Bucket>();
+  const std::span<const Bucket> buckets = sums_gradients(plan, 0) ? plan.buckets : std::span<const Bucket>();
   return std::make_unique<GradSync>(buckets, layer_of, plan.request.on, groups.wire(plan.front_group()),
                                     plan.copies_gradients() ? &groups.wire(Group::kModel) : nullptr);
 }

@@ -1,4 +1,5 @@
 // Makes the plan. Its queries are in plan.cpp.
+#include "src/plan/back_part.h"
 #include "src/plan/plan.h"
 
 #include <algorithm>
@@ -7,7 +8,10 @@
 #include "src/core/check.h"
 #include "src/core/row_groups.h"
 #include "src/plan/placement.h"
+#include "src/plan/plan_rows.h"
+#include "src/plan/plan_updates.h"
 #include "src/plan/transfers.h"
+#include "src/plan/wire_bytes.h"
 
 namespace owt {
 namespace {
@@ -34,7 +38,7 @@ std::vector<Bucket> buckets_like(const Bucket& empty, const Plan& plan, int64_t 
 }
 
 std::vector<Bucket> buckets_of(const Plan& plan, int64_t begin, int64_t end) {
-  if (!plan.rounds_gradients()) return buckets_like({}, plan, begin, end);
+  if (!rounds_gradients(plan)) return buckets_like({}, plan, begin, end);
   std::vector<Bucket> buckets = buckets_like({.averages = false}, plan, begin, end);
   const std::vector<Bucket> averages = buckets_like({.trained = false}, plan, begin, end);
   buckets.insert(buckets.end(), averages.begin(), averages.end());
@@ -45,9 +49,9 @@ std::vector<Bucket> buckets_of(const Plan& plan, int64_t begin, int64_t end) {
 
 void fill_buckets(Plan& plan) {
   plan.buckets = buckets_of(plan, 0, plan.boundary);
-  if (plan.shares_evenly())
+  if (shares_evenly(plan))
     for (Bucket& bucket : plan.buckets)
-      bucket.elements = aligned_elements(bucket.elements, plan.updating_ranks() * kAlignedElements);
+      bucket.elements = aligned_elements(bucket.elements, updating_ranks(plan) * kAlignedElements);
   if (plan.replicas() == 1 || !plan.split()) return;
   for (int place = 0; place < plan.places(); ++place) {
     const Slice layers = plan.layers_behind(place);
@@ -84,7 +88,8 @@ void check_slices(const Plan& plan) {
   if (plan.in_stages())
     fail("data.accumulate is ", slices, ", but a pipeline already accumulates the gradients of its micro-batches; use ",
          "pipeline.micro_batches, or another strategy");
-  const int64_t group = plan.row_group(0), most = RowGroups{plan.rows(plan.request.step_rows).most(), group}.count();
+  const int64_t group = row_group(plan, 0),
+                most = RowGroups{rows_of(plan, plan.request.step_rows).most(), group}.count();
   if (slices > most)
     fail("data.accumulate is ", slices, ", and a worker has ", most,
          group > 1 ? concat(" groups of ", group, " rows (batch_norm's 'rows')") : " rows", " per step at most; use ",
@@ -152,9 +157,9 @@ void check_step_sums(const Plan& plan) {
   };
   if (plan.in_stages()) refuse(*sums, "but in a pipeline it sees one micro-batch at a time");
   if (plan.request.slices > 1) refuse(*sums, "but with data.accumulate it sees one micro-batch at a time");
-  if (plan.steps_apart() > 0) refuse(*sums, "but with ps.delay the workers are at different steps");
+  if (steps_apart(plan) > 0) refuse(*sums, "but with ps.delay the workers are at different steps");
   if (plan.averages()) refuse(*sums, "but with parallel.average_every each worker trains on its own");
-  if (plan.rows(plan.request.step_rows).count_rounds() == 1) return;
+  if (rows_of(plan, plan.request.step_rows).count_rounds() == 1) return;
   for (int64_t i = plan.boundary; i < std::ssize(layers); ++i)
     if (const LayerPlan& at = plan.layer(i); !at.forward_sums.empty())
       refuse(at, "but in the back part it sees one round at a time under ", name_of(plan.request.strategy));
@@ -198,7 +203,7 @@ LayerPlan describe(Layer& layer, const Shape& in, const Compute& on, bool wants_
 void note_in_place(Plan& plan, const std::vector<std::unique_ptr<Layer>>& layers) {
   const auto count = std::ssize(plan.layers);
   for (int64_t begin = 0, end = 0; begin < count; begin = end) {
-    for (end = begin + 1; end < count && !plan.begins_stage(end);) ++end;
+    for (end = begin + 1; end < count && !begins_stage(plan, end);) ++end;
     const auto [first, size] = std::pair(static_cast<size_t>(begin), static_cast<size_t>(end - begin));
     const std::vector<bool> in_place = work_in_place(std::span(layers).subspan(first, size));
     for (int64_t i = begin; i < end; ++i) plan.layer(i).in_place = in_place[static_cast<size_t>(i - begin)];
@@ -206,10 +211,6 @@ void note_in_place(Plan& plan, const std::vector<std::unique_ptr<Layer>>& layers
 }
 
 }  // namespace
-
-Shape with_columns(const Shape& row, int64_t columns) {
-  return row.rank() == 3 ? Shape{row[0], row[1], columns} : Shape{columns};
-}
 
 Plan make_plan(const Model& model, const PlanRequest& request) {
   OWT_CHECK(request.ranks >= 1 && request.step_rows >= 1);

@@ -2,6 +2,7 @@
 
 #include "src/core/check.h"
 #include "src/plan/step_order.h"
+#include "src/plan/strategy_orders.h"
 
 namespace owt {
 

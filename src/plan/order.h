@@ -24,13 +24,4 @@ struct KindOfStep {
 };
 std::vector<KindOfStep> kinds_of_steps(const Plan& plan);
 
-// The orders of the strategies in strategy.cpp.
-class StepOrder;
-void data_parallel(StepOrder& step);
-void updates_in_shares(StepOrder& step);
-void parameter_server(StepOrder& step);
-void one_weird_trick(StepOrder& step);
-void model_parallel(StepOrder& step);
-void pipeline(StepOrder& step);
-
 }  // namespace owt

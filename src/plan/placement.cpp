@@ -4,6 +4,7 @@
 
 #include "src/core/check.h"
 #include "src/core/row_groups.h"
+#include "src/plan/plan_rows.h"
 
 namespace owt {
 namespace {
@@ -113,7 +114,7 @@ std::vector<Slice> stages_of(const Plan& plan) {
 
 // Four micro-batches per stage keep the bubble below a fifth. Each consists of whole row groups (row_group()).
 int micro_batches_of(const Plan& plan) {
-  const RowGroups groups{plan.request.step_rows / plan.replicas(), plan.row_group(0)};
+  const RowGroups groups{plan.request.step_rows / plan.replicas(), row_group(plan, 0)};
   const int asked = plan.request.pipeline.micro_batches;
   if (asked > groups.count())
     fail("pipeline.micro_batches is ", asked, ", but a pipeline has ", groups.rows, " rows of a step",

@@ -1,10 +1,13 @@
-// Bytes that a plan sends, and bytes of its weights.
+#include "src/plan/plan_bytes.h"
+
 #include <algorithm>
+#include <functional>
 #include <map>
 
 #include "src/core/check.h"
 #include "src/core/log.h"
-#include "src/plan/plan.h"
+#include "src/plan/plan_rows.h"
+#include "src/plan/plan_updates.h"
 #include "src/plan/transfers.h"
 
 namespace owt {
@@ -31,7 +34,7 @@ struct Star {
 };
 
 Star star_of(const Plan& plan) {
-  return plan.has_servers_apart() ? Star{plan.computing_ranks(), plan.updating_ranks()} : Star{plan.ranks() - 1, 1};
+  return plan.has_servers_apart() ? Star{plan.computing_ranks(), updating_ranks(plan)} : Star{plan.ranks() - 1, 1};
 }
 
 // The traffic of a rank; centre: whether the rank is a central server.
@@ -64,67 +67,71 @@ int64_t mean_of_steps(const Plan& plan, const BytesIn& bytes_in) {
   return local + (bytes_in(StepKind::kAveraging) - local) / plan.request.average_every;
 }
 
+// The sum of a quantity over the layers at a place of a model group, or the largest sum of all places.
+int64_t at_place(const Plan& plan, int place, const std::function<int64_t(int64_t, const LayerPlan&)>& of_layer) {
+  int64_t most = 0;
+  for (int at = place == kEveryPlace ? 0 : place; at < (place == kEveryPlace ? plan.places() : place + 1); ++at) {
+    int64_t total = 0;
+    for (int64_t i = 0; i < std::ssize(plan.layers); ++i)
+      if (plan.layer(i).is_at(at)) total += of_layer(i, plan.layer(i));
+    most = std::max(most, total);
+  }
+  return most;
+}
+
 }  // namespace
-
-int64_t LayerPlan::weight_bytes_on_rank() const {
-  int64_t bytes = 0;
-  for (const Shape& param : params) bytes += 4 * most_elements(param);
-  return bytes;
-}
-
-int64_t LayerPlan::velocity_bytes_on_rank() const {
-  int64_t bytes = 0;
-  for (size_t p = 0; p < params.size(); ++p)
-    bytes += roles[p] == ParamRole::kTrained ? 4 * most_elements(params[p]) : 0;
-  return bytes;
-}
 
 // Model groups with the same rows on each rank send the same number of bytes. So do all groups if nothing is split. The
 // plan lists the transfers of the busiest group.
-int64_t Plan::bytes_in(StepKind kind) const {
-  const StepRows step = rows(request.step_rows);
+int64_t bytes_in(const Plan& plan, StepKind kind) {
+  const StepRows step = rows_of(plan, plan.request.step_rows);
   const auto rows_from = [&](int first) {
     std::vector<int64_t> rows;
-    for (int rank = first; rank < first + model_ranks && split(); ++rank) rows.push_back(step.of(rank).size());
+    for (int rank = first; rank < first + plan.model_ranks && plan.split(); ++rank)
+      rows.push_back(step.of(rank).size());
     return rows;
   };
   std::map<std::vector<int64_t>, int64_t> sent{
-      {rows_from(step.busiest_group()), bytes_of_group(transfers, kind, model_ranks)}};
+      {rows_from(step.busiest_group()), bytes_of_group(plan.transfers, kind, plan.model_ranks)}};
   int64_t total = 0;
-  for (int first = 0; first < ranks(); first += model_ranks) {
+  for (int first = 0; first < plan.ranks(); first += plan.model_ranks) {
     const auto [group, fresh] = sent.try_emplace(rows_from(first));
-    if (fresh) group->second = bytes_of_group(transfers_of(*this, first), kind, model_ranks);
+    if (fresh) group->second = bytes_of_group(transfers_of(plan, first), kind, plan.model_ranks);
     total += group->second;
   }
-  return total / ranks();
+  return total / plan.ranks();
 }
 
-int64_t Plan::bytes_per_step() const {
-  return mean_of_steps(*this, [this](StepKind kind) { return bytes_in(kind); });
+int64_t bytes_in(const Plan& plan, StepKind kind, int rank) { return traffic(plan, kind, rank).out; }
+
+int64_t bytes_per_step(const Plan& plan) {
+  return mean_of_steps(plan, [&](StepKind kind) { return bytes_in(plan, kind); });
 }
 
-Traffic Plan::traffic(StepKind kind, int rank) const {
-  const Star star = star_of(*this);
-  return traffic_of(transfers_of(*this, rank), kind, star, star.is_centre(*this, rank), place_of(rank));
+Traffic traffic(const Plan& plan, StepKind kind, int rank) {
+  const Star star = star_of(plan);
+  return traffic_of(transfers_of(plan, rank), kind, star, star.is_centre(plan, rank), plan.place_of(rank));
 }
 
 // All ranks of a group are alike except the first rank and pipeline stages. The plan lists the transfers of the busiest
 // group.
-int64_t Plan::busiest_link(StepKind kind) const {
+int64_t busiest_link(const Plan& plan, StepKind kind) {
   int64_t most = 0;
   for (const bool centre : {true, false})
-    for (int place = 0; place < places(); ++place) {
-      const Traffic traffic = traffic_of(transfers, kind, star_of(*this), centre, place);
+    for (int place = 0; place < plan.places(); ++place) {
+      const Traffic traffic = traffic_of(plan.transfers, kind, star_of(plan), centre, place);
       most = std::max({most, traffic.in, traffic.out});
     }
   return most;
 }
 
-int64_t Plan::busiest_link() const {
-  return mean_of_steps(*this, [this](StepKind kind) { return busiest_link(kind); });
+int64_t busiest_link(const Plan& plan) {
+  return mean_of_steps(plan, [&](StepKind kind) { return busiest_link(plan, kind); });
 }
 
-std::string Plan::sent_text(int digits) const { return owt::sent_text(bytes_per_step(), busiest_link(), digits); }
+std::string sent_text(const Plan& plan, int digits) {
+  return sent_text(bytes_per_step(plan), busiest_link(plan), digits);
+}
 
 std::string sent_text(int64_t mean, int64_t busiest, int digits) {
   const auto mega_bytes = [&](int64_t bytes) { return format("{:.{}f}", static_cast<double>(bytes) / 1e6, digits); };
@@ -133,69 +140,73 @@ std::string sent_text(int64_t mean, int64_t busiest, int digits) {
          (text == mega_bytes(busiest) ? "" : concat(" (mean; the busiest ", mega_bytes(busiest), " MB)"));
 }
 
-int64_t Plan::weight_bytes_per_rank(int place) const {
-  return at_place(place, [](int64_t, const LayerPlan& layer) { return layer.weight_bytes_on_rank(); });
+int64_t weight_bytes_per_rank(const Plan& plan, int place) {
+  return at_place(plan, place, [](int64_t, const LayerPlan& layer) { return layer.weight_bytes_on_rank(); });
 }
 
-int64_t Plan::velocity_bytes_per_rank(int place) const {
-  return at_place(place, [](int64_t, const LayerPlan& layer) { return layer.velocity_bytes_on_rank(); });
+int64_t velocity_bytes_per_rank(const Plan& plan, int place) {
+  return at_place(plan, place, [](int64_t, const LayerPlan& layer) { return layer.velocity_bytes_on_rank(); });
 }
 
-int64_t Plan::gradient_bytes_per_rank(int place) const {
-  return at_place(place, [this](int64_t i, const LayerPlan& layer) {
+int64_t gradient_bytes_per_rank(const Plan& plan, int place) {
+  return at_place(plan, place, [&](int64_t i, const LayerPlan& layer) {
     int64_t bytes = 0;
     for (size_t p = 0; p < layer.params.size(); ++p)
-      if (learns(layer.roles[p]) && (p > 0 || !updates_at_once(i)))
-        bytes += layer.most_elements(layer.params[p]) * size_of(gradient_type(i, p));
+      if (learns(layer.roles[p]) && (p > 0 || !updates_at_once(plan, i)))
+        bytes += layer.most_elements(layer.params[p]) * size_of(gradient_type(plan, i, p));
     return bytes;
   });
 }
 
-int64_t Plan::norm_chunks() const {
+int64_t trained_params(const Plan& plan) {
+  int64_t params = 0;
+  for (const LayerPlan& layer : plan.layers)
+    params += std::count(layer.roles.begin(), layer.roles.end(), ParamRole::kTrained);
+  return params;
+}
+
+int64_t most_step_sums(const Plan& plan) {
+  int64_t most = 0;
+  for (const LayerPlan& layer : plan.layers)
+    for (const std::vector<int64_t>* sums : {&layer.forward_sums, &layer.backward_sums})
+      for (const int64_t each : *sums) most = std::max(most, each);
+  return most;
+}
+
+int64_t norm_chunks(const Plan& plan) {
   int64_t chunks = 0;
-  for (const LayerPlan& layer : layers)
+  for (const LayerPlan& layer : plan.layers)
     for (size_t p = 0; p < layer.params.size(); ++p)
       if (layer.roles[p] == ParamRole::kTrained)
         chunks += (layer.most_elements(layer.params[p]) + kSquareChunk - 1) / kSquareChunk;
-  return chunks * request.norm_sums;
+  return chunks * plan.request.norm_sums;
 }
 
 // Per parameter: its sums, the first chunk of each sum, its decay and its factor. Two more numbers are independent of
 // the parameters.
-int64_t Plan::norm_bytes() const {
-  return has_norms() ? 8 * ((2 * request.norm_sums + 2) * trained_params() + 2 + norm_chunks()) : 0;
+int64_t norm_bytes(const Plan& plan) {
+  return plan.has_norms() ? 8 * ((2 * plan.request.norm_sums + 2) * trained_params(plan) + 2 + norm_chunks(plan)) : 0;
 }
 
-int64_t Plan::at_place(int place, const std::function<int64_t(int64_t, const LayerPlan&)>& of_layer) const {
-  int64_t most = 0;
-  for (int at = place == kEveryPlace ? 0 : place; at < (place == kEveryPlace ? places() : place + 1); ++at) {
-    int64_t total = 0;
-    for (int64_t i = 0; i < std::ssize(layers); ++i)
-      if (layer(i).is_at(at)) total += of_layer(i, layer(i));
-    most = std::max(most, total);
-  }
-  return most;
-}
-
-int64_t Plan::copy16_bytes_per_rank(int place) const {
-  const bool shares = shares_update();  // learning parameters are then in buckets
+int64_t copy16_bytes_per_rank(const Plan& plan, int place) {
+  const bool shares = plan.shares_update();  // learning parameters are then in buckets
   int64_t in_buckets = 0;
-  for (const Bucket& bucket : buckets) in_buckets += shares && has_copies16(bucket) ? bucket.elements : 0;
-  return 2 * in_buckets + at_place(place, [&](int64_t i, const LayerPlan& layer) {
+  for (const Bucket& bucket : plan.buckets) in_buckets += shares && has_copies16(plan, bucket) ? bucket.elements : 0;
+  return 2 * in_buckets + at_place(plan, place, [&](int64_t i, const LayerPlan& layer) {
            int64_t elements = 0;
            for (size_t p = 0; p < layer.params.size(); ++p)
-             if (has_copy16(i, p) && !(shares && learns(layer.roles[p])))
+             if (has_copy16(plan, i, p) && !(shares && learns(layer.roles[p])))
                elements += layer.most_elements(layer.params[p]);
            return 2 * elements;
          });
 }
 
-int64_t Plan::weight_copy_bytes(int place) const {
+int64_t weight_copy_bytes(const Plan& plan, int place) {
   int64_t bytes = 0;
-  for (int64_t i = 0; i < std::ssize(layers); ++i)
-    for (size_t p = 0; p < layer(i).params.size(); ++p)
-      if (layer(i).is_at(place) && layer(i).roles[p] == ParamRole::kTrained)
-        bytes += layer(i).params[p].elements() * (4 + (has_copy16(i, p) ? 2 : 0));
+  for (int64_t i = 0; i < std::ssize(plan.layers); ++i)
+    for (size_t p = 0; p < plan.layer(i).params.size(); ++p)
+      if (plan.layer(i).is_at(place) && plan.layer(i).roles[p] == ParamRole::kTrained)
+        bytes += plan.layer(i).params[p].elements() * (4 + (has_copy16(plan, i, p) ? 2 : 0));
   return bytes;
 }
 

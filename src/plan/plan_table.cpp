@@ -1,8 +1,11 @@
+#include "src/plan/plan_table.h"
+
 #include <algorithm>
 
 #include "src/core/config.h"
 #include "src/core/log.h"
-#include "src/plan/plan.h"
+#include "src/plan/plan_bytes.h"
+#include "src/plan/plan_rows.h"
 
 namespace owt {
 namespace {
@@ -35,10 +38,12 @@ void add_frozen(const LayerPlan& at, std::vector<std::string>& names) {
 
 }  // namespace
 
-std::string Plan::frozen_text() const {
+std::string boundary_name(const Plan& plan) { return plan.split() ? plan.layer(plan.boundary).name : ""; }
+
+std::string frozen_text(const Plan& plan) {
   std::vector<std::string> names;
   int64_t parameters = 0, trained = 0;
-  for (const LayerPlan& at : layers) {
+  for (const LayerPlan& at : plan.layers) {
     add_frozen(at, names);
     parameters += at.parameters;
     trained += at.trained;
@@ -48,41 +53,42 @@ std::string Plan::frozen_text() const {
                 static_cast<double>(trained) / 1e6, static_cast<double>(parameters) / 1e6);
 }
 
-std::string Plan::table() const {
-  const StepRows step = rows(request.step_rows);
+std::string plan_table(const Plan& plan) {
+  const StepRows step = rows_of(plan, plan.request.step_rows);
   const auto rounds = step.count_rounds();
-  std::string text =
-      format("{} on {} worker{} under {}, {} rows per step ({} per worker), {}{} round{}, dense update every {}\n",
-             model, ranks(), ranks() == 1 ? "" : "s", name_of(request.strategy), request.step_rows, step.text(),
-             request.slices > 1 ? format("{} micro-batches, ", request.slices) : "", rounds, rounds == 1 ? "" : "s",
-             request.dense_update == DenseUpdate::kStep ? "step" : "round");
-  if (averages())
+  std::string text = format(
+      "{} on {} worker{} under {}, {} rows per step ({} per worker), {}{} round{}, dense update every {}\n", plan.model,
+      plan.ranks(), plan.ranks() == 1 ? "" : "s", name_of(plan.request.strategy), plan.request.step_rows, step.text(),
+      plan.request.slices > 1 ? format("{} micro-batches, ", plan.request.slices) : "", rounds, rounds == 1 ? "" : "s",
+      plan.request.dense_update == DenseUpdate::kStep ? "step" : "round");
+  if (plan.averages())
     text += format("weights{} averaged every {} steps{}; bytes per step are the mean over these steps\n",
-                   split() ? concat(" before ", boundary_name()) : "", request.average_every,
-                   synchronizes() ? format(" after {:g} epochs", request.average_from) : "");
-  if (in_stages())
-    text +=
-        format("schedule {}, an update after {} micro-batch{}; each stage is idle for at least {:.1f} % of the time\n",
-               name_of(request.pipeline.schedule), request.dense_update == DenseUpdate::kRound ? "each" : "the last",
-               micro_batches == 1 ? "" : concat(" of ", micro_batches), 100 * bubble(model_ranks, micro_batches));
-  if (const std::string frozen = frozen_text(); !frozen.empty()) text += frozen + "\n";
+                   plan.split() ? concat(" before ", boundary_name(plan)) : "", plan.request.average_every,
+                   plan.synchronizes() ? format(" after {:g} epochs", plan.request.average_from) : "");
+  if (plan.in_stages())
+    text += format(
+        "schedule {}, an update after {} micro-batch{}; each stage is idle for at least {:.1f} % of the time\n",
+        name_of(plan.request.pipeline.schedule), plan.request.dense_update == DenseUpdate::kRound ? "each" : "the last",
+        plan.micro_batches == 1 ? "" : concat(" of ", plan.micro_batches),
+        100 * bubble(plan.model_ranks, plan.micro_batches));
+  if (const std::string frozen = frozen_text(plan); !frozen.empty()) text += frozen + "\n";
   text += format("{:<16} {:<16} {:>12} {:<11} {:>14} {:>11} {:>11} {:>10}\n", "layer", "type", "output", "layout",
                  "part", "weights MB", "MB/worker", "GFLOP/step");
-  for (size_t i = 0; i < layers.size(); ++i) {
-    const LayerPlan& at = layers[i];
-    if (split() && !in_stages() && static_cast<int64_t>(i) == boundary) text += "-- boundary --\n";
+  for (size_t i = 0; i < plan.layers.size(); ++i) {
+    const LayerPlan& at = plan.layers[i];
+    if (plan.split() && !plan.in_stages() && static_cast<int64_t>(i) == plan.boundary) text += "-- boundary --\n";
     text += format("{:<16} {:<16} {:>12} {:<11} {:>14} {:>11} {:>11} {:>10.3f}\n", at.name, at.type, at.out.str(),
                    at.place == kEveryPlace ? name_of(at.layout) : format("stage {}", at.place + 1), shard(at),
                    megabytes(at.weight_bytes), megabytes(at.weight_bytes_on_rank()),
-                   (at.flops_per_row + at.backward_flops_per_row) * static_cast<double>(request.step_rows) / 1e9);
+                   (at.flops_per_row + at.backward_flops_per_row) * static_cast<double>(plan.request.step_rows) / 1e9);
   }
   text += format("\n{:<28} {:<15} {:<26} {:>6} {:>14} {:>10}\n", "transfer", "collective", "layouts", "calls",
                  "bytes/worker", "MB/worker");
-  for (const Transfer& t : transfers)
+  for (const Transfer& t : plan.transfers)
     text += format("{:<28} {:<15} {:<26} {:>6} {:>14} {:>10}{}\n", t.name, name_of(t.collective),
                    format("{} -> {}", name_of(t.from), name_of(t.to)), t.calls, t.bytes, megabytes(t.bytes),
-                   steps_of(t, *this));
-  const int64_t sent = bytes_per_step(), busiest = busiest_link();
+                   steps_of(t, plan));
+  const int64_t sent = bytes_per_step(plan), busiest = busiest_link(plan);
   text +=
       format("{:<28} {:<15} {:<26} {:>6} {:>14} {:>10}\n",
              sent == busiest ? "sent per worker and step" : "sent per worker, mean", "", "", "", sent, megabytes(sent));

@@ -1,4 +1,6 @@
 #include "src/plan/rank_model.h"
+#include "src/plan/back_part.h"
+#include "src/plan/plan_updates.h"
 
 namespace owt {
 
@@ -26,9 +28,9 @@ RankModel::RankModel(const Model& model, const Plan& plan, int rank) : layers_(s
   };
   for (size_t i = 0; i < plan.layers.size(); ++i) {
     const LayerPlan& at = plan.layers[i];
-    if (plan.begins_stage(static_cast<int64_t>(i))) {
+    if (begins_stage(plan, static_cast<int64_t>(i))) {
       close_run();
-      run_in = plan.input_of(static_cast<int64_t>(i), place);
+      run_in = input_of(plan, static_cast<int64_t>(i), place);
       if (at.is_at(plan.place_of(rank))) first_.push_back(static_cast<int64_t>(i));
     }
     if (!at.is_at(plan.place_of(rank))) {
@@ -42,8 +44,8 @@ RankModel::RankModel(const Model& model, const Plan& plan, int rank) : layers_(s
       part = at.parts[place];
     run.push_back(make_layer(model, i, at.in, part, inputs));
     const std::vector<Param*> params = run.back()->params();
-    if (!params.empty()) params[0]->keeps_grad = !plan.updates_at_once(static_cast<int64_t>(i));
-    for (size_t p = 0; p < params.size(); ++p) params[p]->grad_type = plan.gradient_type(static_cast<int64_t>(i), p);
+    if (!params.empty()) params[0]->keeps_grad = !updates_at_once(plan, static_cast<int64_t>(i));
+    for (size_t p = 0; p < params.size(); ++p) params[p]->grad_type = gradient_type(plan, static_cast<int64_t>(i), p);
   }
   close_run();
 }

@@ -1,4 +1,6 @@
 #include "src/plan/step_order.h"
+#include "src/plan/plan_rows.h"
+#include "src/plan/plan_updates.h"
 
 #include <algorithm>
 
@@ -18,7 +20,7 @@ int64_t first_dense(const Plan& plan) {
 bool updates_beside(const Plan& plan) {
   if (plan.request.on.device != Device::kCuda || plan.request.dense_update != DenseUpdate::kStep) return false;
   if (plan.in_stages() || plan.has_norms()) return false;
-  if (!plan.split() && (plan.sums_gradients(0) || plan.averages())) return false;
+  if (!plan.split() && (sums_gradients(plan, 0) || plan.averages())) return false;
   int64_t elements = 0;
   for (int64_t i = first_dense(plan); i < std::ssize(plan.layers); ++i)
     if (const LayerPlan& at = plan.layer(i); at.learns())
@@ -37,7 +39,7 @@ StepOrder::StepOrder(const Plan& plan, int64_t step_rows, int place, bool learns
       kind_(kind),
       beside_(updates_beside(plan)),
       dense_(beside_ ? first_dense(plan) : begin_),
-      rows_(plan.rows(step_rows)) {
+      rows_(rows_of(plan, step_rows)) {
   begin_slice(0);
 }
 
@@ -45,7 +47,7 @@ void StepOrder::begin_slice(int slice) {
   slice_ = slice;
   home_ = 0;
   waited_.clear();
-  round_rows_ = plan_.round_rows(rows_.slice(slice));
+  round_rows_ = round_rows(plan_, rows_.slice(slice));
 }
 
 bool StepOrder::next_slice() {
@@ -179,7 +181,7 @@ void StepOrder::wait_for_output(int batch) {
 
 // The output overwrites the output of an earlier micro-batch, which in evaluation may not have been received yet.
 void StepOrder::forward_stage(int batch) {
-  wait_for_output(batch - plan_.tapes(place_));
+  wait_for_output(batch - tapes(plan_, place_));
   for (int64_t i = begin_; i < end_; ++i) add(Action::Kind::kForward, {i, i + 1}, batch);
   if (plan_.has_loss(place_)) return loss(batch);
   start(stage_output(), batch);
@@ -306,7 +308,7 @@ TransferId StepOrder::summed() const {
 void StepOrder::backward_weights(int64_t i, int round) {
   if (!layer(i).learns()) return;
   add(Action::Kind::kBackwardWeights, {i, i + 1}, round);
-  actions_.back().updates = plan_.updates_at_once(i);
+  actions_.back().updates = updates_at_once(plan_, i);
 }
 
 void StepOrder::gradients_done(int64_t i, const std::function<void(int bucket)>& left) {

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "src/plan/action.h"
+#include "src/plan/rounds.h"
 
 namespace owt {
 

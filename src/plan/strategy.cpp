@@ -5,7 +5,7 @@
 
 #include "src/core/check.h"
 #include "src/core/config.h"
-#include "src/plan/order.h"
+#include "src/plan/strategy_orders.h"
 
 namespace owt {
 namespace {

@@ -3,21 +3,25 @@
 #include <algorithm>
 #include <utility>
 
+#include "src/plan/back_part.h"
 #include "src/plan/loss_stats.h"
+#include "src/plan/plan_bytes.h"
+#include "src/plan/plan_rows.h"
 #include "src/plan/step_result.h"
+#include "src/plan/wire_bytes.h"
 
 namespace owt {
 namespace {
 
 // Bytes of this many features of one row in transport.
 int64_t activation_bytes(const Plan& plan, int64_t features) {
-  return features * std::min(plan.gradient_size(), size_of(activation_type(plan.request.on.precision)));
+  return features * std::min(gradient_size(plan), size_of(activation_type(plan.request.on.precision)));
 }
 
 class TransferList {
  public:
   // Lists the transfers of the model group whose first rank is `first`.
-  TransferList(Plan& plan, int first) : plan_(plan), rows_(plan.rows(plan.request.step_rows)), first_(first) {}
+  TransferList(Plan& plan, int first) : plan_(plan), rows_(rows_of(plan, plan.request.step_rows)), first_(first) {}
 
   void list() {
     for (int64_t i = 0; i < std::ssize(plan_.layers); ++i) add_sums(i);
@@ -27,7 +31,7 @@ class TransferList {
     for (const Bucket& bucket : plan_.back_buckets)
       for (int update = 0; update < updates; ++update)
         add(plan_.of_step.dense_gradients, "dense gradients", Collective::kAllReduce, Group::kReplicas,
-            Layout::kPartial, Layout::kReplicated, plan_.wire_bytes(bucket), 1,
+            Layout::kPartial, Layout::kReplicated, wire_bytes(plan_, bucket), 1,
             plan_.layer(bucket.layers.back()).place);
     for (const Bucket& bucket : plan_.buckets) add_bucket(bucket);
     add_norms();
@@ -92,7 +96,7 @@ class TransferList {
   // columns. All places do so at the same time, so it is one call, and the first place has the most.
   void add_sums(int64_t i) {
     LayerPlan& at = plan_.layer(i);
-    const Group group = plan_.rows_group(i);
+    const Group group = rows_group(plan_, i);
     if (plan_.ranks_of(group) == 1) return;
     for (const Phase phase : {Phase::kForward, Phase::kBackward}) {
       const std::vector<int64_t> most = at.step_sums(phase, 0);
@@ -174,7 +178,7 @@ class TransferList {
     if (!at.gather_before) return;
     const int64_t bytes = columns_of(plan_.layer(i - 1), rows);
     gather(at.transfers.input, " input", bytes);
-    if (at.wants_dx && plan_.gradient_layout(i) == Layout::kPartial)
+    if (at.wants_dx && gradient_layout(plan_, i) == Layout::kPartial)
       scatter(at.transfers.input_gradient, " input gradient", bytes);
   }
 
@@ -182,10 +186,10 @@ class TransferList {
     StepTransfers& of = plan_.of_step;
     if (plan_.averages()) {
       add(of.averages, "averages", Collective::kAllReduce, Group::kWorld, Layout::kPartial, Layout::kReplicated,
-          plan_.averaged_elements(bucket) * 4, plan_.request.average_every);
+          averaged_elements(plan_, bucket) * 4, plan_.request.average_every);
       if (!plan_.synchronizes()) return;
     }
-    const int64_t bytes = plan_.wire_bytes(bucket);
+    const int64_t bytes = wire_bytes(plan_, bucket);
     if (plan_.shares_update()) {  // kFeature is the closest layout: shards are ranges of elements
       const auto [there, back] = ways_of_shares();
       add(of.gradients, "gradients", there, Group::kWorld, Layout::kPartial, Layout::kFeature, bytes);
@@ -219,7 +223,7 @@ class TransferList {
     const bool shares = plan_.updates() == Updates::kShares;
     if (!plan_.has_norms() || plan_.updates() == Updates::kFirst || (!shares && plan_.model_ranks == 1)) return;
     add(plan_.of_step.norms, "gradient norms", Collective::kAllReduce, shares ? Group::kWorld : Group::kModel,
-        Layout::kPartial, Layout::kReplicated, plan_.trained_params() * plan_.request.norm_sums * 8);
+        Layout::kPartial, Layout::kReplicated, trained_params(plan_) * plan_.request.norm_sums * 8);
   }
 
   Plan& plan_;
@@ -239,7 +243,7 @@ bool sends_less_sharded(const Plan& plan) {
 
 void list_transfers(Plan& plan) {
   plan.sharded_loss = !plan.request.whole_logits && sends_less_sharded(plan);
-  TransferList(plan, plan.rows(plan.request.step_rows).busiest_group()).list();
+  TransferList(plan, rows_of(plan, plan.request.step_rows).busiest_group()).list();
 }
 
 std::vector<Transfer> transfers_of(Plan plan, int rank) {

@@ -6,6 +6,7 @@
 
 #include "src/core/check.h"
 #include "src/core/log.h"
+#include "src/plan/plan_bytes.h"
 
 namespace owt {
 namespace {
@@ -191,7 +192,7 @@ int64_t crossover_rows_by_bytes(const Model& model, const PlanRequest& request, 
     PlanRequest at = of_rows(request, rows);
     const Plan asked = make_plan(model, at);
     at.strategy = kPlainDataParallel;
-    return asked.split() && make_plan(model, at).bytes_per_step() < asked.bytes_per_step();
+    return asked.split() && bytes_per_step(make_plan(model, at)) < bytes_per_step(asked);
   });
 }
 

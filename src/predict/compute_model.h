@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "src/plan/plan.h"
+#include "src/net/model.h"
 
 namespace owt {
 

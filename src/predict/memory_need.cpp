@@ -9,8 +9,12 @@
 
 #include "src/core/row_groups.h"
 #include "src/parallel/star_update.h"
+#include "src/plan/back_part.h"
 #include "src/plan/loss_stats.h"
 #include "src/plan/order.h"
+#include "src/plan/plan_bytes.h"
+#include "src/plan/plan_rows.h"
+#include "src/plan/plan_updates.h"
 #include "src/server/parameter_server.h"
 
 namespace owt {
@@ -73,7 +77,7 @@ class Holdings {
   }
 
   const LayerPlan& seam() const { return plan_.layer(plan_.boundary); }
-  int tape_of(const Action& action) const { return std::max(action.round, 0) % plan_.tapes(place_); }
+  int tape_of(const Action& action) const { return std::max(action.round, 0) % tapes(plan_, place_); }
 
   void hold(const void* thing, int64_t number, int64_t bytes, int which = 0) {
     if (there_.emplace(thing, number, which).second) bytes_ += bytes;
@@ -81,9 +85,9 @@ class Holdings {
 
   // A stage after a transfer of features has the gradient of its input.
   void add_stage(int64_t begin, int64_t rows, int tape) {
-    if (begin > 0 && !plan_.begins_stage(begin)) return;
+    if (begin > 0 && !begins_stage(plan_, begin)) return;
     int64_t end = begin + 1;
-    while (end < std::ssize(plan_.layers) && !plan_.begins_stage(end)) ++end;
+    while (end < std::ssize(plan_.layers) && !begins_stage(plan_, end)) ++end;
     const LayerPlan &first = plan_.layer(begin), &last = plan_.layer(end - 1);
     int64_t& most = most_rows_[{begin, tape}];
     bytes_ += size_ * (std::max(most, rows) - most) * tape_elements(plan_, begin, end);
@@ -91,7 +95,7 @@ class Holdings {
     int64_t elements = 0;
     if (first.gather_before) elements += gather_elements(plan_.layer(begin - 1));
     if (last.by_inputs()) elements += gather_elements(last.parts);
-    if (begin > plan_.layers_behind(place_).begin && first.wants_dx) elements += plan_.input_of(begin, 0).elements();
+    if (begin > plan_.layers_behind(place_).begin && first.wants_dx) elements += input_of(plan_, begin, 0).elements();
     for (int64_t i = begin; i < end; ++i) scratch_ = std::max(scratch_, rows * plan_.layer(i).scratch_bytes);
     hold(&first, rows, size_ * rows * elements, tape);
     if (plan_.in_stages()) return hold(&first.in, 0, size_ * links_elements());
@@ -130,7 +134,7 @@ class Holdings {
     const auto gradients = [](const LayerPlan& first) { return first.wants_dx ? kRoundsAtOnce : 0; };
     const LayerPlan& first = plan_.layer(here.begin);
     int64_t a_row = 0;
-    if (place_ > 0) a_row += (plan_.tapes(place_) + 1 + gradients(first)) * first.in.elements();
+    if (place_ > 0) a_row += (tapes(plan_, place_) + 1 + gradients(first)) * first.in.elements();
     if (!plan_.has_loss(place_)) a_row += gradients(plan_.layer(here.end)) * plan_.layer(here.end).in.elements();
     return most_rows() * a_row;
   }
@@ -171,15 +175,15 @@ int64_t image_bytes(const Plan& plan, int64_t rows) {
 
 int64_t state_bytes(const Plan& plan, int place = kEveryPlace) {
   const int states = plan.request.optimizer_states;
-  if (!plan.shares_evenly()) return states * plan.velocity_bytes_per_rank(place);
+  if (!shares_evenly(plan)) return states * velocity_bytes_per_rank(plan, place);
   int64_t bytes = 0;
-  for (const Bucket& bucket : plan.buckets) bytes += bucket.elements / plan.updating_ranks() * 4;
+  for (const Bucket& bucket : plan.buckets) bytes += bucket.elements / updating_ranks(plan) * 4;
   return states * bytes;
 }
 
 // Every rank averages all weights that it holds.
 int64_t ema_bytes(const Plan& plan, int place = kEveryPlace) {
-  return plan.request.ema_every > 0 ? plan.weight_bytes_per_rank(place) : 0;
+  return plan.request.ema_every > 0 ? weight_bytes_per_rank(plan, place) : 0;
 }
 
 // Gradients received from other ranks, if rank 0 alone updates.
@@ -213,13 +217,13 @@ int64_t MemoryNeed::rows_in(int64_t memory_bytes) const {
 namespace {
 
 int64_t copies_bytes(const Plan& plan, const std::vector<Action>& actions, int place) {
-  return weight_copies(actions) * plan.weight_copy_bytes(place);
+  return weight_copies(actions) * weight_copy_bytes(plan, place);
 }
 
 }  // namespace
 
 int64_t step_bytes(const Plan& plan, const std::vector<Action>& actions, int rank) {
-  const StepRows rows = plan.rows(plan.request.step_rows);
+  const StepRows rows = rows_of(plan, plan.request.step_rows);
   Holdings holdings(plan, rows, rank);
   for (const Action& action : actions) holdings.add(action);
   return holdings.bytes() + image_bytes(plan, rows.of(rank).size()) + copies_bytes(plan, actions, plan.place_of(rank));
@@ -227,11 +231,11 @@ int64_t step_bytes(const Plan& plan, const std::vector<Action>& actions, int ran
 
 int64_t rank_bytes(const Plan& plan, Mode mode, int rank) {
   const int place = plan.place_of(rank);
-  const int64_t values = plan.weight_bytes_per_rank(place) + plan.copy16_bytes_per_rank(place);
+  const int64_t values = weight_bytes_per_rank(plan, place) + copy16_bytes_per_rank(plan, place);
   if (mode == Mode::kEval) return values + step_bytes(plan, evaluation(plan, plan.request.step_rows, place), rank);
-  return values + plan.gradient_bytes_per_rank(place) + state_bytes(plan, place) + ema_bytes(plan, place) +
-         plan.norm_bytes() + (rank == 0 ? received_bytes(plan) : 0) +
-         (plan.updates_share(rank) ? server_bytes(plan) : 0) +
+  return values + gradient_bytes_per_rank(plan, place) + state_bytes(plan, place) + ema_bytes(plan, place) +
+         norm_bytes(plan) + (rank == 0 ? received_bytes(plan) : 0) +
+         (updates_share(plan, rank) ? server_bytes(plan) : 0) +
          step_bytes(plan, training(plan, plan.request.step_rows, place), rank);
 }
 
@@ -240,7 +244,7 @@ namespace {
 // In each model group the rank with the most rows needs most; with equal shares it is the first rank. In a pipeline all
 // ranks of a group have the same rows, and the list is the list of one place.
 int64_t most_step_bytes(const Plan& plan, const std::vector<Action>& actions, int place) {
-  const StepRows rows = plan.rows(plan.request.step_rows);
+  const StepRows rows = rows_of(plan, plan.request.step_rows);
   int64_t most = 0;
   for (int first = 0; first < (plan.request.shares.empty() && rows.alike() ? 1 : plan.ranks());
        first += plan.model_ranks) {
@@ -257,9 +261,9 @@ MemoryNeed memory_need(const Plan& plan, const std::vector<Action>& actions, int
   MemoryNeed need;
   const int64_t copies = copies_bytes(plan, actions, place);
   // Except for stashes, the memory of weights does not depend on the order, so the list does not show it.
-  need.weight_bytes = plan.weight_bytes_per_rank() + plan.copy16_bytes_per_rank() + plan.gradient_bytes_per_rank() +
+  need.weight_bytes = weight_bytes_per_rank(plan) + copy16_bytes_per_rank(plan) + gradient_bytes_per_rank(plan) +
                       state_bytes(plan) + received_bytes(plan) + server_bytes(plan) + copies + ema_bytes(plan) +
-                      plan.norm_bytes();
+                      norm_bytes(plan);
   need.piece_bytes = piece_bytes(plan);
   need.step_row_bytes =
       static_cast<double>(most_step_bytes(plan, actions, place) - copies) / static_cast<double>(plan.request.step_rows);
@@ -278,7 +282,7 @@ MemoryNeed memory_need(const Plan& plan) {
 }
 
 int slices_that_fit(Plan plan, int64_t memory_bytes) {
-  const int64_t groups = RowGroups{plan.rows(plan.request.step_rows).most(), plan.row_group(0)}.count();
+  const int64_t groups = RowGroups{rows_of(plan, plan.request.step_rows).most(), row_group(plan, 0)}.count();
   constexpr int64_t kMostSlices = 256;  // the list of a step grows with them
   for (int64_t slices = plan.request.slices + 1; slices <= std::min(groups, kMostSlices) && !plan.in_stages();
        ++slices) {

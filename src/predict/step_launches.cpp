@@ -6,6 +6,8 @@
 #include "src/core/check.h"
 #include "src/parallel/gradient_norms.h"
 #include "src/plan/order.h"
+#include "src/plan/plan_bytes.h"
+#include "src/plan/plan_updates.h"
 #include "src/predict/op_launches.h"
 
 namespace owt {
@@ -74,8 +76,8 @@ void add_norms(const Plan& plan, std::vector<StepLaunch>& step) {
     for (size_t p = 0; p < plan.layer(i).params.size(); ++p)
       if (plan.layer(i).roles[p] == ParamRole::kTrained)
         bytes += static_cast<double>(plan.layer(i).params[p].elements()) *
-                 static_cast<double>(size_of(plan.gradient_type(i, p)) + 4 * (plan.request.norm_sums - 1));
-  const int64_t items = plan.trained_params() * plan.request.norm_sums;
+                 static_cast<double>(size_of(gradient_type(plan, i, p)) + 4 * (plan.request.norm_sums - 1));
+  const int64_t items = trained_params(plan) * plan.request.norm_sums;
   const int64_t launches = (items + kParamsPerUpdate - 1) / kParamsPerUpdate;
   const StepLaunch launch{.name = "weights", .phase = Phase::kUpdate, .kind = LaunchKind::kUpdate};
   for (int64_t i = 0; i < launches; ++i) {
@@ -111,9 +113,9 @@ double update_bytes(const Plan& plan, int64_t layer) {
   for (size_t p = 0; p < at.params.size(); ++p) {
     if (!learns(at.roles[p])) continue;
     const auto elements = static_cast<double>(at.params[p].elements());
-    const bool kept = p > 0 || !plan.updates_at_once(layer);
-    const auto gradient = kept ? static_cast<double>(size_of(plan.gradient_type(layer, p))) : 0;
-    const double copy16 = plan.has_copy16(layer, p) ? 2 : 0;
+    const bool kept = p > 0 || !updates_at_once(plan, layer);
+    const auto gradient = kept ? static_cast<double>(size_of(gradient_type(plan, layer, p))) : 0;
+    const double copy16 = has_copy16(plan, layer, p) ? 2 : 0;
     // Weight and state are read and written. A running average has no state and no copy.
     const double states = 8.0 * plan.request.optimizer_states;
     bytes += elements * (gradient + 8 + (at.roles[p] == ParamRole::kAverage ? 0 : states + copy16));
@@ -128,7 +130,7 @@ std::vector<StepLaunch> launches_of_step(const Model& model, const Plan& plan) {
   for (const auto& layer : owned) layers.push_back(layer.get());
   for (size_t i = 0; i < layers.size(); ++i) {
     const std::vector<Param*> params = layers[i]->params();
-    for (size_t p = 0; p < params.size(); ++p) params[p]->grad_type = plan.gradient_type(static_cast<int64_t>(i), p);
+    for (size_t p = 0; p < params.size(); ++p) params[p]->grad_type = gradient_type(plan, static_cast<int64_t>(i), p);
   }
   const Launches all = launches_of(layers, model.input.batch_of(1), false, activation_type(plan.request.on.precision));
   const int64_t beside = beside_from(plan), end = static_cast<int64_t>(layers.size());

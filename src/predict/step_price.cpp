@@ -5,6 +5,10 @@
 
 #include "src/core/check.h"
 #include "src/core/log.h"
+#include "src/plan/plan_bytes.h"
+#include "src/plan/plan_rows.h"
+#include "src/plan/plan_updates.h"
+#include "src/plan/wire_bytes.h"
 #include "src/predict/memory_need.h"
 
 namespace owt {
@@ -61,7 +65,7 @@ class Prices : public ActionTimes {
  public:
   Prices(const Plan& plan, const Network& network, const ComputeModel& compute)
       : plan_(plan), network_(network), model_(compute) {
-    const StepRows rows = plan.rows(plan.request.step_rows);
+    const StepRows rows = rows_of(plan, plan.request.step_rows);
     for (int slice = 0; slice < rows.slices(); ++slice) loads_.emplace_back(plan, rows.slice(slice));
     buckets_.resize(plan.transfers.size());
     price_buckets(plan.of_step.gradients, plan.buckets);
@@ -139,7 +143,7 @@ class Prices : public ActionTimes {
   // written, and weights are read.
   double of_an_update(double arrays) const { return arrays / (3 + 2 * plan_.request.optimizer_states); }
   double copied(const Action& action) const { return of_an_update(action.ahead > 0 ? 3 : 2); }
-  double averaged() const { return of_an_update(3) * plan_.local_period() / plan_.period(); }
+  double averaged() const { return of_an_update(3) * local_period(plan_) / period_of(plan_); }
   // Counted once for all ranks: reads gradients and, for LARS, weights. If norms travel, computing factors after that
   // costs nothing.
   double squared(const Action& action) const {
@@ -151,7 +155,7 @@ class Prices : public ActionTimes {
   // Running averages may have a bucket of their own; the layer's update is counted for the other bucket.
   double updated(const Action& action) const {
     if (!plan_.shares_update()) return 1;
-    const double share = plan_.shares_evenly() ? 1.0 / plan_.updating_ranks() : 1;
+    const double share = shares_evenly(plan_) ? 1.0 / updating_ranks(plan_) : 1;
     return plan_.buckets[static_cast<size_t>(action.bucket)].trained ? share : 0;
   }
 
@@ -176,7 +180,7 @@ class Prices : public ActionTimes {
   // The number of messages of a server that is not a worker, relative to the messages of a single central server.
   double messages_of_star() const {
     if (!plan_.has_servers_apart()) return 1;
-    return static_cast<double>(plan_.computing_ranks()) / plan_.updating_ranks() / (plan_.ranks() - 1);
+    return static_cast<double>(plan_.computing_ranks()) / updating_ranks(plan_) / (plan_.ranks() - 1);
   }
 
   // Divides the bytes of a transfer among its buckets; all buckets may travel several times.
@@ -184,8 +188,8 @@ class Prices : public ActionTimes {
     if (id == kNoTransfer) return;
     const Transfer& transfer = plan_.transfer(id);
     const auto bytes = [&](const Bucket& bucket) {
-      if (id == plan_.of_step.averages) return static_cast<double>(plan_.averaged_elements(bucket));
-      return static_cast<double>(id == plan_.of_step.weights ? bucket.elements : plan_.wire_bytes(bucket));
+      if (id == plan_.of_step.averages) return static_cast<double>(averaged_elements(plan_, bucket));
+      return static_cast<double>(id == plan_.of_step.weights ? bucket.elements : wire_bytes(plan_, bucket));
     };
     double all = 0;
     for (const Bucket& bucket : buckets) all += bytes(bucket);
@@ -257,8 +261,8 @@ Prediction price_step(const Plan& plan, const Network& network, const ComputeMod
   prediction.request = plan.request;
   prediction.split = plan.split();
   prediction.model_ranks = plan.model_ranks;
-  prediction.bytes = plan.bytes_per_step();
-  prediction.busiest_link = plan.busiest_link();
+  prediction.bytes = bytes_per_step(plan);
+  prediction.busiest_link = busiest_link(plan);
   prediction.memory_bytes = memory_need(plan).bytes(plan.request.step_rows);
   prediction.compute_s += compute.rest();
   return prediction;

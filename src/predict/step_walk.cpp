@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "src/core/check.h"
+#include "src/plan/plan_updates.h"
 
 namespace owt {
 namespace {
@@ -185,7 +186,7 @@ class Walking {
     if (transfer.is_between_places()) return {&walker};
     std::vector<Walker*> all;
     for (Walker& other : walkers_)
-      if (plan_.are_together(walker.rank, other.rank, transfer.group)) all.push_back(&other);
+      if (are_together(plan_, walker.rank, other.rank, transfer.group)) all.push_back(&other);
     return all;
   }
 

@@ -5,6 +5,7 @@
 
 #include "src/core/log.h"
 #include "src/core/markup.h"
+#include "src/plan/plan_bytes.h"
 
 namespace owt {
 
@@ -230,7 +231,7 @@ class NetDrawing {
       svg += written(x, y += 17, plan_in_words(), "soft");
       svg += written(x, y += 17,
                      format("a worker holds {} MB of weights and sends {} in a step",
-                            bytes_in_mb(plan_.weight_bytes_per_rank()), plan_.sent_text(3)),
+                            bytes_in_mb(weight_bytes_per_rank(plan_)), sent_text(plan_, 3)),
                      "soft");
       svg += legend(y + 11);
       y += 27;

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "src/plan/plan_rows.h"
+#include "src/plan/plan_updates.h"
 #include "src/predict/step_launches.h"
 
 namespace owt {
@@ -26,7 +28,7 @@ double moved_weight_bytes(const Plan& plan, int64_t layer, double each, Mode mod
   const LayerPlan& at = plan.layer(layer);
   const double elements = static_cast<double>(at.weight_bytes) / 4;
   if (mode == Mode::kEval) return each * elements;
-  const double gradient = plan.updates_at_once(layer) || !at.learns() ? 0 : 4;
+  const double gradient = updates_at_once(plan, layer) || !at.learns() ? 0 : 4;
   return (each + (at.wants_dx ? each : 0) + gradient) * elements + update_bytes(plan, layer);
 }
 
@@ -37,13 +39,13 @@ std::vector<LayerFacts> layer_facts(const Plan& plan, int64_t step_rows, Mode mo
   std::vector<LayerFacts> all;
   for (size_t i = 0; i < plan.layers.size(); ++i) {
     const LayerPlan& at = plan.layers[i];
-    const Plan::LayerRows rows = plan.layer_rows(static_cast<int64_t>(i), step_rows);
+    const LayerRows rows = layer_rows(plan, static_cast<int64_t>(i), step_rows);
     const double share = at.share(), worked = static_cast<double>(rows.total);
     LayerFacts facts{.name = at.name, .type = at.type, .out = at.out};
     facts.forward_flops = at.flops_per_row * worked * share;
     if (mode == Mode::kTrain) facts.backward_flops = at.backward_flops_per_row * worked * share;
     facts.activation_bytes = each * rows.at_once * at.kept_elements();
-    facts.update_in_backward = mode == Mode::kTrain && plan.updates_at_once(static_cast<int64_t>(i));
+    facts.update_in_backward = mode == Mode::kTrain && updates_at_once(plan, static_cast<int64_t>(i));
     facts.weight_bytes = static_cast<int64_t>(share * static_cast<double>(at.weight_bytes));
     const auto size = static_cast<double>(each);
     facts.memory_bytes = share * (size * worked * moved_elements(at, mode) +

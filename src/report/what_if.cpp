@@ -7,6 +7,7 @@
 
 #include "src/core/check.h"
 #include "src/core/log.h"
+#include "src/plan/plan_updates.h"
 #include "src/predict/step_price.h"
 #include "src/train/bottleneck.h"
 
@@ -179,7 +180,7 @@ class MeasuredTimes : public ActionTimes {
         to.before_s += row.ms / 1e3;
     }
     for (const Transfer& transfer : plan_.transfers) {
-      const auto takes_part = [&](int other) { return plan_.are_together(rank, other, transfer.group); };
+      const auto takes_part = [&](int other) { return are_together(plan_, rank, other, transfer.group); };
       if (const double sum = found(sums, {transfer.name, Phase::kTransfer}); sum > 0)
         to.transfers[transfer.name] = link_ms(ranks, transfer.name, takes_part) / 1e3 / sum;
     }

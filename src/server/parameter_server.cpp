@@ -7,6 +7,8 @@
 #include "src/comm/on_host.h"
 #include "src/core/profiler.h"
 #include "src/core/threads.h"
+#include "src/plan/plan_updates.h"
+#include "src/plan/wire_bytes.h"
 
 namespace owt {
 namespace {
@@ -18,9 +20,9 @@ constexpr double kGoodbye = -1, kWithout = -2, kMet = -3;
 std::vector<Route> routes_of(const Plan& plan) {
   int64_t largest = kToldBytes;
   for (const Bucket& bucket : plan.buckets) {
-    const int64_t each = bucket.elements / plan.updating_ranks();
+    const int64_t each = bucket.elements / updating_ranks(plan);
     const PushMessage filtered(plan.request.push_filters,
-                               std::vector<Slice>(static_cast<size_t>(plan.trained_tensors(bucket))));
+                               std::vector<Slice>(static_cast<size_t>(trained_tensors(plan, bucket))));
     largest = std::max({largest, each * size_of(DType::kF32), filtered.most_bytes({0, each})});
   }
   std::vector<Route> routes;
@@ -48,11 +50,11 @@ ToldOfStep unpacked_told(const Tensor& values) {
 
 // Residuals of the filters, and the messages.
 int64_t filter_bytes(const Plan& plan) {
-  if (!plan.filters_pushes()) return 0;
+  if (!filters_pushes(plan)) return 0;
   int64_t bytes = 0;
   for (const Bucket& bucket : plan.buckets)
-    bytes +=
-        plan.wire_bytes(bucket) + (plan.request.push_filters.holds_back() ? bucket.elements * size_of(DType::kF32) : 0);
+    bytes += wire_bytes(plan, bucket) +
+             (plan.request.push_filters.holds_back() ? bucket.elements * size_of(DType::kF32) : 0);
   return bytes;
 }
 
@@ -61,7 +63,7 @@ int64_t filter_bytes(const Plan& plan) {
 int64_t server_bytes(const Plan& plan) {
   if (!plan.serves()) return 0;
   int64_t elements = 0;
-  for (const Bucket& bucket : plan.buckets) elements += bucket.elements / plan.updating_ranks();
+  for (const Bucket& bucket : plan.buckets) elements += bucket.elements / updating_ranks(plan);
   const int own = plan.has_servers_apart() ? kNoWorker : 0;
   return WeightRange::tensors(plan.computing_ranks(), own, plan.request.server) * elements * size_of(DType::kF32) +
          filter_bytes(plan);
@@ -112,12 +114,12 @@ ParameterServer::ParameterServer(const Plan& plan, const LayerOf& layer_of, Comm
 std::vector<int> ParameterServer::servers() const {
   std::vector<int> all;
   for (int step = 1; step < ranks(); ++step)
-    if (const int other = (rank() + step) % ranks(); plan_.updates_share(other)) all.push_back(other);
+    if (const int other = (rank() + step) % ranks(); updates_share(plan_, other)) all.push_back(other);
   return all;
 }
 
 Slice ParameterServer::share_of(int bucket, int server) const {
-  return plan_.even_share(plan_.buckets[static_cast<size_t>(bucket)], server);
+  return even_share(plan_, plan_.buckets[static_cast<size_t>(bucket)], server);
 }
 
 void ParameterServer::list_tensors(const LayerOf& layer_of) {
@@ -142,7 +144,7 @@ void ParameterServer::list_tensors(const LayerOf& layer_of) {
 }
 
 void ParameterServer::filter_with(uint64_t seed, std::function<double(const Param&)> penalty) {
-  OWT_CHECK(plan_.filters_pushes() && threads_.empty());
+  OWT_CHECK(filters_pushes(plan_) && threads_.empty());
   filter_.emplace(plan_.request.push_filters, seed, rank());
   penalty_ = std::move(penalty);
 }

@@ -29,6 +29,7 @@
 
 #include "src/core/joined_threads.h"
 #include "src/parallel/served_sync.h"
+#include "src/plan/plan_updates.h"
 #include "src/server/push_message.h"
 #include "src/server/step_board.h"
 #include "src/server/weight_range.h"
@@ -91,7 +92,7 @@ class ParameterServer : public ServedSync {
   Way& way(int bucket) { return ways_[static_cast<size_t>(bucket)]; }
   WeightRange& range(int bucket) { return *ranges_[static_cast<size_t>(bucket)]; }
   bool computes() const { return plan_.computes(rank()); }
-  bool serves() const { return plan_.updates_share(rank()); }
+  bool serves() const { return updates_share(plan_, rank()); }
   std::vector<int> servers() const;  // all servers except this rank, in order from the next rank on
   Slice share_of(int bucket, int server) const;
   std::unique_ptr<WeightRange> range_of(int bucket);

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "src/core/check.h"
+#include "src/plan/plan_bytes.h"
 #include "src/plan/strategy.h"
 #include "src/predict/step_price.h"
 
@@ -58,7 +59,7 @@ Plan plan_of_virtual_workers(const Settings& settings) {
   request.keeps_gradients = true;
   request.average_every = 1;  // local SGD is simulated separately
   Plan plan = make_plan(settings.model, request);
-  if (plan.ranks() > 1 && plan.most_step_sums() > 0)
+  if (plan.ranks() > 1 && most_step_sums(plan) > 0)
     fail(
         "batch norm with rows = \"step\" needs sums over the rows of all workers, which a parameter server cannot "
         "provide; ",

@@ -10,6 +10,8 @@
 #include "src/core/philox.h"
 #include "src/core/threads.h"
 #include "src/plan/order.h"
+#include "src/plan/plan_bytes.h"
+#include "src/plan/plan_rows.h"
 #include "src/predict/memory_need.h"
 #include "src/train/memory_check.h"
 #include "src/train/signals.h"
@@ -49,11 +51,11 @@ void shrink(WorkerGradient& gradient, int64_t staleness) {
 }  // namespace
 
 int64_t bytes_of_simulation(const Plan& plan, int threads) {
-  const int64_t weights = plan.weight_bytes_per_rank(), batch = step_bytes(plan, {}, 0);
+  const int64_t weights = weight_bytes_per_rank(plan), batch = step_bytes(plan, {}, 0);
   const int64_t network =
-      weights + plan.gradient_bytes_per_rank() + step_bytes(plan, training(plan, plan.request.step_rows), 0);
+      weights + gradient_bytes_per_rank(plan) + step_bytes(plan, training(plan, plan.request.step_rows), 0);
   const int64_t central = weights * (1 + plan.request.optimizer_states);
-  return threads * network + plan.ranks() * (plan.velocity_bytes_per_rank() + kLoadedBatches * batch) + central;
+  return threads * network + plan.ranks() * (velocity_bytes_per_rank(plan) + kLoadedBatches * batch) + central;
 }
 
 VirtualRun::VirtualRun(const Job& job, const VirtualCluster& cluster, const ComputeModel& compute, int threads)
@@ -161,7 +163,7 @@ int64_t VirtualRun::begin(VirtualWorker& its, int worker) {
   if (!pool_) {
     WorkerGradient nothing;
     nothing.step_rows = job_.plan.request.step_rows;
-    nothing.rows = nothing.result.sums.rows = job_.plan.rows(nothing.step_rows).of(worker).size();
+    nothing.rows = nothing.result.sums.rows = rows_of(job_.plan, nothing.step_rows).of(worker).size();
     nothing.share = static_cast<double>(nothing.rows) / static_cast<double>(nothing.step_rows);
     its.gradient = at_once(nothing);
     return nothing.rows;

@@ -6,6 +6,7 @@
 
 #include "src/core/check.h"
 #include "src/core/log.h"
+#include "src/plan/plan_rows.h"
 #include "src/predict/choose.h"
 #include "src/predict/step_price.h"
 
@@ -44,7 +45,7 @@ std::unique_ptr<ComputeModel> compute_seen(const Plan& plan, const StepTimes& ti
   for (const LayerPlan& layer : plan.layers) all_weights += static_cast<double>(layer.weight_bytes);
   for (size_t i = 0; i < plan.layers.size(); ++i) {
     const LayerPlan& at = plan.layers[i];
-    const int64_t rows = plan.layer_rows(static_cast<int64_t>(i), plan.request.step_rows).total;
+    const int64_t rows = layer_rows(plan, static_cast<int64_t>(i), plan.request.step_rows).total;
     const std::string row = row_named_after(ranks, at.name);
     LayerSample sample{.rows = static_cast<double>(rows), .part = at.share()};
     sample.forward_s = mean_s(ranks, row, Phase::kForward);
@@ -54,7 +55,7 @@ std::unique_ptr<ComputeModel> compute_seen(const Plan& plan, const StepTimes& ti
     samples.layers.push_back({sample});
   }
   const auto behind = static_cast<int64_t>(plan.layers.size()) - 1;
-  const auto loss_rows = static_cast<double>(plan.layer_rows(behind, plan.request.step_rows).total);
+  const auto loss_rows = static_cast<double>(layer_rows(plan, behind, plan.request.step_rows).total);
   samples.loss.emplace_back(loss_rows, mean_s(ranks, "loss", Phase::kLoss));
   samples.rest_s = std::max(0.0, times.longest.rest_ms() + times.longest.data_ms()) / 1e3;
   return measured_compute(std::move(samples));
@@ -71,7 +72,7 @@ std::map<std::string, double> transfer_ms_by(const Plan& plan, const Network& ne
 // Whether rank 0 has rows in every layer: without rows it has measured nothing.
 bool can_predict(const Plan& plan) {
   for (size_t i = 0; i < plan.layers.size(); ++i)
-    if (plan.layer_rows(static_cast<int64_t>(i), plan.request.step_rows).total <= 0 || plan.layers[i].share() <= 0)
+    if (layer_rows(plan, static_cast<int64_t>(i), plan.request.step_rows).total <= 0 || plan.layers[i].share() <= 0)
       return false;
   return plan.ranks() > 1;
 }

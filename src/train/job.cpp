@@ -14,6 +14,7 @@
 #include "src/core/check.h"
 #include "src/core/gpus.h"
 #include "src/core/log.h"
+#include "src/plan/plan_rows.h"
 #include "src/train/data_identity.h"
 
 namespace owt {
@@ -91,7 +92,7 @@ LoaderSettings loader_settings(const Job& job, int rank) {
   settings.seed = job.settings.run.seed;
   settings.shuffle = data.shuffle;
   settings.threads = data.loader_threads;
-  settings.rows = [&plan = job.plan, rank](int64_t step_rows) { return plan.rows(step_rows).of(rank); };
+  settings.rows = [&plan = job.plan, rank](int64_t step_rows) { return rows_of(plan, step_rows).of(rank); };
   return settings;
 }
 

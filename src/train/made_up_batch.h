@@ -5,7 +5,7 @@
 
 #include "data/batch.h"
 #include "src/net/model.h"
-#include "src/plan/plan.h"
+#include "src/plan/plan_request.h"
 
 namespace owt {
 

@@ -11,6 +11,7 @@
 #include "src/core/check.h"
 #include "src/core/log.h"
 #include "src/core/texts.h"
+#include "src/plan/plan_rows.h"
 #include "src/predict/memory_need.h"
 
 namespace owt {
@@ -74,7 +75,7 @@ int64_t need_of(const Plan& plan, const MemoryOfRanks& memory, const RankNeed& n
 
 // The most rows of a step that fit, in whole groups for each worker; 0: not even one group.
 int64_t rows_that_fit(Plan plan, const MemoryOfRanks& memory, const RankNeed& need) {
-  const int64_t unit = plan.computing_ranks() * std::max<int64_t>(plan.row_group(0), 1);
+  const int64_t unit = plan.computing_ranks() * std::max<int64_t>(row_group(plan, 0), 1);
   int64_t fit = 0, too_many = std::max<int64_t>(plan.request.step_rows / unit, 1);
   while (fit + 1 < too_many) {
     const int64_t middle = (fit + too_many) / 2;

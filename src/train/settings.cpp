@@ -11,6 +11,7 @@
 #include "src/core/gpus.h"
 #include "src/core/own_words.h"
 #include "src/net/layer_names.h"
+#include "src/plan/plan_rows.h"
 
 namespace owt {
 namespace {
@@ -369,7 +370,7 @@ double Settings::front_rate_scale(const Plan& plan) const { return growth(parall
 
 double Settings::back_rate_scale(const Plan& plan) const {
   const bool every_round = plan.request.dense_update == DenseUpdate::kRound;
-  const auto rounds = every_round ? std::ssize(plan.rows(plan.request.step_rows).rounds(0)) : 1;
+  const auto rounds = every_round ? std::ssize(rows_of(plan, plan.request.step_rows).rounds(0)) : 1;
   return growth(parallel.scale_lr, plan.ranks() / static_cast<double>(rounds));
 }
 

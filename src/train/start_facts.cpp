@@ -10,6 +10,7 @@
 #include "src/core/processor.h"
 #include "src/core/threads.h"
 #include "src/core/version.h"
+#include "src/plan/plan_bytes.h"
 
 namespace owt {
 namespace {
@@ -62,7 +63,7 @@ std::vector<std::pair<std::string, std::string>> facts_of_start(const Job& job) 
           {"images per step", std::to_string(request.step_rows)},
           {"seed", std::to_string(job.settings.run.seed)},
           {"training images", images},
-          {"sent by each worker in a step", job.plan.sent_text(3)}};
+          {"sent by each worker in a step", sent_text(job.plan, 3)}};
 }
 
 }  // namespace owt

@@ -2,6 +2,11 @@
 
 #include "src/core/log.h"
 #include "src/core/threads.h"
+#include "src/plan/plan_bytes.h"
+#include "src/plan/plan_rows.h"
+#include "src/plan/plan_table.h"
+#include "src/plan/plan_updates.h"
+#include "src/plan/wire_bytes.h"
 #include "src/train/session.h"
 
 namespace owt {
@@ -9,17 +14,17 @@ namespace {
 
 std::string who_serves(const Plan& plan) {
   if (!plan.has_servers_apart()) return "every worker serves a shard of";
-  const int servers = plan.updating_ranks();
+  const int servers = updating_ranks(plan);
   if (servers == 1) return "the last worker computes nothing and serves";
   return concat("the last ", servers, " workers compute nothing and serve");
 }
 
 // Logs how a step is dealt if workers have different numbers of images without shares.
 void log_uneven_rows(const Plan& plan, const Settings& settings) {
-  const StepRows rows = plan.rows(plan.request.step_rows);
+  const StepRows rows = rows_of(plan, plan.request.step_rows);
   const int workers = plan.computing_ranks();
   if (!settings.parallel.shares.empty() || rows.least(workers) == rows.most()) return;
-  const int64_t group = plan.row_group(0);
+  const int64_t group = row_group(plan, 0);
   log_info("a step's images are dealt as evenly as possible{}: {}",
            group > 1 ? format(" in groups of {} (batch_norm's 'rows')", group) : "", rows.text());
   int idle = 0;
@@ -39,15 +44,15 @@ void log_start(const Job& job, bool records, int64_t step, int64_t total_steps) 
   log_info("model {}: {} layers, {:.2f} M parameters; {} training and {} {} images", s.model.name, plan.layers.size(),
            static_cast<double>(weights) / 1e6, job.train->size(), job.images(s.data.evaluated())->size(),
            kind_of(s.data.evaluated()));
-  if (const std::string frozen = plan.frozen_text(); !frozen.empty()) log_info("{}", frozen);
+  if (const std::string frozen = frozen_text(plan); !frozen.empty()) log_info("{}", frozen);
   log_info("{} worker{} x {} thread{}, strategy {}, dense update every {}; {} images per step, {} per worker",
            plan.ranks(), plan.ranks() == 1 ? "" : "s", team_size(), team_size() == 1 ? "" : "s",
            name_of(plan.request.strategy), plan.request.dense_update == DenseUpdate::kStep ? "step" : "round",
-           plan.request.step_rows, plan.rows(plan.request.step_rows).text());
+           plan.request.step_rows, rows_of(plan, plan.request.step_rows).text());
   log_uneven_rows(plan, s);
   if (plan.request.slices > 1)
     log_info("gradient accumulation: {} micro-batches per step, up to {} images per worker at a time",
-             plan.request.slices, plan.rows(plan.request.step_rows).slice(0).most());
+             plan.request.slices, rows_of(plan, plan.request.step_rows).slice(0).most());
   if (plan.request.on.device == Device::kCuda)
     log_info("on the GPU in {}, {}", name_of(plan.request.on.precision),
              records ? "steps recorded as CUDA graphs" : "without CUDA graphs");
@@ -58,10 +63,10 @@ void log_start(const Job& job, bool records, int64_t step, int64_t total_steps) 
   if (plan.averages())
     log_info("each worker trains on its own{}; weights and the optimizer's states{} are averaged every {} steps",
              plan.synchronizes() ? format(" from epoch {:g} on", plan.request.average_from + 1) : "",
-             plan.split() ? format(" before {}", plan.boundary_name()) : "", plan.request.average_every);
+             plan.split() ? format(" before {}", boundary_name(plan)) : "", plan.request.average_every);
   if (plan.serves())
     log_info("{} the weights, {}{}", who_serves(plan), plan.request.server.text(),
-             plan.filters_pushes() ? concat("; pushes are filtered: ", plan.request.push_filters.text()) : "");
+             filters_pushes(plan) ? concat("; pushes are filtered: ", plan.request.push_filters.text()) : "");
   if (plan.request.half_wire && plan.ranks() > 1) log_info("activations and gradients are sent as bf16");
   if (!plan.split() && plan.ranks() > 1 && splits_dense(plan.request.strategy))
     log_info("the model has no dense layer to split");
@@ -69,7 +74,7 @@ void log_start(const Job& job, bool records, int64_t step, int64_t total_steps) 
   log_info("learning rate {:g} x {:g} (dense layers x {:g}), scale_lr = {}; {} steps; each worker sends {} a step",
            s.optimizer.learning_rate, s.front_rate_scale(plan),
            plan.split() ? s.back_rate_scale(plan) : s.front_rate_scale(plan), s.parallel.scale_lr, total_steps,
-           plan.sent_text(2));
+           sent_text(plan, 2));
   if (s.parallel.scale_lr != "none" && s.data.batch > 0 && plan.ranks() > 1)
     log_warn("scale_lr = {} raises the rate with the workers, but data.batch keeps the step at {} images",
              s.parallel.scale_lr, s.data.batch);

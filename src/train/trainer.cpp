@@ -11,6 +11,7 @@
 #include "src/core/no_room.h"
 #include "src/core/threads.h"
 #include "src/parallel/spread_weights.h"
+#include "src/plan/plan_updates.h"
 #include "src/train/advice.h"
 #include "src/train/equality.h"
 #include "src/train/session.h"
@@ -182,7 +183,7 @@ bool Trainer::equality_due() const {
 
 bool Trainer::must_settle() const {
   return equality_due() || state_.images_in_epoch == 0 || is_over() || checkpoint_due() || evaluation_due() ||
-         (worker_.profiler.enabled() && job_.plan.steps_apart() == 0);
+         (worker_.profiler.enabled() && steps_apart(job_.plan) == 0);
 }
 
 TrainingEnd Trainer::run() {
@@ -314,7 +315,7 @@ void Trainer::gather_times() {
   const LoaderTimes now = batches_->times();
   const auto steps = static_cast<double>(worker_.profiler.step_ms().size());
   times_ =
-      owt::gather_times(worker_.comm, worker_.profiler, job_.plan.period(), job_.plan.request.on.device,
+      owt::gather_times(worker_.comm, worker_.profiler, period_of(job_.plan), job_.plan.request.on.device,
                         {(now.work_s - loader_before_.work_s) / steps, (now.wait_s - loader_before_.wait_s) / steps});
   if (!writes()) return;
   bottleneck_ = explain_step(job_.settings.model, job_.plan, times_, job_.links).text();
@@ -344,7 +345,7 @@ StepKind Trainer::kind_of_step() const {
   const double synchronous = plan.request.average_from * static_cast<double>(batches_->steps_per_epoch());
   if (!plan.averages() || static_cast<double>(position() - 1) < synchronous) return StepKind::kSynchronous;
   const bool looked_at = evaluation_due() || checkpoint_due() || equality_due();
-  return looked_at ? StepKind::kAveraging : plan.kind_of(state_.step - 1);
+  return looked_at ? StepKind::kAveraging : kind_of(plan, state_.step - 1);
 }
 
 // Weights that differ between ranks do not enter the average.

@@ -8,6 +8,7 @@
 #include "src/comm/threads.h"
 #include "src/commands/run.h"
 #include "src/core/check.h"
+#include "src/plan/plan_rows.h"
 #include "src/train/made_up_batch.h"
 #include "src/train/worker.h"
 #include "tests/simulated_gpu/runtime.h"
@@ -90,7 +91,7 @@ TEST_F(SeveralGpus, RecordTheirCollectivesOnlyWhereThatIsAskedForAndCanBe) {
           profiler.enable(c.timed);
           worker.model.initialize(1);
           const Batch batch = on_all_hosts(comm, [&] {
-            return made_up_batch(settings.model, plan.rows(plan.request.step_rows).of(comm.rank()), plan.request);
+            return made_up_batch(settings.model, rows_of(plan, plan.request.step_rows).of(comm.rank()), plan.request);
           });
           for (int i = 0; i < 2; ++i) {
             profiler.begin_step();

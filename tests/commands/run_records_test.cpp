@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "src/core/log.h"
+#include "src/plan/plan_bytes.h"
 #include "tests/support/whole_runs.h"
 
 namespace owt::run_records_test {
@@ -228,7 +229,7 @@ TEST_F(RunRecords, TheFirstLinesOfTheLogSayWhatRunsWhere) {
                       "worker"),
             HasSubstr(format("learning rate 0.02 x 4 (dense layers x 1), scale_lr = linear; 1 steps; each worker "
                              "sends {:.2f} MB a step",
-                             static_cast<double>(plan.bytes_per_step()) / 1e6)),
+                             static_cast<double>(bytes_per_step(plan)) / 1e6)),
             HasSubstr("activations and gradients are sent as bf16"),
             HasSubstr("scale_lr = linear raises the rate with the workers, but data.batch keeps the step at 24")));
   EXPECT_DOUBLE_EQ(lines("four", "train").at(0)["lr"].get<double>(), 0.02 * 4) << "that of the data-parallel layers";

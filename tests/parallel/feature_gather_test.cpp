@@ -11,6 +11,7 @@
 #include "src/comm/threads.h"
 #include "src/core/check.h"
 #include "src/core/philox.h"
+#include "src/plan/layer_plan.h"
 #include "tests/support/harness.h"
 
 namespace owt::feature_gather_test {

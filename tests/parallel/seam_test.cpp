@@ -12,6 +12,7 @@
 #include "src/comm/threads.h"
 #include "src/core/check.h"
 #include "src/parallel/step_labels.h"
+#include "src/plan/plan_rows.h"
 #include "tests/support/harness.h"
 #include "tests/support/late_communicator.h"
 #include "tests/support/models.h"
@@ -87,7 +88,7 @@ class RankSteps {
       : plan_(plan),
         device_(plan.request.on.device),
         rank_(comm.rank()),
-        rows_(plan.rows(step_rows)),
+        rows_(rows_of(plan, step_rows)),
         rounds_(rows_.rounds(rank_)),
         seam_(make_seam(plan, rows_, rank_, comm)) {
     if (plan.of_step.labels != kNoTransfer) labels_.emplace(plan, rows_, rank_, comm);
@@ -299,7 +300,7 @@ TEST(Seam, IsNowhereWhereNothingIsSplit) {
   for (const auto& [strategy, ranks] : {std::pair(Strategy::kDataParallel, 2), {Strategy::kOwtA, 1}}) {
     const Plan plan = plan_of(kModel, strategy, ranks, 4, Device::kCpu);
     run_ranks(ranks, 1,
-              [&](Communicator& comm) { EXPECT_EQ(make_seam(plan, plan.rows(4), comm.rank(), comm), nullptr); });
+              [&](Communicator& comm) { EXPECT_EQ(make_seam(plan, rows_of(plan, 4), comm.rank(), comm), nullptr); });
   }
 }
 

@@ -14,6 +14,7 @@
 #include "src/net/net.h"
 #include "src/parallel/grad_sync.h"
 #include "src/parallel/star_update.h"
+#include "src/plan/plan_bytes.h"
 #include "tests/support/front_model.h"
 #include "tests/support/harness.h"
 
@@ -154,7 +155,7 @@ TEST_P(ShardedUpdateTest, SendsTheBytesOfThePlan) {
     EXPECT_EQ(shared.transfers.at(0).name, "gradients");
     EXPECT_EQ(shared.transfers.at(1).name, "weights");
     const int64_t result = shared.transfers.at(2).bytes;  // is sent at the end of a step
-    EXPECT_EQ(comm.bytes(), shared.traffic(StepKind::kSynchronous, comm.rank()).out - result);
+    EXPECT_EQ(comm.bytes(), traffic(shared, StepKind::kSynchronous, comm.rank()).out - result);
   });
 }
 

@@ -8,6 +8,7 @@
 #include <set>
 #include <tuple>
 
+#include "src/plan/plan_rows.h"
 #include "tests/support/models.h"
 
 namespace owt::order_test {
@@ -208,12 +209,12 @@ TEST(Order, OfEvaluationEndsWithTheLossAndItsResult) {
 // Forward of a micro-batch uses the memory of an earlier output.
 TEST(Order, OfAPipelinesEvaluationOverwritesNoOutputOnItsWay) {
   const Plan plan = plan_of({.ranks = 2, .strategy = Strategy::kPipeline});
-  ASSERT_GT(plan.micro_batches, plan.tapes(0));
+  ASSERT_GT(plan.micro_batches, tapes(plan, 0));
   const TransferId output = plan.layer(plan.layers_behind(0).end).transfers.input;
   std::set<int> under_way;
   for (const Action& at : evaluation(plan, plan.request.step_rows, 0)) {
     if (at.kind == Kind::kForward) {
-      EXPECT_FALSE(under_way.contains(at.round - plan.tapes(0))) << at.round;
+      EXPECT_FALSE(under_way.contains(at.round - tapes(plan, 0))) << at.round;
     }
     if (at.transfer == output && at.kind == Kind::kStart) under_way.insert(at.round);
     if (at.transfer == output && at.kind == Kind::kWait) under_way.erase(at.round);

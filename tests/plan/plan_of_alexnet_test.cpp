@@ -4,6 +4,9 @@
 
 #include <set>
 
+#include "src/plan/plan_bytes.h"
+#include "src/plan/plan_rows.h"
+#include "src/plan/plan_table.h"
 #include "tests/support/alexnet.h"
 #include "tests/support/plans.h"
 
@@ -25,7 +28,7 @@ Plan alexnet(Strategy strategy, int ranks = 8) {
 
 TEST(PlanOfAlexNet, PutsTheBoundaryBeforeTheFirstDenseLayer) {
   const Plan plan = alexnet(Strategy::kOwtA);
-  EXPECT_EQ(plan.boundary_name(), "fc6");
+  EXPECT_EQ(boundary_name(plan), "fc6");
   EXPECT_EQ(layer(plan, "fc6").in, (Shape{6, 6, 256}));
   EXPECT_EQ(layer(plan, "drop6").layout, Layout::kBatch);
   EXPECT_EQ(layer(plan, "conv1").layout, Layout::kBatch);
@@ -55,7 +58,7 @@ TEST(PlanOfAlexNet, CountsItsParametersAndOperations) {
   int64_t elements = 0;
   for (const LayerPlan& at : plan.layers) elements += at.weight_bytes / 4;
   EXPECT_EQ(elements, kAllParams);
-  EXPECT_EQ(plan.weight_bytes_per_rank(), 4 * (kConvParams + (kFc6Params + kFc7Params + kFc8Params) / 8));
+  EXPECT_EQ(weight_bytes_per_rank(plan), 4 * (kConvParams + (kFc6Params + kFc7Params + kFc8Params) / 8));
   EXPECT_EQ(layer(plan, "conv1").flops_per_row, 2.0 * 55 * 55 * 64 * 11 * 11 * 3);
   EXPECT_EQ(layer(plan, "fc6").flops_per_row, 2.0 * 9216 * 4096);
 }
@@ -73,7 +76,7 @@ TEST(PlanOfAlexNet, SendsTheBytesOfTheFormulas) {
                                  std::pair("labels", kOthers * kRows * 4),
                                  std::pair("loss statistics", kOthers * 1024 * 10 * 4),
                                  std::pair("step result", 2 * kOthers * 40 / 8)));
-  EXPECT_EQ(alexnet(Strategy::kOwtA).bytes_per_step(), 142'358'790);
+  EXPECT_EQ(bytes_per_step(alexnet(Strategy::kOwtA)), 142'358'790);
 }
 
 TEST(PlanOfAlexNet, InBf16ActivationsTakeHalfTheBytesAndGradientsOfWeightsTheSame) {
@@ -125,7 +128,7 @@ TEST(PlanOfAlexNet, DataParallelSendsEveryGradientTwoWays) {
   EXPECT_EQ(transfer(plan, "gradients").bytes, buckets);
   EXPECT_EQ(buckets, 427'705'880);  // 2 * 7 / 8 * 4 * 61,100,840; no bucket has a remainder
   EXPECT_THAT(bytes_of(plan), ElementsAre(Key("gradients"), Key("step result")));
-  EXPECT_EQ(plan.weight_bytes_per_rank(), kAllParams * 4);
+  EXPECT_EQ(weight_bytes_per_rank(plan), kAllParams * 4);
 }
 
 TEST(PlanOfAlexNet, ModelParallelSeesTheWholeBatchEverywhere) {
@@ -153,7 +156,7 @@ TEST(PlanOfAlexNet, ModelParallelMovesTheChannelsOfEveryPixel) {
   EXPECT_EQ(layer(plan, "conv1").parts.at(7), (Slice{56, 64}));
   EXPECT_EQ(layer(plan, "pool5").parts.at(7), (Slice{224, 256}));
   EXPECT_EQ(layer(plan, "drop6").layout, Layout::kReplicated);
-  EXPECT_EQ(plan.weight_bytes_per_rank(), kAllParams * 4 / 8);
+  EXPECT_EQ(weight_bytes_per_rank(plan), kAllParams * 4 / 8);
   EXPECT_DOUBLE_EQ(layer(plan, "conv1").share(), 1.0 / 8);
   // A row's channels at each pixel, there and the gradients' back; the images are there and have none.
   const auto both_ways = [](const std::string& name, int64_t elements) {
@@ -175,15 +178,15 @@ TEST(PlanOfAlexNet, ModelParallelMovesTheChannelsOfEveryPixel) {
 TEST(PlanOfAlexNet, OneRankSendsNothing) {
   for (const std::string& name : strategy_names()) {
     const Plan plan = alexnet(strategy_from(name), 1);
-    EXPECT_EQ(plan.bytes_per_step(), 0) << name;
+    EXPECT_EQ(bytes_per_step(plan), 0) << name;
     EXPECT_FALSE(plan.split()) << name;
-    EXPECT_EQ(plan.weight_bytes_per_rank(), kAllParams * 4) << name;
+    EXPECT_EQ(weight_bytes_per_rank(plan), kAllParams * 4) << name;
   }
 }
 
 TEST(PlanOfAlexNet, TheTableNamesEveryLayerAndTransfer) {
   const Plan plan = alexnet(Strategy::kOwtB);
-  const std::string table = plan.table();
+  const std::string table = plan_table(plan);
   for (const LayerPlan& at : plan.layers) EXPECT_THAT(table, HasSubstr("\n" + at.name + " "));
   for (const Transfer& t : plan.transfers) {
     EXPECT_THAT(table, HasSubstr("\n" + t.name + " "));
@@ -256,9 +259,9 @@ TEST(PlanOfAlexNet, UnderOwtDMovesAreMirrorImages) {
 }
 
 TEST(PlanOfAlexNet, UnderOwtDRankZeroHasTheBiasesOfLayersSplitByInputs) {
-  EXPECT_EQ(alexnet(Strategy::kOwtD).weight_bytes_per_rank(),
+  EXPECT_EQ(weight_bytes_per_rank(alexnet(Strategy::kOwtD)),
             4 * (kConvParams + (9216 * 4096 + 4096 * 1000) / 8 + 4096 + 1000 + kFc7Params / 8));
-  EXPECT_THAT(alexnet(Strategy::kOwtD).table(), HasSubstr("in 1152 of 9216"));
+  EXPECT_THAT(plan_table(alexnet(Strategy::kOwtD)), HasSubstr("in 1152 of 9216"));
 }
 
 // Two hosts of four ranks: groups of four share the dense layers, and pairs of ranks hold the same parts.
@@ -278,8 +281,8 @@ TEST(PlanOfAlexNet, InAGridTheDenseGradientsAreSummedOverTheReplicas) {
     // A group's dense batch is half the step.
     EXPECT_EQ(transfer(plan, "fc7 input").bytes, 3 * kRows * 4096 * 4);
     EXPECT_EQ(transfer(plan, "fc7 input").group, Group::kModel);
-    EXPECT_TRUE(plan.counts_rows(0) && plan.counts_rows(4));
-    EXPECT_FALSE(plan.counts_rows(1) || plan.counts_rows(7));
+    EXPECT_TRUE(counts_rows(plan, 0) && counts_rows(plan, 4));
+    EXPECT_FALSE(counts_rows(plan, 1) || counts_rows(plan, 7));
   }
 }
 
@@ -309,15 +312,15 @@ TEST(PlanOfAlexNet, AStarSendsAsMuchAndMostOfItThroughTheLinkOfItsFirstRank) {
   int64_t bytes = 0;
   for (const Bucket& bucket : plan.buckets) bytes += bucket.elements * 4;
   const int64_t result = transfer(plan, "step result").bytes;
-  EXPECT_EQ(plan.bytes_per_step(), 2 * bytes / 8 * 7 + result);
-  EXPECT_EQ(plan.bytes_per_step(), dp.bytes_per_step());
+  EXPECT_EQ(bytes_per_step(plan), 2 * bytes / 8 * 7 + result);
+  EXPECT_EQ(bytes_per_step(plan), bytes_per_step(dp));
   for (int rank = 0; rank < 8; ++rank) {
-    EXPECT_EQ(plan.traffic(StepKind::kSynchronous, rank).in, (rank == 0 ? 7 : 1) * bytes + result);
-    EXPECT_EQ(plan.traffic(StepKind::kSynchronous, rank).out, (rank == 0 ? 7 : 1) * bytes + result);
-    EXPECT_EQ(dp.traffic(StepKind::kSynchronous, rank).out, dp.bytes_per_step());
+    EXPECT_EQ(traffic(plan, StepKind::kSynchronous, rank).in, (rank == 0 ? 7 : 1) * bytes + result);
+    EXPECT_EQ(traffic(plan, StepKind::kSynchronous, rank).out, (rank == 0 ? 7 : 1) * bytes + result);
+    EXPECT_EQ(traffic(dp, StepKind::kSynchronous, rank).out, bytes_per_step(dp));
   }
-  EXPECT_EQ(plan.busiest_link(), 7 * bytes + result);
-  EXPECT_EQ(dp.busiest_link(), 2 * bytes / 8 * 7 + result);
+  EXPECT_EQ(busiest_link(plan), 7 * bytes + result);
+  EXPECT_EQ(busiest_link(dp), 2 * bytes / 8 * 7 + result);
 }
 
 TEST(PlanOfAlexNet, BucketsAreThoseOfEightMebibytes) {

@@ -7,6 +7,11 @@
 #include <set>
 
 #include "src/core/check.h"
+#include "src/plan/back_part.h"
+#include "src/plan/plan_bytes.h"
+#include "src/plan/plan_rows.h"
+#include "src/plan/plan_table.h"
+#include "src/plan/plan_updates.h"
 #include "tests/support/alexnet.h"
 #include "tests/support/plans.h"
 
@@ -55,9 +60,9 @@ TEST(Plan, PadsUnevenPartsToTheWidest) {
   const Plan three = plan_of(kTenClasses, {.ranks = 3, .strategy = Strategy::kOwtA, .step_rows = 12});
   EXPECT_THAT(layer(three, "fc2").parts, ElementsAre(Slice{0, 4}, Slice{4, 7}, Slice{7, 10}));
   EXPECT_EQ(transfer(three, "logits").bytes, 2 * (12 * 4 * 4));
-  EXPECT_THAT(three.table(), HasSubstr("3-4 of 10"));
+  EXPECT_THAT(plan_table(three), HasSubstr("3-4 of 10"));
   // The rank with the most: conv1 2 x 9 + 2, of fc1 3 x 8 + 3, of fc2 4 x 7 + 4.
-  EXPECT_EQ(three.weight_bytes_per_rank(), 4 * (20 + 27 + 32));
+  EXPECT_EQ(weight_bytes_per_rank(three), 4 * (20 + 27 + 32));
 }
 
 // 4 ranks, 10 rows in 3 3 2 2: 20 features in parts of 5, 7 outputs in 2 2 2 1; then 7 inputs, 5 outputs in 2 1 1 1.
@@ -85,7 +90,7 @@ layer = [
   EXPECT_EQ(layer(plan, "fc1").most_elements({7, 5, 4, 1}), 7 * 5);
   EXPECT_EQ(layer(plan, "fc1").most_elements({7}), 7);
   EXPECT_EQ(layer(plan, "fc2").most_elements({5, 7}), 5 * 2);
-  EXPECT_THAT(plan.table(), HasSubstr("in 1-2 of 7"));
+  EXPECT_THAT(plan_table(plan), HasSubstr("in 1-2 of 7"));
 }
 
 std::string split_of(Strategy strategy, DenseSplit split) {
@@ -180,13 +185,13 @@ TEST(Plan, WholeLogitsAreGatheredWhateverTheyWeigh) {
   const Plan whole = plan_of(kAlexNet, request);
   EXPECT_EQ(sharded.loss_layout(), Layout::kFeature);
   EXPECT_EQ(whole.loss_layout(), Layout::kReplicated);
-  EXPECT_GT(whole.bytes_per_step(), sharded.bytes_per_step());
+  EXPECT_GT(bytes_per_step(whole), bytes_per_step(sharded));
 }
 
 // The boundary of a net under mp on two ranks.
 std::string boundary_of(const std::string& layers) {
   const std::string model = model_text("[4, 8, 8]", 10, layers + R"(, { name = "fc", type = "dense", out = 10 })");
-  return plan_of(model, {.ranks = 2, .strategy = Strategy::kModelParallel, .step_rows = 8}).boundary_name();
+  return boundary_name(plan_of(model, {.ranks = 2, .strategy = Strategy::kModelParallel, .step_rows = 8}));
 }
 
 TEST(Plan, UnderMpIsSplitFromTheFirstConvolutionWhoseFollowersCanBeSplitOrHaveNoWeights) {
@@ -226,7 +231,7 @@ layer = [
   EXPECT_EQ(layer(plan, "conv1").most_elements({4, 3, 3, 1}), 2 * 9);
   EXPECT_EQ(layer(plan, "conv1").kept_elements(), 2 * 2 * 2);
   EXPECT_DOUBLE_EQ(layer(plan, "conv1").share(), 0.5);
-  EXPECT_THAT(plan.table(), HasSubstr("1-2 of 4"));
+  EXPECT_THAT(plan_table(plan), HasSubstr("1-2 of 4"));
 }
 
 TEST(Plan, RefusesGroupsThatDoNotDivideTheRanks) {
@@ -260,7 +265,7 @@ layer = [
   for (const Strategy scheme : {Strategy::kOwtA, Strategy::kOwtB, Strategy::kOwtC, Strategy::kOwtD}) {
     const Plan plan = plan_of(model, {.ranks = 4, .strategy = scheme, .step_rows = 8});
     EXPECT_FALSE(plan.split());
-    EXPECT_EQ(plan.rounds_strategy(), Strategy::kDataParallel);
+    EXPECT_EQ(rounds_strategy(plan), Strategy::kDataParallel);
     EXPECT_EQ(plan.loss_layout(), Layout::kBatch);
     EXPECT_EQ(transfer(plan, "gradients").bytes, 2 * 3 * (5 * 27 + 1 + 5 + 3) * 4 / 4);
   }
@@ -279,7 +284,7 @@ layer = [
   for (const Strategy strategy :
        {Strategy::kOwtA, Strategy::kOwtB, Strategy::kOwtC, Strategy::kOwtD, Strategy::kModelParallelDense}) {
     const Plan plan = plan_of(model, {.ranks = 2, .strategy = strategy, .step_rows = 8});
-    EXPECT_EQ(plan.boundary_name(), "fc1");
+    EXPECT_EQ(boundary_name(plan), "fc1");
     EXPECT_FALSE(plan.front_learns());
     EXPECT_THAT(bytes_of(plan), Not(Contains(Key("fc1 input gradient"))));
     EXPECT_THAT(plan.buckets, IsEmpty());
@@ -297,7 +302,7 @@ std::vector<DType> gradient_types(PlanRequest request, Precision precision = Pre
   request.step_rows = 8;
   request.on = {Device::kCuda, precision};
   const Plan plan = plan_of(kTenClasses, request);
-  return {plan.gradient_type(0, 0), plan.gradient_type(0, 1), plan.gradient_type(1, 0), plan.gradient_type(1, 1)};
+  return {gradient_type(plan, 0, 0), gradient_type(plan, 0, 1), gradient_type(plan, 1, 0), gradient_type(plan, 1, 1)};
 }
 
 TEST(Plan, GradientsOfWeightsAreBf16WhereNothingIsAddedToThem) {
@@ -324,8 +329,8 @@ TEST(Plan, GradientsOfWeightsAreBf16WhereNothingIsAddedToThem) {
 bool updates_at_once(PlanRequest request) {
   request.step_rows = 8;
   const Plan plan = plan_of(kTenClasses, request);
-  EXPECT_FALSE(plan.updates_at_once(0)) << "conv1";
-  return plan.updates_at_once(1);
+  EXPECT_FALSE(updates_at_once(plan, 0)) << "conv1";
+  return updates_at_once(plan, 1);
 }
 
 TEST(Plan, DenseWeightsOnTheCpuAreUpdatedAtOnceWhereNothingIsAddedToTheirGradients) {
@@ -347,13 +352,13 @@ TEST(Plan, AGradientThatIsNotKeptTakesNoMemory) {
   int64_t dense_weights = 0;
   for (const LayerPlan& layer : kept.layers)
     if (layer.type == "dense") dense_weights += layer.params[0].elements() * 4;
-  EXPECT_EQ(kept.gradient_bytes_per_rank() - at_once.gradient_bytes_per_rank(), dense_weights);
+  EXPECT_EQ(gradient_bytes_per_rank(kept) - gradient_bytes_per_rank(at_once), dense_weights);
 }
 
 TEST(Plan, TheGradientAtTheInputOfASplitLayerIsASummand) {
   const Plan plan = plan_of(kTenClasses, {.ranks = 2, .strategy = Strategy::kOwtA, .step_rows = 8});
-  EXPECT_EQ(plan.gradient_layout(1), Layout::kPartial);  // fc1
-  EXPECT_EQ(plan.gradient_layout(3), Layout::kPartial);  // fc2
+  EXPECT_EQ(gradient_layout(plan, 1), Layout::kPartial);  // fc1
+  EXPECT_EQ(gradient_layout(plan, 3), Layout::kPartial);  // fc2
   // The logits' gradient is complete on every rank if the loss takes whole rows.
   EXPECT_EQ(plan.loss_layout(), Layout::kReplicated);
 }

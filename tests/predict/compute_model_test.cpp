@@ -1,4 +1,5 @@
 #include "src/predict/compute_model.h"
+#include "src/plan/plan.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -9,6 +9,9 @@
 #include "src/core/cpu_bf16.h"
 #include "src/core/files.h"
 #include "src/core/log.h"
+#include "src/plan/plan_bytes.h"
+#include "src/plan/plan_rows.h"
+#include "src/plan/plan_table.h"
 #include "src/plan/step_result.h"
 #include "src/predict/memory_need.h"
 #include "src/predict/step_price.h"
@@ -396,7 +399,7 @@ void for_every_plan(const Check& check) {
             request.split = split;
             if (second != (rows == 13)) request.on.precision = Precision::kBf16;
             const Plan plan = make_plan(model, request);
-            SCOPED_TRACE(plan.table());
+            SCOPED_TRACE(plan_table(plan));
             check(plan, Reference(plan));
             if (testing::Test::HasFailure()) return;  // one table says enough
           }
@@ -405,12 +408,12 @@ void for_every_plan(const Check& check) {
 
 TEST(PlanFigures, OfBytesAndWeightsFollowFromTheShapesOfTheLayers) {
   for_every_plan([](const Plan& plan, const Reference& expected) {
-    EXPECT_EQ(plan.bytes_per_step(), expected.bytes());
-    EXPECT_EQ(plan.busiest_link(), expected.busiest_bytes());
-    EXPECT_EQ(plan.weight_bytes_per_rank(), 4 * expected.weights());
+    EXPECT_EQ(bytes_per_step(plan), expected.bytes());
+    EXPECT_EQ(busiest_link(plan), expected.busiest_bytes());
+    EXPECT_EQ(weight_bytes_per_rank(plan), 4 * expected.weights());
     const int64_t rows = plan.request.step_rows;
-    EXPECT_EQ(plan.layer_rows(0, rows).total, expected.most);
-    const Plan::LayerRows last = plan.layer_rows(expected.count - 1, rows);
+    EXPECT_EQ(layer_rows(plan, 0, rows).total, expected.most);
+    const LayerRows last = layer_rows(plan, expected.count - 1, rows);
     EXPECT_EQ(last.total, std::accumulate(expected.rounds.begin(), expected.rounds.end(), int64_t{0}));
     EXPECT_EQ(last.at_once, *std::max_element(expected.rounds.begin(), expected.rounds.end()));
   });
@@ -496,7 +499,7 @@ std::string part_text(const Reference& expected, int64_t i) {
 
 TEST(PlanFigures, OfTheTableAreThoseOfItsLayersAndTransfers) {
   for_every_plan([](const Plan& plan, const Reference& expected) {
-    const std::vector<std::string> lines = split_lines(plan.table());
+    const std::vector<std::string> lines = split_lines(plan_table(plan));
     const PlanRequest& q = plan.request;
     EXPECT_EQ(
         lines[0],

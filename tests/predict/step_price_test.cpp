@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "src/plan/plan_bytes.h"
+#include "src/plan/plan_updates.h"
 #include "src/plan/step_result.h"
 #include "src/predict/memory_need.h"
 #include "tests/support/fixed_compute.h"
@@ -66,7 +68,7 @@ TEST(StepPrice, AveragesOverTimeWaitForTheStepThatAveragesTheRanks) {
     const Plan plan = make_plan(
         tiny_model(),
         {.ranks = 2, .strategy = Strategy::kDataParallel, .step_rows = 8, .average_every = 3, .ema_every = every});
-    EXPECT_EQ(plan.period(), of);
+    EXPECT_EQ(period_of(plan), of);
     EXPECT_NEAR(price_step(plan, two_ranks(), compute()).update_s, 1.5 + 0.6 * 1.5 / of, 1e-12) << every;
   }
 }
@@ -85,7 +87,7 @@ TEST(StepPrice, NormsComeBetweenGradientsAndUpdates) {
     EXPECT_NEAR(dp.update_s, 1.5 + 0.2 * sums * 1.5, 1e-12);
     EXPECT_EQ(dp.bytes, 192 + 32 + kStepResultBytes);  // every rank has all gradients
     EXPECT_NEAR(dp.exposed_s, 1.0 / 3 + kStepResult, 1e-12);
-    const int64_t told = tiny(Strategy::kOwtA).trained_params() * sums * 8;
+    const int64_t told = trained_params(tiny(Strategy::kOwtA)) * sums * 8;
     EXPECT_EQ(price(Strategy::kOwtA).bytes - price_step(tiny(Strategy::kOwtA), two_ranks(), compute()).bytes, told);
     const Prediction zero = price(Strategy::kDataParallelZero);
     EXPECT_NEAR(zero.update_s, 0.75 + 0.2 * sums * 0.75, 1e-12);

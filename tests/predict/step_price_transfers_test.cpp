@@ -1,6 +1,8 @@
 // Every transfer of a plan is in the prediction, under any strategy, once for each of its calls.
 #include <gtest/gtest.h>
 
+#include "src/plan/plan_bytes.h"
+#include "src/plan/plan_table.h"
 #include "src/predict/step_price.h"
 #include "tests/support/fixed_compute.h"
 #include "tests/support/strategies.h"
@@ -63,10 +65,10 @@ TEST(PredictTransfers, TakeTheTimeOfAllBytesOfThePlan) {
             const FixedCompute compute(std::vector<FixedCompute::Layer>(plan.layers.size(), {1e-3, 2e-3, 1e-4}));
             const Prediction p = price_step(plan, network, compute);
             const double expected = seconds_of(plan, 1e6);
-            EXPECT_NEAR(p.transfer_s, expected, 1e-9 + 1e-6 * expected) << plan.table();
+            EXPECT_NEAR(p.transfer_s, expected, 1e-9 + 1e-6 * expected) << plan_table(plan);
             EXPECT_NEAR(p.exposed_s, p.transfer_s, 1e-9);  // no overlap
-            EXPECT_EQ(p.bytes, plan.bytes_per_step());
-            EXPECT_EQ(p.busiest_link, plan.busiest_link());
+            EXPECT_EQ(p.bytes, bytes_per_step(plan));
+            EXPECT_EQ(p.busiest_link, busiest_link(plan));
           }
 }
 
@@ -86,9 +88,9 @@ TEST(PredictTransfers, OfWeightsThatAreAveragedCountForTheirPartOfTheSteps) {
                                                 .average_from = from});
       const FixedCompute compute(std::vector<FixedCompute::Layer>(plan.layers.size(), {1e-3, 2e-3, 1e-4}));
       const Prediction prediction = price_step(plan, network, compute);
-      EXPECT_NEAR(prediction.transfer_s * 1e6, static_cast<double>(plan.bytes_per_step()), 1.0);
+      EXPECT_NEAR(prediction.transfer_s * 1e6, static_cast<double>(bytes_per_step(plan)), 1.0);
       EXPECT_NEAR(prediction.transfer_s, prediction.exposed_s, 1e-9);  // no overlap
-      EXPECT_EQ(prediction.bytes, plan.bytes_per_step());
+      EXPECT_EQ(prediction.bytes, bytes_per_step(plan));
     }
 }
 

@@ -13,6 +13,9 @@
 #include "src/comm/profiled.h"
 #include "src/comm/threads.h"
 #include "src/core/bf16.h"
+#include "src/plan/plan_bytes.h"
+#include "src/plan/plan_updates.h"
+#include "src/plan/wire_bytes.h"
 #include "tests/support/front_model.h"
 #include "tests/support/message_of.h"
 
@@ -55,7 +58,7 @@ struct Rank {
     server.emplace(
         plan, [this](int64_t layer) -> Layer& { return net.layer(layer); }, comm);
     server->update_with(update);
-    if (plan.filters_pushes()) server->filter_with(1, [](const Param&) { return 0.0; });
+    if (filters_pushes(plan)) server->filter_with(1, [](const Param&) { return 0.0; });
   }
 
   // One step. Element i of every gradient is scale * (i + 1).
@@ -221,7 +224,7 @@ TEST(ParameterServer, ServersApartHaveWhatWorkersPushAndSendTheBytesOfThePlan) {
           for (int round = 1; round <= 2; ++round) {
             const int64_t before = comm.bytes();
             for (int i = 0; i < kSteps; ++i) rank.step(static_cast<float>(comm.rank() + 1));
-            EXPECT_EQ(comm.bytes() - before, kSteps * plan.bytes_in(StepKind::kSynchronous, comm.rank()));
+            EXPECT_EQ(comm.bytes() - before, kSteps * bytes_in(plan, StepKind::kSynchronous, comm.rank()));
             rank.server->settle(Stream());
             rank.expect_weights(static_cast<float>(round * kSteps * workers * (workers + 1) / 2));
           }
@@ -301,7 +304,7 @@ TEST(ParameterServer, SendsTheBytesOfThePlan) {
         const auto wire = make_half_wire(counted, Device::kCpu);
         Rank rank(plan, half ? *wire : counted);
         for (int i = 0; i < kSteps; ++i) rank.step(1);
-        EXPECT_EQ(counted.bytes(), kSteps * plan.bytes_in(StepKind::kSynchronous, inner.rank()));
+        EXPECT_EQ(counted.bytes(), kSteps * bytes_in(plan, StepKind::kSynchronous, inner.rank()));
         rank.server->settle(Stream());
         EXPECT_EQ(rank.server->sent_by_server(), kSteps * plan.transfer(plan.of_step.weights).bytes);
       });
@@ -336,7 +339,7 @@ TEST(ParameterServer, FiltersRoundWhatAllServersGetAndSendTheBytesOfThePlan) {
         ProfiledCommunicator counted(inner, nullptr);
         Rank rank(plan, counted);
         for (int i = 0; i < kSteps; ++i) rank.step(odd);
-        EXPECT_EQ(counted.bytes(), kSteps * plan.bytes_in(StepKind::kSynchronous, inner.rank()));
+        EXPECT_EQ(counted.bytes(), kSteps * bytes_in(plan, StepKind::kSynchronous, inner.rank()));
         rank.server->settle(Stream());
         for (const Param* param : rank.net.params()) {
           const std::vector<float> exact = owt::counted(param->value.elements(), 9 * odd),
@@ -407,8 +410,8 @@ TEST(ParameterServer, AServerThatFailsEndsAllRanksWithItsCause) {
 }
 
 TEST(ParameterServer, OthersCanGoOnWithoutAnyWorkerButTheFirst) {
-  EXPECT_THAT(served(5, kOneAhead, kAllInOne, 2).dispensable_workers(), ElementsAre(1, 2));
-  EXPECT_THAT(served(3, kOneAhead).dispensable_workers(), IsEmpty());  // each has weights that no other worker has
+  EXPECT_THAT(dispensable_workers(served(5, kOneAhead, kAllInOne, 2)), ElementsAre(1, 2));
+  EXPECT_THAT(dispensable_workers(served(3, kOneAhead)), IsEmpty());  // each has weights that no other worker has
 }
 
 TEST(ParameterServer, WhatHasNotTakenAStepNeedsNoOthersToEnd) {

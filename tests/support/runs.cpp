@@ -1,6 +1,8 @@
 #include "tests/support/runs.h"
 
 #include "src/comm/threads.h"
+#include "src/plan/plan_bytes.h"
+#include "src/plan/plan_updates.h"
 #include "src/train/job.h"
 #include "src/train/whitening.h"
 #include "src/train/worker.h"
@@ -158,8 +160,8 @@ SmallRun run_small(const std::string& recipe, int64_t steps, const Overrides& ch
         bytes_of_smaller += comm.bytes() - before;
         continue;
       }
-      planned += job.plan.busiest_link(kind.value_or(job.plan.kind_of(i)));
-      planned_here += job.plan.bytes_in(kind.value_or(job.plan.kind_of(i)), comm.rank());
+      planned += busiest_link(job.plan, kind.value_or(kind_of(job.plan, i)));
+      planned_here += bytes_in(job.plan, kind.value_or(kind_of(job.plan, i)), comm.rank());
     }
     while (finished < steps) finish();
     run.bytes[static_cast<size_t>(comm.rank())] = comm.bytes() - bytes_of_smaller;

@@ -28,7 +28,7 @@ extern const char* const kSmallRecipe;
 
 // Trains `steps` steps on the recipe's synthetic data with the schedule's learning rates. As many steps are in flight
 // as the device allows. changes: "parallel.workers" -> "3", "run.device" -> "cuda" and so on. beside_from,
-// keeps_gradients: see PlanRequest. kind: for all steps; none: Plan::kind_of() of each step.
+// keeps_gradients: see PlanRequest. kind: for all steps; none: kind_of() of each step.
 SmallRun run_small(const std::string& recipe, int64_t steps, const Overrides& changes = {},
                    int64_t beside_from = kUpdateBesideFrom, bool keeps_gradients = false,
                    std::optional<StepKind> kind = {});

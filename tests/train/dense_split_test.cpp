@@ -5,6 +5,7 @@
 #include "src/comm/profiled.h"
 #include "src/comm/threads.h"
 #include "src/parallel/step.h"
+#include "src/plan/plan_rows.h"
 #include "src/plan/step_result.h"
 #include "src/train/made_up_batch.h"
 #include "tests/support/models.h"
@@ -40,7 +41,7 @@ Counted count(Strategy strategy, DenseSplit split, int ranks, int64_t rows = kRo
     Optimizer optimizer({.learning_rate = 0.01});
     Step step(plan, mine, optimizer, comm, nullptr, {});
     mine.initialize(1);
-    const Batch batch = made_up_batch(model, plan.rows(rows).of(comm.rank()), plan.request);
+    const Batch batch = made_up_batch(model, rows_of(plan, rows).of(comm.rank()), plan.request);
     std::vector<double> losses;
     for (int i = 0; i < kSteps; ++i)
       losses.push_back(step.train(batch, i, {0.01, 0.01}, false).sums.loss / static_cast<double>(rows));

@@ -9,6 +9,7 @@
 #include "src/comm/threads.h"
 #include "src/core/threads.h"
 #include "src/parallel/spread_weights.h"
+#include "src/plan/plan_rows.h"
 #include "src/train/made_up_batch.h"
 #include "src/train/worker.h"
 #include "tests/support/harness.h"
@@ -99,7 +100,7 @@ TEST_P(EqualityTest, CopiesStayAlikeWhateverTeamsTheRanksHave) {
             Step& step = worker.step;
             model.initialize(3);
             const Batch batch = on_all_hosts(comm, [&] {
-              return made_up_batch(settings.model, plan.rows(plan.request.step_rows).of(comm.rank()), plan.request);
+              return made_up_batch(settings.model, rows_of(plan, plan.request.step_rows).of(comm.rank()), plan.request);
             });
             for (int64_t number = 0; number < 4; ++number) step.train(batch, number, {0.01, 0.01}, false);
             check_equality(plan, model, step.groups(), 4, "nothing is kept");

@@ -7,6 +7,10 @@
 #include "src/comm/threads.h"
 #include "src/core/cpu_bf16.h"
 #include "src/files/safetensors.h"
+#include "src/plan/plan_bytes.h"
+#include "src/plan/plan_rows.h"
+#include "src/plan/plan_table.h"
+#include "src/plan/plan_updates.h"
 #include "src/predict/memory_need.h"
 #include "src/train/made_up_batch.h"
 #include "src/train/signals.h"
@@ -150,7 +154,7 @@ TEST_P(LocalSteps, DifferUntilTheyAreAveragedWhichTwiceIsOnce) {
           Worker worker(settings, plan, comm);
           worker.model.initialize(3);
           const Batch batch =
-              made_up_batch(settings.model, plan.rows(plan.request.step_rows).of(comm.rank()), plan.request);
+              made_up_batch(settings.model, rows_of(plan, plan.request.step_rows).of(comm.rank()), plan.request);
           for (int i = 0; i < 2; ++i) worker.step.train(batch, i, {0.01, 0.01}, false);
           const auto rank = static_cast<size_t>(comm.rank());
           before[rank] = state_of(worker);
@@ -173,32 +177,32 @@ TEST(LocalStepsPlan, SendsWeightsAndVelocitiesInOneOfSoManySteps) {
   request.average_every = 8;
   const Plan local = make_plan(model, request);
   const int64_t result = dp.transfer(dp.of_step.result).bytes, gradients = dp.transfer(dp.of_step.gradients).bytes;
-  EXPECT_EQ(local.bytes_in(StepKind::kLocal), result);
-  EXPECT_EQ(local.bytes_in(StepKind::kAveraging), result + 2 * gradients);
-  EXPECT_EQ(local.bytes_per_step(), result + 2 * gradients / 8);
-  EXPECT_THAT(local.table(), AllOf(HasSubstr("weights averaged every 8 steps;"), HasSubstr(" every 8 steps\n")));
+  EXPECT_EQ(bytes_in(local, StepKind::kLocal), result);
+  EXPECT_EQ(bytes_in(local, StepKind::kAveraging), result + 2 * gradients);
+  EXPECT_EQ(bytes_per_step(local), result + 2 * gradients / 8);
+  EXPECT_THAT(plan_table(local), AllOf(HasSubstr("weights averaged every 8 steps;"), HasSubstr(" every 8 steps\n")));
   EXPECT_EQ(local.of_step.gradients, kNoTransfer);
 
   request.optimizer_states = 2;
-  EXPECT_EQ(make_plan(model, request).bytes_in(StepKind::kAveraging), result + 3 * gradients);
+  EXPECT_EQ(bytes_in(make_plan(model, request), StepKind::kAveraging), result + 3 * gradients);
   request.optimizer_states = 1;
 
   request.average_from = 5;
   const Plan later = make_plan(model, request);
-  EXPECT_EQ(later.bytes_in(StepKind::kSynchronous), dp.bytes_per_step());
-  EXPECT_EQ(later.bytes_per_step(), local.bytes_per_step());
-  EXPECT_THAT(later.table(), HasSubstr(" in the first 5 epochs\n"));
+  EXPECT_EQ(bytes_in(later, StepKind::kSynchronous), bytes_per_step(dp));
+  EXPECT_EQ(bytes_per_step(later), bytes_per_step(local));
+  EXPECT_THAT(plan_table(later), HasSubstr(" in the first 5 epochs\n"));
 }
 
 TEST(LocalStepsPlan, UpdatesDenseWeightsAtOnceWhereNoStepIsSynchronous) {
   const Model model = small_settings(kSmallRecipe).model;
   const auto at_once = [&](int every, double from) {
-    return make_plan(model, {.ranks = 2,
-                             .strategy = Strategy::kDataParallel,
-                             .step_rows = 8,
-                             .average_every = every,
-                             .average_from = from})
-        .updates_at_once(8);  // fc1
+    const Plan plan = make_plan(model, {.ranks = 2,
+                                        .strategy = Strategy::kDataParallel,
+                                        .step_rows = 8,
+                                        .average_every = every,
+                                        .average_from = from});
+    return updates_at_once(plan, 8);  // fc1
   };
   EXPECT_FALSE(at_once(1, 0));
   EXPECT_TRUE(at_once(2, 0));

@@ -8,6 +8,8 @@
 
 #include "src/comm/threads.h"
 #include "src/core/files.h"
+#include "src/plan/plan_rows.h"
+#include "src/plan/plan_table.h"
 #include "src/train/job.h"
 #include "src/train/worker.h"
 #include "tests/support/harness.h"
@@ -156,7 +158,7 @@ class ByHand {
   }
 
   double step(const Batch& batch, int64_t number) {
-    const int micro_batches = staged_.micro_batches_in(batch.step_rows);
+    const int micro_batches = micro_batches_in(staged_, batch.step_rows);
     double loss = 0;
     for (Stage& stage : stages_) {
       stage.versions.clear();
@@ -169,7 +171,7 @@ class ByHand {
   // The rows of all replicas, as indexes in the step.
   std::vector<int64_t> rows_of(int64_t step_rows, int b) const {
     std::vector<int64_t> all;
-    const StepRows rows = staged_.rows(step_rows);
+    const StepRows rows = owt::rows_of(staged_, step_rows);
     for (int first = 0; first < staged_.ranks(); first += staged_.model_ranks) {
       const std::vector<int64_t> some = rows.indexes(rows.rounds(first).at(static_cast<size_t>(b)), first);
       all.insert(all.end(), some.begin(), some.end());
@@ -324,7 +326,7 @@ TEST(PipelineSchedules, MakeAShorterStepOfFewerMiniBatches) {
   const Plan plan = small_settings(kSmallRecipe, pipeline("pipedream", 2, 8)).plan_to_run();
   const auto sizes = [&](int64_t rows) {
     std::vector<int64_t> all;
-    for (const StepRows::RoundSize& round : plan.rows(rows).round_sizes(0)) all.push_back(round.rows);
+    for (const StepRows::RoundSize& round : rows_of(plan, rows).round_sizes(0)) all.push_back(round.rows);
     return all;
   };
   EXPECT_EQ(sizes(24), std::vector<int64_t>(8, 3));
@@ -332,12 +334,12 @@ TEST(PipelineSchedules, MakeAShorterStepOfFewerMiniBatches) {
   EXPECT_EQ(sizes(4), (std::vector<int64_t>{2, 2}));
   EXPECT_EQ(sizes(1), std::vector<int64_t>{1});
   const Plan flush = small_settings(kSmallRecipe, pipeline("1f1b", 2, 8)).plan_to_run();
-  EXPECT_EQ(flush.rows(4).round_sizes(0).size(), 8u);
+  EXPECT_EQ(rows_of(flush, 4).round_sizes(0).size(), 8u);
 }
 
 TEST(PipelineSchedules, SayWhichWeightsATaskTakes) {
   const Plan plan = small_settings(kSmallRecipe, pipeline("spectrain2", 3, 4)).plan_to_run();
-  EXPECT_THAT(plan.table(),
+  EXPECT_THAT(plan_table(plan),
               HasSubstr("schedule spectrain2, an update after each micro-batch of 4; each stage is idle for "
                         "at least 33.3 % of the time\n"));
   const std::string first = action_text(plan, training(plan, 24, 0)), last = action_text(plan, training(plan, 24, 2));

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "src/plan/plan_bytes.h"
 #include "tests/support/message_of.h"
 #include "tests/support/runs.h"
 
@@ -83,7 +84,7 @@ TEST(Pipeline, SendsTheBytesOfThePlan) {
     const SmallRun run = run_small(kSmallRecipe, 4, changes);
     const Plan plan = small_settings(kSmallRecipe, changes).plan_to_run();
     for (int rank = 0; rank < 4; ++rank)
-      EXPECT_EQ(run.bytes[static_cast<size_t>(rank)], 4 * plan.traffic(StepKind::kSynchronous, rank).out)
+      EXPECT_EQ(run.bytes[static_cast<size_t>(rank)], 4 * traffic(plan, StepKind::kSynchronous, rank).out)
           << "rank " << rank;
   }
 }

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "src/core/check.h"
+#include "src/plan/plan_rows.h"
 #include "tests/support/runs.h"
 #include "tests/support/temp_folder.h"
 
@@ -215,7 +216,7 @@ TEST(Settings, BatchesAreDealtInWholeGroupsOfTheRowsThatBatchNormWorksOn) {
   const auto dealt = [](const std::string& workers, const std::string& batch) {
     const Settings settings = small_settings(
         kNormRecipe, {{"parallel.workers", workers}, {"parallel.strategy", "dp"}, {"data.batch", batch}});
-    return settings.plan_to_run().rows(settings.step_rows()).text();
+    return rows_of(settings.plan_to_run(), settings.step_rows()).text();
   };
   EXPECT_EQ(dealt("2", "96"), "64 + 32");
   EXPECT_EQ(dealt("3", "100"), "32 + 32 + 36");  // four rows belong to the group before them
@@ -293,10 +294,10 @@ TEST(Settings, FewerWorkersHaveTheSameStepsAndRates) {
     left = left.without_workers(1);
     const Plan plan = left.plan_to_run();
     EXPECT_EQ(left.step_rows(), 28);
-    EXPECT_EQ(plan.rows(28).text(), rows);
+    EXPECT_EQ(rows_of(plan, 28).text(), rows);
     EXPECT_NEAR(left.optimizer.learning_rate * left.front_rate_scale(plan), rate, 1e-12);
   }
-  EXPECT_EQ(all.without_workers(3).plan_to_run().rows(28).text(), "28 + 0 + 0");
+  EXPECT_EQ(rows_of(all.without_workers(3).plan_to_run(), 28).text(), "28 + 0 + 0");
 }
 
 TEST(Settings, RowsThatEachWorkerHadAreDealtToFewerOfThem) {
@@ -307,7 +308,7 @@ TEST(Settings, RowsThatEachWorkerHadAreDealtToFewerOfThem) {
                                                       {"data.batch_per_rank", "7"}})
                             .without_workers(1);
   EXPECT_EQ(left.step_rows(), 21);
-  EXPECT_EQ(left.plan_to_run().rows(21).text(), "11 + 10 + 0");
+  EXPECT_EQ(rows_of(left.plan_to_run(), 21).text(), "11 + 10 + 0");
 }
 
 TEST(Settings, TheRateGrowsByTheRule) {

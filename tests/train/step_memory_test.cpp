@@ -10,6 +10,9 @@
 #include "src/parallel/star_update.h"
 #include "src/parallel/step.h"
 #include "src/plan/order.h"
+#include "src/plan/plan_bytes.h"
+#include "src/plan/plan_rows.h"
+#include "src/plan/plan_updates.h"
 #include "src/predict/memory_need.h"
 #include "src/server/parameter_server.h"
 #include "src/train/made_up_batch.h"
@@ -60,7 +63,7 @@ Taken taken(const Model& model, const Plan& plan, Mode mode) {
         all_here.arrive_and_wait();
         const int64_t with_weights = host_memory().in_use;
         all_here.arrive_and_wait();
-        Batch batch = made_up_batch(model, plan.rows(plan.request.step_rows).of(comm.rank()), plan.request);
+        Batch batch = made_up_batch(model, rows_of(plan, plan.request.step_rows).of(comm.rank()), plan.request);
         batch.labels = {};
         step.prepare(plan.request.step_rows, mode);
         all_here.arrive_and_wait();
@@ -298,7 +301,7 @@ int64_t of_first_alone(const Plan& plan) {
   if (plan.updates() != Updates::kFirst) return 0;
   int64_t elements = 0;
   for (int slot = 0; slot < kStarSlots; ++slot) elements += (plan.ranks() - 1) * star_slot_elements(plan, slot);
-  return plan.request.optimizer_states * plan.velocity_bytes_per_rank() + 4 * elements;
+  return plan.request.optimizer_states * velocity_bytes_per_rank(plan) + 4 * elements;
 }
 
 TEST(StepMemory, OfASecondStateOfTheOptimizerIsWhatThePlanSays) {
@@ -327,7 +330,7 @@ TEST(StepMemory, OfASecondStateOfTheOptimizerIsWhatThePlanSays) {
 // Gradients that are sent together are padded (Bucket), and host and device exchange some data for every step in
 // flight.
 void expect_weights_as_said(const MemoryNeed& need, const Taken& taken, const Plan& plan) {
-  const int64_t more = 640 + 192 * plan.steps_apart();
+  const int64_t more = 640 + 192 * steps_apart(plan);
   const int64_t said = need.weight_bytes * plan.ranks() - of_first_alone(plan) * (plan.ranks() - 1);
   EXPECT_GE(taken.weights, said);
   EXPECT_LE(taken.weights, said + more * plan.ranks());
@@ -344,7 +347,7 @@ TEST(StepMemory, OfNormsIsWhatThePlanSays) {
       Plan without = plan;
       without.request.norm_sums = 0;
       EXPECT_EQ(need.weight_bytes - memory_need(without).weight_bytes,
-                plan.norm_bytes() + plan.gradient_bytes_per_rank() - without.gradient_bytes_per_rank());
+                norm_bytes(plan) + gradient_bytes_per_rank(plan) - gradient_bytes_per_rank(without));
     });
   }
 }
@@ -371,7 +374,7 @@ TEST(StepMemory, OfWeightsWithTheirAveragesIsWhatThePlanSays) {
     expect_weights_as_said(need, taken, plan);
     Plan without = plan;
     without.request.ema_every = 0;
-    EXPECT_EQ(need.weight_bytes - memory_need(without).weight_bytes, plan.weight_bytes_per_rank());
+    EXPECT_EQ(need.weight_bytes - memory_need(without).weight_bytes, weight_bytes_per_rank(plan));
   });
 }
 

@@ -10,6 +10,7 @@
 #include "src/comm/threads.h"
 #include "src/parallel/step.h"
 #include "src/plan/order.h"
+#include "src/plan/plan_rows.h"
 #include "src/server/parameter_server.h"
 #include "src/train/made_up_batch.h"
 #include "tests/support/harness.h"
@@ -166,7 +167,7 @@ class StepOrder : public DeviceTest {
           Optimizer optimizer({.learning_rate = 0.01});
           Step step(plan, mine, optimizer, comm, &profiler, {.make_served = make_parameter_server});
           mine.initialize(1);
-          const Slice rows = plan.rows(plan.request.step_rows).of(comm.rank());
+          const Slice rows = rows_of(plan, plan.request.step_rows).of(comm.rank());
           const Batch batch = made_up_batch(model, rows, plan.request);
           step.prepare(plan.request.step_rows, mode);
           profiler.enable(true);

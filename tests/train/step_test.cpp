@@ -12,6 +12,8 @@
 #include "src/comm/on_host.h"
 #include "src/comm/threads.h"
 #include "src/core/bf16.h"
+#include "src/plan/plan_bytes.h"
+#include "src/plan/plan_rows.h"
 #include "src/train/made_up_batch.h"
 #include "src/train/worker.h"
 #include "tests/support/harness.h"
@@ -380,7 +382,7 @@ TEST_P(StepTest, Bf16OnTheWireHalvesTheBytesAndHardlyChangesTheLosses) {
     EXPECT_NE(one.losses.back(), rounded.losses.back());
     expect_planned_bytes(rounded);
     const auto bytes = [&](const Overrides& changes) {
-      return small_settings(kSmallRecipe, on(device(), changes)).plan_to_run().bytes_per_step();
+      return bytes_per_step(small_settings(kSmallRecipe, on(device(), changes)).plan_to_run());
     };
     EXPECT_LT(bytes(half), bytes(full) * 4 / 5);
   }
@@ -941,7 +943,7 @@ StepResult result_of(Mode mode, Device device, const Overrides& changes,
         Worker worker(settings, plan, comm);
         worker.model.initialize(3);
         Batch batch = on_all_hosts(comm, [&] {
-          return made_up_batch(settings.model, plan.rows(plan.request.step_rows).of(comm.rank()), plan.request);
+          return made_up_batch(settings.model, rows_of(plan, plan.request.step_rows).of(comm.rank()), plan.request);
         });
         if (spoil) spoil(batch.images, comm.rank());
         const StepResult mine =
@@ -1016,7 +1018,7 @@ TEST_P(StepTest, TheWishOfAnyRankToStopIsHeardByAll) {
         Step& step = worker.step;
         worker.model.initialize(3);
         const Batch batch = on_all_hosts(comm, [&] {
-          return made_up_batch(settings.model, plan.rows(plan.request.step_rows).of(comm.rank()), plan.request);
+          return made_up_batch(settings.model, rows_of(plan, plan.request.step_rows).of(comm.rank()), plan.request);
         });
         for (const int wishes : {-1, 0, 1, 2})
           heard += step.train(batch, wishes + 1, {0.01, 0.01}, comm.rank() == wishes).stop == (wishes >= 0);

@@ -5,6 +5,7 @@
 
 #include "src/core/check.h"
 #include "src/core/log.h"
+#include "src/plan/plan_bytes.h"
 #include "src/report/draw_step.h"
 #include "src/report/what_if.h"
 #include "src/train/settings.h"
@@ -54,7 +55,7 @@ std::vector<RankTimes> rank_times_of(const CsvTable& times, const Plan& plan) {
 // The values of the first rank.
 Prediction prediction_of(const Plan& plan, const StepWalk& step) {
   Prediction figures{.request = plan.request, .split = plan.split(), .model_ranks = plan.model_ranks};
-  figures.bytes = plan.bytes_per_step(), figures.busiest_link = plan.busiest_link();
+  figures.bytes = bytes_per_step(plan), figures.busiest_link = busiest_link(plan);
   figures.exposed_s = step.ranks.front().exposed_s, figures.update_s = step.ranks.front().updated_s;
   figures.compute_s = step.end_s() - figures.exposed_s - figures.update_s;
   return figures;

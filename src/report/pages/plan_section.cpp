@@ -3,6 +3,7 @@
 #include "src/core/log.h"
 #include "src/core/own_words.h"
 #include "src/plan/plan.h"
+#include "src/plan/plan_bytes.h"
 #include "src/predict/memory_need.h"
 #include "src/report/draw_net.h"
 #include "src/report/pages/bars.h"
@@ -120,7 +121,7 @@ std::string figures_of_plan(const RunRecord& run) {
   const Plan plan = plan_of(run);
   const std::string about =
       format("{} on {} worker{} under {}: {} rows a step, {} sent by each worker.", plan.model, plan.ranks(),
-             plan.ranks() == 1 ? "" : "s", name_of(plan.request.strategy), plan.request.step_rows, plan.sent_text(2));
+             plan.ranks() == 1 ? "" : "s", name_of(plan.request.strategy), plan.request.step_rows, sent_text(plan, 2));
   return html_of(Figure{"What each worker of " + run.name + " holds and sends",
                         "<div class=\"both\">\n<div>\n" + drawn_plan(plan) + plan_legend() +
                             "</div>\n<details open><summary>The network</summary>\n<div class=\"scroll\">" +

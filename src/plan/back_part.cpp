@@ -1,0 +1,32 @@
+#include "src/plan/back_part.h"
+
+namespace owt {
+
+bool begins_stage(const Plan& plan, int64_t layer) {
+  const LayerPlan& at = plan.layer(layer);
+  if (layer == plan.boundary || at.gather_before) return true;
+  return layer > 0 && (plan.layer(layer - 1).by_inputs() || plan.layer(layer - 1).place != at.place);
+}
+
+Shape input_of(const Plan& plan, int64_t layer, size_t place) {
+  const LayerPlan& at = plan.layer(layer);
+  if (at.by_inputs()) return {at.inputs[place].size()};
+  if (layer == plan.boundary || at.gather_before || plan.in_stages()) return at.in;
+  return plan.layer(layer - 1).out_of(place);
+}
+
+Layout gradient_layout(const Plan& plan, int64_t first) {
+  for (int64_t i = first; i < std::ssize(plan.layers); ++i) {
+    const LayerPlan& at = plan.layer(i);
+    if (i > first && at.gather_before) break;
+    if (at.layout == Layout::kFeature) return Layout::kPartial;
+  }
+  return Layout::kReplicated;
+}
+
+bool wants_input_gradient(const Plan& plan, int place) {
+  const Slice here = plan.layers_behind(place);
+  return here.size() > 0 && plan.layer(here.begin).wants_dx;
+}
+
+}  // namespace owt

@@ -1,0 +1,73 @@
+#include "src/plan/plan_rows.h"
+
+#include <algorithm>
+
+#include "src/core/row_groups.h"
+
+namespace owt {
+
+StepRows rows_of(const Plan& plan, int64_t step_rows) {
+  return {rounds_strategy(plan),      plan.ranks(),        step_rows,
+          plan.model_ranks,           plan.request.shares, micro_batches_in(plan, step_rows),
+          slices_in(plan, step_rows), row_group(plan, 0),  row_group(plan, plan.boundary)};
+}
+
+Strategy rounds_strategy(const Plan& plan) {
+  const StrategyFacts& facts = facts_of(plan.request.strategy);
+  return plan.split() || (facts.shares_rows && !facts.in_stages) ? plan.request.strategy : kPlainDataParallel;
+}
+
+int64_t row_group(const Plan& plan, int64_t first_layer) {
+  int64_t group = 1;
+  for (int64_t i = first_layer; i < std::ssize(plan.layers); ++i) group = common_group(group, plan.layer(i).row_group);
+  return group;
+}
+
+int slices_in(const Plan& plan, int64_t step_rows) {
+  const PlanRequest& full = plan.request;
+  if (full.slices == 1) return 1;
+  return static_cast<int>(std::max<int64_t>(1, (step_rows * full.slices + full.step_rows - 1) / full.step_rows));
+}
+
+int micro_batches_in(const Plan& plan, int64_t step_rows) {
+  const PlanRequest& full = plan.request;
+  if (!plan.in_stages() || full.dense_update == DenseUpdate::kStep) return plan.micro_batches;
+  const int64_t needed = (step_rows * plan.micro_batches + full.step_rows - 1) / full.step_rows;
+  return static_cast<int>(std::clamp<int64_t>(needed, 1, plan.micro_batches));
+}
+
+int tapes(const Plan& plan, int place) {
+  if (!plan.in_stages()) return 1;
+  return most_under_way(plan.request.pipeline.schedule, plan.model_ranks, place, plan.micro_batches);
+}
+
+LayerRows layer_rows(const Plan& plan, int64_t layer, int64_t step_rows) {
+  const StepRows step = rows_of(plan, step_rows);
+  if (layer < plan.boundary) return {step.of(0).size(), step.slice(0).of(0).size()};
+  LayerRows behind;
+  for (const StepRows::RoundSize& round : step.round_sizes(0)) {
+    behind.total += round.rows;
+    behind.at_once = std::max(behind.at_once, round.rows);
+  }
+  return behind;
+}
+
+std::vector<int64_t> round_rows(const Plan& plan, const StepRows& step) {
+  std::vector<int64_t> all(static_cast<size_t>(step.count_rounds()));
+  for (int replica = 0; replica < (plan.split() ? plan.replicas() : 1); ++replica) {
+    const std::vector<StepRows::RoundSize> sizes = step.round_sizes(replica * plan.model_ranks);
+    for (size_t r = 0; r < all.size(); ++r) all[r] += sizes[r].rows;
+  }
+  return all;
+}
+
+Group rows_group(const Plan& plan, int64_t layer) {
+  return layer < plan.boundary ? plan.front_group() : Group::kReplicas;
+}
+
+bool counts_rows(const Plan& plan, int rank) {
+  if (plan.loss_layout() == Layout::kBatch) return true;
+  return plan.in_stages() ? plan.has_loss(plan.place_of(rank)) : plan.place_of(rank) == 0;
+}
+
+}  // namespace owt

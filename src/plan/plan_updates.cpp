@@ -1,0 +1,93 @@
+#include "src/plan/plan_updates.h"
+
+#include <algorithm>
+
+#include "src/plan/plan_rows.h"
+
+namespace owt {
+
+int updating_ranks(const Plan& plan) { return plan.has_servers_apart() ? plan.request.servers : plan.ranks(); }
+
+bool updates_share(const Plan& plan, int rank) { return rank >= plan.ranks() - updating_ranks(plan); }
+
+bool shares_evenly(const Plan& plan) { return plan.updates() == Updates::kShares || plan.serves(); }
+
+Slice even_share(const Plan& plan, const Bucket& bucket, int rank) {
+  if (!updates_share(plan, rank)) return {};
+  const int updating = updating_ranks(plan);
+  const int64_t each = bucket.elements / updating, number = rank - (plan.ranks() - updating);
+  return {number * each, (number + 1) * each};
+}
+
+std::vector<int> dispensable_workers(const Plan& plan) {
+  std::vector<int> workers;
+  for (int rank = 1; plan.has_servers_apart() && rank < plan.computing_ranks(); ++rank) workers.push_back(rank);
+  return workers;
+}
+
+bool are_together(const Plan& plan, int rank, int other, Group group) {
+  if (group == Group::kWorld) return true;
+  if (group == Group::kModel) return rank / plan.model_ranks == other / plan.model_ranks;
+  return plan.place_of(rank) == plan.place_of(other);
+}
+
+int64_t steps_apart(const Plan& plan) {
+  if (!plan.serves()) return 0;
+  const int64_t delay = plan.request.server.delay;
+  return delay == kNoBound ? kMostApart : std::min(delay, kMostApart);
+}
+
+StepKind kind_of(const Plan& plan, int64_t step) {
+  if (!plan.averages()) return StepKind::kSynchronous;
+  return (step + 1) % plan.request.average_every == 0 ? StepKind::kAveraging : StepKind::kLocal;
+}
+
+int local_period(const Plan& plan) { return plan.averages() ? plan.request.average_every : 1; }
+
+// Averages over time are updated only in steps after which all ranks have the same weights.
+int period_of(const Plan& plan) {
+  const int each = local_period(plan);
+  return (std::max(1, plan.request.ema_every) + each - 1) / each * each;
+}
+
+bool sums_gradients(const Plan& plan, int64_t layer) {
+  const PlanRequest& request = plan.request;
+  if (layer < plan.boundary)
+    return (plan.synchronizes() && plan.ranks_of(plan.front_group()) > 1) || plan.copies_gradients() ||
+           request.slices > 1;
+  const bool every_step = request.dense_update == DenseUpdate::kStep;
+  return plan.replicas() > 1 || (every_step && rows_of(plan, request.step_rows).count_rounds() > 1);
+}
+
+bool updates_at_once(const Plan& plan, int64_t layer) {
+  const PlanRequest& request = plan.request;
+  const LayerPlan& at = plan.layer(layer);
+  const bool may = request.on.device == Device::kCpu && !request.keeps_gradients && !plan.has_norms();
+  // The update would change the stash.
+  const bool copies = plan.in_stages() && copies_weights(request.pipeline.schedule);
+  return may && at.can_update_at_once && at.learns() && !sums_gradients(plan, layer) && !copies;
+}
+
+DType gradient_type(const Plan& plan, int64_t layer, size_t param) {
+  const LayerPlan& at = plan.layer(layer);
+  const Compute& on = plan.request.on;
+  const bool of_products = at.roles[param] == ParamRole::kTrained && at.params[param].rank() > 1;
+  const bool halves = on.device == Device::kCuda && on.precision == Precision::kBf16;
+  const bool bf16 = halves && of_products && !sums_gradients(plan, layer);
+  return bf16 ? DType::kBF16 : DType::kF32;
+}
+
+bool has_copy16(const Plan& plan, int64_t layer, size_t param) {
+  Param like;
+  like.cpu_reads_copy16 = plan.layer(layer).cpu_reads_copy16[param];
+  return like.has_copy16(plan.request.on);
+}
+
+bool has_copies16(const Plan& plan, const Bucket& bucket) {
+  for (const int64_t i : bucket.layers)
+    for (size_t p = 0; p < plan.layer(i).params.size(); ++p)
+      if (bucket.holds(plan.layer(i).roles[p]) && has_copy16(plan, i, p)) return true;
+  return false;
+}
+
+}  // namespace owt

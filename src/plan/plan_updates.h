@@ -1,0 +1,42 @@
+// The updates of a plan's weights: which ranks do them, in which kind of step, and from which gradients.
+#pragma once
+
+#include <vector>
+
+#include "src/plan/plan.h"
+
+namespace owt {
+
+// The number of ranks that have shards of the update: the last ones, if the shards are equal.
+int updating_ranks(const Plan& plan);
+bool updates_share(const Plan& plan, int rank);
+bool shares_evenly(const Plan& plan);
+// The elements of a bucket in a rank's shard, if the shards are equal.
+Slice even_share(const Plan& plan, const Bucket& bucket, int rank);
+// The workers that training can continue without. If servers are ranks of their own, these are all workers except rank
+// 0, which writes files and watches the others.
+std::vector<int> dispensable_workers(const Plan& plan);
+bool are_together(const Plan& plan, int rank, int other, Group group);  // both are in the same group of that kind
+
+// The number of steps after which a rank receives the others' results; other ranks may be this many steps behind
+// (parameter_server.h).
+int64_t steps_apart(const Plan& plan);
+// The kind of a step with this number (from 0), not considering average_from: one of average_every steps averages.
+StepKind kind_of(const Plan& plan, int64_t step);
+int local_period(const Plan& plan);  // average_every if the plan averages, else 1
+int period_of(const Plan& plan);     // steps after which the kinds of step repeat
+
+// Whether the gradients of a layer's parameters are sums over ranks, micro-batches or rounds, or come from another
+// rank.
+bool sums_gradients(const Plan& plan, int64_t layer);
+// Whether a layer's first parameter is updated while its gradient is computed, so that the gradient is not stored. Only
+// on the CPU, and only if the gradient is not such a sum. With large weights and small batches this saves most of the
+// time of both.
+bool updates_at_once(const Plan& plan, int64_t layer);
+// The type of a parameter's gradient. In precision bf16, weights of matrix products have bf16 gradients if these are
+// not such sums; all others are f32.
+DType gradient_type(const Plan& plan, int64_t layer, size_t param);
+bool has_copy16(const Plan& plan, int64_t layer, size_t param);  // Param::has_copy16()
+bool has_copies16(const Plan& plan, const Bucket& bucket);       // whether one of its parameters has a bf16 copy
+
+}  // namespace owt

@@ -1,0 +1,19 @@
+// Bytes of gradients in transport, which may be rounded or filtered.
+#pragma once
+
+#include "src/plan/plan.h"
+
+namespace owt {
+
+// Bytes of one gradient element in transport.
+int64_t gradient_size(const Plan& plan);
+bool filters_pushes(const Plan& plan);
+// Whether transport changes the values of gradients. Running averages must stay exact, so they have their own buckets.
+bool rounds_gradients(const Plan& plan);
+// Bytes of the whole bucket; with filters, the usual number.
+int64_t wire_bytes(const Plan& plan, const Bucket& bucket);
+int64_t trained_tensors(const Plan& plan, const Bucket& bucket);
+// The values of the bucket, and the optimizer state if there is any.
+int64_t averaged_elements(const Plan& plan, const Bucket& bucket);
+
+}  // namespace owt
