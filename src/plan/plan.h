@@ -1,7 +1,7 @@
-// The plan: where every layer is computed, and what travels. It is printable data, made without weights or devices.
-// Other headers answer questions about it: which rows a rank has (plan_rows.h), who updates which weights when
-// (plan_updates.h), what the back part receives (back_part.h), and how many bytes a rank sends and holds (wire_bytes.h,
-// plan_bytes.h).
+// The plan: where every layer is computed, and what is sent. It is printable data, made without weights or devices.
+// Other headers answer questions about it: plan_rows.h (the rows of a rank), plan_updates.h (which rank updates which
+// weights, and when), back_part.h (the input of the back part), wire_bytes.h and plan_bytes.h (the bytes that a rank
+// sends and holds).
 #pragma once
 
 #include <string>
