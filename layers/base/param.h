@@ -72,15 +72,16 @@ struct Param {
   void freeze() { role = is_average(role) ? ParamRole::kFrozenAverage : ParamRole::kFrozen; }  // call before allocate()
 
   // The type of grad: bf16 only for weights of matrix products in precision bf16, and only if each gradient gets a
-  // single contribution between two updates (Plan::gradient_type).
+  // single contribution between two updates (gradient_type() of plan_updates.h).
   DType grad_type = DType::kF32;
   Tensor value, grad;  // have shape(), on the layer's device; value is f32
   // A bf16 copy of value, if ops read one (has_copy16()). Code that changes value must update it. On a GPU every
   // parameter has a copy in that precision, because one launch updates all parameters.
   Tensor copy16;
   bool cpu_reads_copy16 = false;
-  // False: no gradient is stored (Plan::updates_at_once), and grad has no memory. The op passes the gradient to
-  // `update` in pieces while they are in the cache, and `update` changes value. Several threads do so at the same time.
+  // False: no gradient is stored (updates_at_once() of plan_updates.h), and grad has no memory. The op passes the
+  // gradient to `update` in pieces while they are in the cache, and `update` changes value. Several threads do so at
+  // the same time.
   bool keeps_grad = true;
   TakeGradient update;
   bool grad_is_zero = true;  // the gradient is zero whatever its memory holds; the first contribution overwrites it
