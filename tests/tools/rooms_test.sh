@@ -66,8 +66,8 @@ for name, figure, bound in (
         ("files rebuilt after a change of src/server/push_filters.h", rebuilt_after("src/server/push_filters.h"), 15),
         ("files rebuilt after a change of src/server/parameter_server.h",
          rebuilt_after("src/server/parameter_server.h"), 15),
-        ("units in the largest cycle", largest_cycle(), 6),
-        ("lines outside src/plan that ask for the kind of strategy", sum(asking.values()), 75),
+        ("units in the largest cycle", largest_cycle(), 4),
+        ("lines outside src/plan that ask for the kind of strategy", sum(asking.values()), 71),
         ("files outside src/plan that ask for it", sum(count > 0 for count in asking.values()), 28),
         ("files in the largest folder but src/core", max(folders.values()), 60)):
     print(f"{name}: {figure} (at most {bound})")
