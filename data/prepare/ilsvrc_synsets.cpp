@@ -4,7 +4,7 @@ namespace owt {
 namespace {
 
 // Line i has the synset with ILSVRC2012_ID i, as in meta.mat of the development kit. Words: WordNet 3.0, Copyright 2006
-// by Princeton University.
+// by Princeton University (LICENSE).
 constexpr std::string_view kSynsets = R"(
 n02119789 kit fox, Vulpes macrotis
 n02100735 English setter
