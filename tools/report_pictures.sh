@@ -32,7 +32,8 @@ mkdir -p "$out"
 picture() {
   local style=
   [ $# = 2 ] || style="<style>nav,section:not(#$3){display:none}</style>"
-  sed "s|</head>|$style</head>|" "$work/report.html" >"$work/shown.html"
+  # The page's policy would refuse the added style.
+  sed "/Content-Security-Policy/d; s|</head>|$style</head>|" "$work/report.html" >"$work/shown.html"
   # The browser cannot run in a sandbox as root. Its messages matter only if it makes no picture.
   "$browser" --headless --no-sandbox --disable-gpu --hide-scrollbars --user-data-dir="$work/profile" \
     --virtual-time-budget=3000 --window-size="$2" --screenshot="$out/$1.png" "file://$work/shown.html" \
