@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Draws tables of docs/measurements: the pictures of docs/images that show measurements, from the numbers on the pages.
+"""Draws tables of docs/measurements: the pictures of docs/images that show measurements.
 
     usage: figures.py [--pages DIR] [--out DIR] [--only NAME,...]
 
@@ -7,6 +7,7 @@ A cell is a mean, or a mean and a deviation ("3.94 +- 0.17"); text after it is i
 Wants matplotlib (Debian: python3-matplotlib).
 """
 import argparse
+import csv
 import os
 import re
 import sys
@@ -55,7 +56,7 @@ def batches_of(table):
 
 def large_batches(pages, figure):
     page = os.path.join(pages, "large_batches.md")
-    short = table_of(page, "Large batches", "error in % (rate)")
+    short = table_of(page, "Large batches", "error in %, 5 epochs (rate)")
     long = table_of(page, "Large batches", "error in %, 20 epochs (rate)")
     axes = figure.subplots()
     colours = {}
@@ -75,7 +76,9 @@ def large_batches(pages, figure):
 
 
 def delays(pages, figure):
-    table = table_of(os.path.join(pages, "asynchronous.md"), "Bounded delay", "workers", "delay")
+    with open(os.path.join(pages, "tables", "delays.csv"), encoding="utf-8", newline="") as file:
+        head, *rows = csv.reader(file)
+    table = Table(head[1:], [row[1:] for row in rows if row[0] == "cifar10_quick"])
     left, right = figure.subplots(1, 2)
     all_workers = list(dict.fromkeys(row[0] for row in table.rows))
     names = list(dict.fromkeys(row[1] for row in table.rows))
