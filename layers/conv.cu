@@ -118,9 +118,10 @@ Shape out_shape(const ConvGeometry& geometry, int64_t rows) {
   return {rows, geometry.out_h, geometry.out_w, geometry.out_c};
 }
 
-class ConvOp : public Op {
+class CudaConv : public Op {
  public:
-  ConvOp(ConvPlans plans, Cuda cuda, const ConvGeometry& geometry, int64_t rows, Param& weight, Param* bias, bool relu)
+  CudaConv(ConvPlans plans, Cuda cuda, const ConvGeometry& geometry, int64_t rows, Param& weight, Param* bias,
+           bool relu)
       : passes_(std::move(plans), cuda, geometry, weight, bias, relu),
         epilogue_(make_bias_gradient(rows * geometry.out_h * geometry.out_w, geometry.out_c, bias,
                                      relu ? std::optional(ReluBehind{}) : std::nullopt)) {}
@@ -199,7 +200,7 @@ ConvPlans chosen_plans(Cuda cuda, const ConvGeometry& geometry, int64_t rows, co
 
 std::unique_ptr<Op> bind_conv_with(ConvPlans plans, Cuda cuda, const ConvGeometry& geometry, int64_t rows,
                                    Param& weight, Param* bias, bool relu) {
-  return std::make_unique<ConvOp>(std::move(plans), cuda, geometry, rows, weight, bias, relu);
+  return std::make_unique<CudaConv>(std::move(plans), cuda, geometry, rows, weight, bias, relu);
 }
 
 std::unique_ptr<Op> bind_conv(Cuda cuda, const ConvGeometry& geometry, int64_t rows, Param& weight, Param* bias) {

@@ -11,7 +11,7 @@
 namespace owt {
 namespace {
 
-class DenseOp : public Op {
+class CudaDense : public Op {
  public:
   // What follows the product, in place on y.
   struct Behind {
@@ -19,7 +19,7 @@ class DenseOp : public Op {
     std::optional<ReluBehind> relu = {};
   };
 
-  DenseOp(Cuda cuda, int64_t rows, Param& weight, Param* bias, Behind behind)
+  CudaDense(Cuda cuda, int64_t rows, Param& weight, Param* bias, Behind behind)
       : dtype_(activation_type(cuda.precision)),
         rows_(rows),
         out_(weight.part.size()),
@@ -75,24 +75,24 @@ class DenseOp : public Op {
 };
 
 // cuBLASLt documents its relu as max(x, 0), which turns NaN into 0 and would hide that a run diverges. Ours keeps NaN.
-DenseOp::Behind relu_behind(Cuda cuda) {
+CudaDense::Behind relu_behind(Cuda cuda) {
   const std::shared_ptr<Op> relu = bind_relu(cuda);
   return {[relu](const Pass& pass, Tensor& y) { relu->forward(pass, y, y); }, ReluBehind{}};
 }
 
-DenseOp::Behind relu_and_dropout_behind(Cuda cuda, const DropoutSettings& settings, const Shape& y) {
+CudaDense::Behind relu_and_dropout_behind(Cuda cuda, const DropoutSettings& settings, const Shape& y) {
   return {bind_relu_dropout(cuda, settings, y), ReluBehind{settings.scale()}};
 }
 
 }  // namespace
 
 std::unique_ptr<Op> bind_dense(Cuda cuda, int64_t rows, Param& weight, Param* bias) {
-  return std::make_unique<DenseOp>(cuda, rows, weight, bias, DenseOp::Behind{});
+  return std::make_unique<CudaDense>(cuda, rows, weight, bias, CudaDense::Behind{});
 }
 
 std::unique_ptr<Op> bind_dense_relu(Cuda cuda, int64_t rows, Param& weight, Param* bias,
                                     const DropoutSettings* dropout) {
-  return std::make_unique<DenseOp>(
+  return std::make_unique<CudaDense>(
       cuda, rows, weight, bias,
       dropout ? relu_and_dropout_behind(cuda, *dropout, {rows, weight.part.size()}) : relu_behind(cuda));
 }

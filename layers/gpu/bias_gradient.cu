@@ -12,13 +12,12 @@ enum class Follows { kNothing, kRelu, kReluDropout };
 template <class T, int kPackWidth, Follows kFollows>
 struct SumGradient {
   static constexpr int kWidth = kPackWidth, kSums = 1, kResident = 5;
-  struct Local {};
   const T* y;
   T* dy;
   float scale;
 
-  __device__ Local prepare(int) const { return {}; }
-  __device__ void at(int64_t, int64_t index, const Local&, float (&sums)[kMaxSums][kWidth]) const {
+  __device__ int prepare(int channel) const { return channel; }
+  __device__ void at(int64_t, int64_t index, int, float (&sums)[kMaxSums][kWidth]) const {
     Pack<T, kWidth> gradient = load_pack<T, kWidth>(dy + index);
     if constexpr (kFollows != Follows::kNothing) {
       const Pack<T, kWidth> out = load_pack<T, kWidth>(y + index);
@@ -69,7 +68,7 @@ class ChannelBiasGradient : public BiasGradient {
   int64_t positions_, channels_;
   Param* bias_;
   std::optional<ReluBehind> relu_;
-  ChannelSums sums_;
+  SumBuffers sums_;
 };
 
 }  // namespace

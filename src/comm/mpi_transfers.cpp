@@ -64,11 +64,11 @@ class ShareSums {
   }
 
  private:
-  struct Slot {
+  struct ChunkRequests {
     Requests receives, sends;
   };
 
-  Slot& slot(int64_t index) { return slots_[static_cast<size_t>(index % kInFlight)]; }
+  ChunkRequests& slot(int64_t index) { return slots_[static_cast<size_t>(index % kInFlight)]; }
 
   // The chunk of the rank `step` after this one.
   std::byte* received(int64_t index, int step) const {
@@ -105,7 +105,7 @@ class ShareSums {
   std::byte* sum_;
   int64_t chunk_ = 0, chunks_ = 0;  // elements of a chunk, and number of chunks
   std::byte* scratch_ = nullptr;
-  std::array<Slot, kInFlight> slots_;
+  std::array<ChunkRequests, kInFlight> slots_;
 };
 
 // A chain of ranks that begins at `first` and follows their numbers in a ring.

@@ -61,10 +61,10 @@ class Processes {
   void start() {
     this_thread_is_the_rank();
     std::signal(SIGPIPE, SIG_IGN);  // MPI writes to processes that have ended
-    const auto post = launch().rank == 0 ? std::make_unique<Watch::Post>() : nullptr;
+    const auto rendezvous = launch().rank == 0 ? std::make_unique<Watch::Rendezvous>() : nullptr;
     // The address of rank 0, and this process's identity.
     const std::string mine =
-        packed({post ? post->address() : "", host_name(), std::to_string(getpid()), process_space()});
+        packed({rendezvous ? rendezvous->address() : "", host_name(), std::to_string(getpid()), process_space()});
     mpi_ = std::make_unique<Mpi>(launch(), lost_ranks_, mine, start_timeout());
     world_ = mpi_->world(/*crowded=*/false);
     members_.resize(static_cast<size_t>(launch().ranks));
@@ -75,8 +75,8 @@ class Processes {
       peers.push_back({unpacked(text).at(1), std::stoi(unpacked(text).at(2)), unpacked(text).at(3)});
     const std::vector<Watch::Overdue> overdue{{kGraceToSay, [this] { say_loss(); }},
                                               {kGraceToEnd, [this] { leave(); }}};
-    watch_ = post ? std::make_unique<Watch>(*post, peers, lost_ranks_, overdue)
-                  : std::make_unique<Watch>(address, launch().rank, peers, lost_ranks_, overdue);
+    watch_ = rendezvous ? std::make_unique<Watch>(*rendezvous, peers, lost_ranks_, overdue)
+                        : std::make_unique<Watch>(address, launch().rank, peers, lost_ranks_, overdue);
   }
 
   Mpi& mpi() { return *mpi_; }

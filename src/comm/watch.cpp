@@ -313,8 +313,8 @@ class Watch::Thread {
   std::thread thread_;
 };
 
-Watch::Watch(Post& post, std::vector<Peer> peers, LostRanks& lost_ranks, std::vector<Overdue> overdue) {
-  auto links = links_of_rank_0(post, peers);
+Watch::Watch(Rendezvous& rendezvous, std::vector<Peer> peers, LostRanks& lost_ranks, std::vector<Overdue> overdue) {
+  auto links = links_of_rank_0(rendezvous, peers);
   thread_ = std::make_unique<Thread>(0, std::move(peers), std::move(links), lost_ranks, std::move(overdue));
 }
 

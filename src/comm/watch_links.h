@@ -29,7 +29,7 @@ std::chrono::milliseconds alive_every();
 // A connection to another rank, and what was received over it.
 struct WatchLink {
   int rank = 0;
-  Connection connection;
+  MessageConnection connection;
   std::chrono::steady_clock::time_point heard;
   std::optional<Standing> standing{};
   bool left = false;      // has said goodbye
@@ -39,7 +39,7 @@ struct WatchLink {
 
 // Rank 0's connections to all others, which connect to its post; another rank's connection to rank 0. Throws Error
 // after start_timeout().
-std::vector<WatchLink> links_of_rank_0(const Watch::Post& post, const std::vector<Peer>& peers);
+std::vector<WatchLink> links_of_rank_0(const Watch::Rendezvous& rendezvous, const std::vector<Peer>& peers);
 std::vector<WatchLink> links_to_rank_0(const std::string& address, int rank, const std::vector<Peer>& peers);
 
 }  // namespace owt

@@ -50,7 +50,7 @@ std::vector<double> shares_in(const Json& json, int workers) {
   return shares;
 }
 
-RunState::Updates updates_in(const Json& json) {
+RunState::UpdateCounts updates_in(const Json& json) {
   if (!json.contains("updates")) return {};
   const Json& pair = json.at("updates");
   const auto counts = [](const Json& count) { return count.is_number_unsigned() && count.get<uint64_t>() >> 62 == 0; };

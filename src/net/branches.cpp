@@ -21,14 +21,14 @@ Tensor pixels_of(const Tensor& batch) {
 
 class BranchesOp : public PreparedOp {
  public:
-  BranchesOp(std::span<Net> branches, const Shape& in, const Compute& on, const Layer::Place& place)
+  BranchesOp(std::span<Net> branches, const Shape& in, const Compute& on, const Layer::BindOptions& options)
       : in_(in), on_(on), type_(activation_type(on.precision)) {
-    const auto* lender = dynamic_cast<const BranchesOp*>(place.lender);
+    const auto* lender = dynamic_cast<const BranchesOp*>(options.lender);
     int64_t first = 0;
     for (size_t b = 0; b < branches.size(); ++b) {
       const Shape out = branches[b].out().batch_of(in.rows());
       tapes_.push_back(std::make_unique<Tape>(branches[b], in.rows(), on, nullptr, Tape::Scratch::kOfPass,
-                                              place.wants_dx, lender ? lender->tapes_[b].get() : nullptr));
+                                              options.wants_dx, lender ? lender->tapes_[b].get() : nullptr));
       tapes_.back()->forget_in_evaluation();
       outs_.push_back({out, first, out[out.rank() - 1]});
       first += outs_.back().width;
@@ -128,10 +128,10 @@ class Branches : public Composite {
     return (out.rank() == 1 ? Shape{columns} : Shape{out[0], out[1], columns}).batch_of(in.rows());
   }
 
-  Run bind_at(const Place& place, std::span<const std::unique_ptr<Layer>>, const Shape& in,
-              const Compute& on) override {
+  BoundOp bind_at(const BindOptions& options, std::span<const std::unique_ptr<Layer>>, const Shape& in,
+                  const Compute& on) override {
     out_shape(in);
-    return {std::make_unique<BranchesOp>(branches_, in, on, place), 1};
+    return {std::make_unique<BranchesOp>(branches_, in, on, options), 1};
   }
 
   Described describe(const Shape&) override { return {type(), {}, {}}; }

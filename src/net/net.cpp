@@ -58,10 +58,12 @@ Tape::Tape(Net& net, int64_t rows, const Compute& on, Profiler* profiler, Scratc
   Shape in = net.in().batch_of(rows);
   for (int64_t i = 0; i < net.size();) {
     const bool behind_learning = !runs_.empty() && (runs_.back().learns || runs_.back().wants_dx);
-    const Layer::Place place{.wants_dx = behind_learning || wants_dx, .lender = lender ? lender->op_at(i) : nullptr};
+    const Layer::BindOptions options{.wants_dx = behind_learning || wants_dx,
+                                     .lender = lender ? lender->op_at(i) : nullptr};
     // Without rows or columns nothing runs, and layers need not be bound.
     const bool nothing = net.layer(i).out_shape(in).elements() == 0;
-    Layer::Run bound = nothing ? Layer::Run{nullptr, 1} : net.layer(i).bind_at(place, net.layers_from(i + 1), in, on);
+    Layer::BoundOp bound =
+        nothing ? Layer::BoundOp{nullptr, 1} : net.layer(i).bind_at(options, net.layers_from(i + 1), in, on);
     Run run{std::move(bound.op), i, i + bound.layers, net.layer(i).name(), bound.layers == 1 && net.in_place(i), false,
             behind_learning,     in};
     Shape& out = run.out;

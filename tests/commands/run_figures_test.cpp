@@ -114,7 +114,7 @@ TEST_F(RunFigures, TensorsThatTheModelDoesNotHaveAreNamed) {
   run("a", {{"schedule.max_steps", "1"}});
   SafetensorsReader from(weights_of("a"));
   const auto write = [&](const std::string& name, const std::vector<std::string>& strange) {
-    std::vector<SafetensorsWriter::Entry> entries;
+    std::vector<SafetensorsWriter::NamedShape> entries;
     for (const auto& entry : from.entries()) entries.push_back({entry.name, entry.shape});
     for (const std::string& one : strange) entries.push_back({one, {2}});
     SafetensorsWriter file(path(name), entries);

@@ -192,7 +192,7 @@ TEST_F(SafetensorsTest, RefusesWhatItCannotReadOnlyWhereItIsTaken) {
 }
 
 TEST_F(SafetensorsTest, FindsNamesBehindTheWordsOfPyTorchsWrappers) {
-  const auto find = [&](std::vector<SafetensorsWriter::Entry> entries, const std::string& name) {
+  const auto find = [&](std::vector<SafetensorsWriter::NamedShape> entries, const std::string& name) {
     SafetensorsWriter writer(path_, entries);
     for (const auto& entry : entries) writer.write(entry.name, std::vector<float>{1});
     writer.finish();

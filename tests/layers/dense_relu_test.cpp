@@ -36,7 +36,7 @@ class InARow : public Layer {
 
   std::unique_ptr<Op> bind(const Shape& in, const Compute& on) override {
     const auto followers = std::span<const std::unique_ptr<Layer>>(layers_).subspan(1);
-    Run run = layers_.front()->bind_run(followers, in, on);
+    BoundOp run = layers_.front()->bind_run(followers, in, on);
     fused_ = run.layers;
     if (run.layers == static_cast<int64_t>(layers_.size())) return std::move(run.op);
     OWT_CHECK_EQ(layers_.size(), 2u, "the rest is one layer that works in place");

@@ -140,7 +140,7 @@ TEST_F(ResumedRun, ACheckpointThatNamesNoOptimizerIsOfSgd) {
   json["checksum"] = hex(checksum_of(json.dump()));
   const RunState old = RunState::from_json(json.dump(), "state.json");
   EXPECT_EQ(old.optimizer, "sgd");
-  EXPECT_EQ(old.updates, RunState::Updates());
+  EXPECT_EQ(old.updates, RunState::UpdateCounts());
 }
 
 TEST_F(ResumedRun, AResumedRunTakesTheConvolutionAlgorithmsOfItsCheckpoint) {
