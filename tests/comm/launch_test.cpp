@@ -156,7 +156,7 @@ TEST(ThreadsPerRank, AreThoseOfTheHostSharedAmongItsRanks) {
   EXPECT_EQ(threads_per_rank(0, 8, process), cores_per_rank(1, process));
 }
 
-TEST(ThreadsPerRank, AreThoseThatOpenMpIsToldForAProcessWhereNoNumberIsGiven) {
+TEST(ThreadsPerRank, AreThoseOfOpenMpsVariableWhereNoNumberIsGiven) {
   const Variable said("OMP_NUM_THREADS", "6");
   ProcessLaunch process;
   EXPECT_EQ(threads_per_rank(0, 4, process), 1);

@@ -400,7 +400,7 @@ TEST(Watch, StrangersAreNotTakenForRanks) {
 
 // Ranks 1 and 2 are connections of the test. Rank 1 reports that it computes, but shows no sign of work; all others
 // wait.
-TEST(Watch, WhoMakesNoProgressIsToldThatItWasGivenUpAndTheOthersWhoItIs) {
+TEST(Watch, ARankWithoutProgressLearnsThatItWasGivenUpAndTheOthersWhichItIs) {
   constexpr uint32_t kHello = 0x6f777401, kAlive = kHello + 2, kLost = kHello + 6;
   set_watch_timeout(0.6);
   set_stall_timeout(1);

@@ -56,7 +56,7 @@ TEST_F(RunFigures, ProgressSaysAtTheEndOfAnEpochWhatMetricsSay) {
   }
 }
 
-TEST_F(RunFigures, AResumedRunsProgressGoesOnWhereItWas) {
+TEST_F(RunFigures, AResumedRunsProgressContinuesWhereItWas) {
   const Overrides two_epochs{{"schedule.epochs", "2"}};
   run("a", merged(two_epochs, {{"schedule.max_steps", "7"}}));
   testing::internal::CaptureStderr();

@@ -319,7 +319,7 @@ TEST_F(Files, WhatAFileReplacesIsKeptUnderTheFirstFreeName) {
   EXPECT_EQ(files_in(folder_), 3);
 }
 
-TEST_F(Files, AWriteWithoutRoomIsToldFromOthers) {
+TEST_F(Files, AWriteWithoutRoomIsDistinguishedFromOthers) {
   {
     const SmallDisk disk(100);
     EXPECT_THROW(write_file_atomically(path_, std::string(200, 'x')), NoRoom);

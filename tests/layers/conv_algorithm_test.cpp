@@ -166,7 +166,7 @@ TEST(ConvChoices, ReportsWhatWasMeasured) {
                                             "other: direct (as before)"));
 }
 
-TEST(ConvChoices, APreloadedAlgorithmThatCannotBeUsedBecomesDirectAndIsTold) {
+TEST(ConvChoices, APreloadedAlgorithmThatCannotBeUsedBecomesDirectAndIsReported) {
   ConvChoices choices;
   choices.preload({{"a", "winograd-bf16"}, {"b", "winograd-bf16"}, {"c", "winograd"}});
   for (const char* key : {"a", "a"}) EXPECT_EQ(choose(choices, key, must_not_measure), kDirect);
@@ -178,7 +178,7 @@ TEST(ConvChoices, APreloadedAlgorithmThatCannotBeUsedBecomesDirectAndIsTold) {
   EXPECT_THAT(choices.warnings(), IsEmpty());
 }
 
-TEST(ConvAlgorithm, NamesGoBothWays) {
+TEST(ConvAlgorithm, NamesAreReadAsTheyAreWritten) {
   for (const auto algorithm : {ConvAlgorithm::kAuto, ConvAlgorithm::kByShape, kDirect, ConvAlgorithm::kFewChannels,
                                ConvAlgorithm::kDepthwise, kWinograd, kWinogradBf16})
     EXPECT_EQ(conv_algorithm_from(name_of(algorithm)), algorithm);

@@ -172,7 +172,7 @@ TEST_F(TapeTest, ChangesNeitherItsInputNorTheGradientItIsGiven) {
   EXPECT_THAT(download(dy), ElementsAre(3, 4));
 }
 
-TEST_F(TapeTest, WithPoisonForgetsActivationsBehindBackwardButTheOutput) {
+TEST_F(TapeTest, WithPoisonForgetsActivationsAfterBackwardButTheOutput) {
   const WithPoison with(true);
   Doubling::Calls calls;
   Net net = doublings({false, true, false}, calls);

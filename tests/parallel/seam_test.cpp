@@ -200,7 +200,7 @@ TEST_P(SeamTest, BringsTheRowsOfEveryRoundThereAndTheSumOfTheirGradientsHome) {
   }
 }
 
-TEST_P(SeamTest, TouchesNothingThatIsStillUnderWay) {
+TEST_P(SeamTest, TouchesNothingThatIsStillInFlight) {
   for (const int64_t step_rows : kStepRows) {
     const Plan plan = plan_of(step_rows);
     on_every_rank([&](Communicator& inner) {

@@ -94,7 +94,7 @@ std::vector<double> held(const std::string& svg, const std::string& layer) {
 }
 using Parts = std::vector<double>;
 
-TEST(DrawNet, BehindTheBoundaryEveryRankHasAPart) {
+TEST(DrawNet, AfterTheBoundaryEveryRankHasAPart) {
   const std::string svg = drawn(small_net(), 4);
   EXPECT_EQ(held(svg, "conv1"), (Parts{1, 1, 1, 1}));
   EXPECT_EQ(held(svg, "fc1"), (Parts{.25, .25, .25, .25}));

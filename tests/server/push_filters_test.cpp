@@ -158,7 +158,7 @@ TEST(PushFiltersTest, CountsBytes) {
 }
 
 // What is drawn is a function of the seed, the worker, the task and the tensor.
-TEST(PushFiltersTest, DrawsAnewForEveryMessage) {
+TEST(PushFiltersTest, DrawsNewNumbersForEveryMessage) {
   const auto sent = [](uint64_t seed, int worker, size_t tensor, int64_t task) {
     PushFilter filter({.skip = 0.5}, seed, worker);
     std::vector<float> ones(64, 1);

@@ -503,7 +503,7 @@ TEST_F(VirtualRunTest, TimesAloneKnowNeitherEpochsNorValuesOfGradients) {
   EXPECT_THAT([&] { simulated("refused", 2, warm); }, ThrowsMessage<Error>(HasSubstr("the length of an epoch")));
 }
 
-TEST_F(VirtualRunTest, WorkersThatCouldNeverGoOnAreRefused) {
+TEST_F(VirtualRunTest, WorkersThatWouldWaitForeverAreRefused) {
   VirtualCluster cluster{.rules = {.delay = 1, .pushes = 1}, .push_every = 3};
   EXPECT_THAT([&] { simulated("refused", 2, cluster); }, ThrowsMessage<Error>(HasSubstr("give 2 or more, or inf")));
   cluster.rules.delay = 2;

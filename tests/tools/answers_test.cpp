@@ -113,7 +113,7 @@ TEST_F(AnswersTest, APhotoOfAnySizeIsBroughtToTheImagesOfTheDataSet) {
                 1e-6);
 }
 
-TEST_F(AnswersTest, AnUnreadableImageIsReportedAndTheOthersGoOn) {
+TEST_F(AnswersTest, AnUnreadableImageIsReportedAndTheOthersAreClassified) {
   image_files();
   write("bad.jpg", "no photo");
   const std::string words = "predict " + file("run") + " " + image_file(0) + " " + file("bad.jpg") + " " +

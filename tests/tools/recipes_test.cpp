@@ -84,7 +84,7 @@ TEST_F(RecipesTest, OfAnInstallationAreFoundBesideTheProgram) {
   EXPECT_THAT(read_file(file("answer")), HasSubstr("model installed"));
 }
 
-TEST_F(RecipesTest, AnUnknownNameIsToldWhereItWasLookedForAndTheNearest) {
+TEST_F(RecipesTest, AnUnknownNameIsAnErrorWithTheFoldersSearchedAndTheNearestName) {
   const Result result = owt_in("elsewhere", "train cifar10_quikc");
   EXPECT_EQ(result.code, 1);
   EXPECT_THAT(result.err, AllOf(HasSubstr("cifar10_quikc"), HasSubstr("/configs/models"),

@@ -94,7 +94,7 @@ TEST(FedSteps, LearnTheSameBitsAndArePackedByWhoeverMakesTheImages) {
 }
 
 // Blocks of 4 x 4 pixels without padding: packed and plain images have the same size and use the same memory.
-TEST(FedSteps, AreRecordedAnewWhereTheSameMemoryHoldsAnotherLayout) {
+TEST(FedSteps, AreRecordedAgainWhereTheSameMemoryHoldsAnotherLayout) {
   const std::string recipe = recipe_of("[3, 12, 12]", kData, R"(
   { name = "conv1", type = "conv", out = 8, kernel = 4, stride = 4 },
   { name = "relu1", type = "relu" },

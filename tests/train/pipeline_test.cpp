@@ -42,7 +42,7 @@ TEST(Pipeline, HasReplicasThatSumTheirGradients) {
   expect_near(run_small(kSmallRecipe, kSteps, grid).losses, one.losses);
 }
 
-TEST(Pipeline, BeginsItsStagesWhereItIsTold) {
+TEST(Pipeline, BeginsItsStagesWhereTheRecipeSays) {
   const SmallRun one = run_small(kSmallRecipe, kSteps);
   Overrides told = pipeline("3", "1f1b", "4");
   told.emplace_back("pipeline.stages", "[\"norm1\", \"fc2\"]");
