@@ -155,7 +155,7 @@ class BatchNormOp : public Op {
     ParamSums sums(scale_.size());
     for (int64_t group = 0; group < groups_.count(); ++group) {
       const Slice rows = groups_.of(group), positions = positions_of(rows);
-      const double count = positions_behind(pass, positions);
+      const double count = positions_of_statistics(pass, positions);
       sum_gradients(of(group), positions, x, dy);
       add(of(group), count, static_cast<double>(rows.size()) / static_cast<double>(pass.step_rows), sums);
       if (!dx) continue;
@@ -201,7 +201,7 @@ class BatchNormOp : public Op {
 
   bool exchanges(const Pass& pass) const { return whole_step_ && pass.sums; }
   // The number of positions that the statistics cover.
-  double positions_behind(const Pass& pass, const Slice& positions) const {
+  double positions_of_statistics(const Pass& pass, const Slice& positions) const {
     return static_cast<double>(exchanges(pass) ? pass.step_rows * pixels_ : positions.size());
   }
 
@@ -222,7 +222,7 @@ class BatchNormOp : public Op {
                 }
               });
     if (exchanges(pass)) sums_.add_up(*pass.sums, *pass.stream);
-    const double count = positions_behind(pass, positions);
+    const double count = positions_of_statistics(pass, positions);
     for (size_t c = 0; c < of.mean.size(); ++c) {
       const double mean = sums_.first()[c] / count;
       const double var = sums_.second()[c] / count - mean * mean;

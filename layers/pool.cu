@@ -373,7 +373,7 @@ class CudaMaxPool : public Op {
 };
 
 template <bool kRelu>
-std::unique_ptr<Op> bind_pool_behind(Cuda cuda, const Window& window, const Shape& in, Param* bias) {
+std::unique_ptr<Op> bind_pool(Cuda cuda, const Window& window, const Shape& in, Param* bias) {
   std::unique_ptr<Op> op;
   with_element(activation_type(cuda.precision), [&](auto element) {
     using T = decltype(element);
@@ -389,11 +389,11 @@ std::unique_ptr<Op> bind_pool_behind(Cuda cuda, const Window& window, const Shap
 }  // namespace
 
 std::unique_ptr<Op> bind_max_pool(Cuda cuda, const Window& window, const Shape& in) {
-  return bind_pool_behind<false>(cuda, window, in, nullptr);
+  return bind_pool<false>(cuda, window, in, nullptr);
 }
 
 std::unique_ptr<Op> bind_relu_max_pool(Cuda cuda, const Window& window, const Shape& in, Param* bias) {
-  return bind_pool_behind<true>(cuda, window, in, bias);
+  return bind_pool<true>(cuda, window, in, bias);
 }
 
 }  // namespace owt

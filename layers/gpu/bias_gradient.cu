@@ -36,7 +36,7 @@ constexpr int kResidentBlocks = SumGradient<float, 1, Follows::kNothing>::kResid
 
 class ChannelBiasGradient : public BiasGradient {
  public:
-  ChannelBiasGradient(int64_t positions, int64_t channels, Param* bias, std::optional<ReluBehind> relu)
+  ChannelBiasGradient(int64_t positions, int64_t channels, Param* bias, std::optional<FollowingRelu> relu)
       : positions_(positions),
         channels_(channels),
         bias_(bias),
@@ -45,16 +45,16 @@ class ChannelBiasGradient : public BiasGradient {
 
   void queue(const Stream& stream, const Tensor& y, const Tensor& dy) override {
     if (!relu_)
-      queue_behind<Follows::kNothing>(stream, y, dy);
+      queue_after<Follows::kNothing>(stream, y, dy);
     else if (relu_->scale == 1)
-      queue_behind<Follows::kRelu>(stream, y, dy);
+      queue_after<Follows::kRelu>(stream, y, dy);
     else
-      queue_behind<Follows::kReluDropout>(stream, y, dy);
+      queue_after<Follows::kReluDropout>(stream, y, dy);
   }
 
  private:
   template <Follows kFollows>
-  void queue_behind(const Stream& stream, const Tensor& y, Tensor dy) {
+  void queue_after(const Stream& stream, const Tensor& y, Tensor dy) {
     with_element(dy.dtype(), [&](auto element) {
       with_width<decltype(element)>(channels_, {relu_ ? y.raw() : nullptr, dy.raw()}, [&](auto t, auto width) {
         using T = decltype(t);
@@ -67,14 +67,14 @@ class ChannelBiasGradient : public BiasGradient {
 
   int64_t positions_, channels_;
   Param* bias_;
-  std::optional<ReluBehind> relu_;
+  std::optional<FollowingRelu> relu_;
   SumBuffers sums_;
 };
 
 }  // namespace
 
 std::unique_ptr<BiasGradient> make_bias_gradient(int64_t positions, int64_t channels, Param* bias,
-                                                 std::optional<ReluBehind> relu) {
+                                                 std::optional<FollowingRelu> relu) {
   if (!relu && !(bias && learns(bias->role))) return nullptr;
   return std::make_unique<ChannelBiasGradient>(positions, channels, bias, relu);
 }

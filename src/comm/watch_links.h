@@ -32,9 +32,9 @@ struct WatchLink {
   MessageConnection connection;
   std::chrono::steady_clock::time_point heard;
   std::optional<Standing> standing{};
-  bool left = false;      // has said goodbye
-  bool told = false;      // has answered this rank's report of its failure
-  bool given_up = false;  // although it may be alive
+  bool left = false;          // has said goodbye
+  bool acknowledged = false;  // has answered this rank's report of its failure
+  bool given_up = false;      // although it may be alive
 };
 
 // Rank 0's connections to all others, which connect to its post; another rank's connection to rank 0. Throws Error

@@ -46,13 +46,13 @@ class BranchesOp : public PreparedOp {
   // Each branch gets a copy of its columns of dy, which it may overwrite. The first branch writes its gradient of x to
   // dx, and the gradients of the other branches are added.
   void backward_data(const Pass& pass, const Tensor& x, const Tensor&, const Tensor& dy, Tensor* dx) override {
-    const int64_t behind_branches = branch_bytes(Phase::kBackward);
+    const int64_t after_branches = branch_bytes(Phase::kBackward);
     for (size_t b = 0; b < tapes_.size(); ++b) {
       const auto& [shape, first, width] = outs_[b];
-      Tensor gradient = pass.scratch_at(behind_branches, shape, type_);
+      Tensor gradient = pass.scratch_at(after_branches, shape, type_);
       Tensor columns = pixels_of(gradient);
       copy_columns(pixels_of(dy), first, columns, 0, width, *pass.stream);
-      Tensor of_branch = pass.scratch_at(behind_branches + largest_out(), in_, type_);
+      Tensor of_branch = pass.scratch_at(after_branches + largest_out(), in_, type_);
       tapes_[b]->backward(pass, x, gradient, !dx ? nullptr : b == 0 ? dx : &of_branch);
       if (dx && b > 0) dispatch(on_, [&](auto tag) { add_branches(tag, *dx, of_branch, false, *dx, *pass.stream); });
     }
