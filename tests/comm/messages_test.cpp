@@ -512,7 +512,7 @@ TEST_P(FailingMessages, EndWithTheRankAtTheirOtherEnd) {
   EXPECT_EQ(aborted, ranks() - 1);
 }
 
-TEST_P(FailingMessages, EndForTheThreadsOfARankThatGivesUp) {
+TEST_P(FailingMessages, EndForTheThreadsOfARankThatFails) {
   if (device() != Device::kCpu) GTEST_SKIP() << "a GPU's queues are those of a rank's own thread";
   const std::string told = message_of([&] {
     run([&](Communicator& comm) {

@@ -416,7 +416,7 @@ TEST(Watch, ARankWithoutProgressLearnsThatItWasGivenUpAndTheOthersWhichItIs) {
   }
   const std::string standings[] = {Standing{WaitsFor::kNothing, 1000, 7, "all_reduce"}.text(),
                                    Standing{WaitsFor::kOthers, 1000, 8, "all_gather"}.text()};
-  std::vector<std::string> told(2);
+  std::vector<std::string> texts(2);
   LostRanks lost_ranks;
   std::thread([&] {
     this_thread_is_the_rank();
@@ -426,15 +426,15 @@ TEST(Watch, ARankWithoutProgressLearnsThatItWasGivenUpAndTheOthersWhichItIs) {
       for (size_t r = 0; r < 2; ++r) {
         ranks[r].send({kAlive, static_cast<int>(r) + 1, standings[r]});
         ranks[r].receive([&](const Message& message) {
-          if (message.kind == kLost) told[r] = message.text;
+          if (message.kind == kLost) texts[r] = message.text;
         });
       }
-      return !told[0].empty() && !told[1].empty();
+      return !texts[0].empty() && !texts[1].empty();
     });
   }).join();
-  EXPECT_THAT(told[0], HasSubstr("the other ranks have given this one up: it has shown no sign of work for 1000 s"));
-  EXPECT_THAT(told[1], HasSubstr("rank 1 on one (process 11) makes no progress: it has shown no sign of work"));
-  EXPECT_EQ(lost_ranks.text(""), told[1]);
+  EXPECT_THAT(texts[0], HasSubstr("the other ranks have given this one up: it has shown no sign of work for 1000 s"));
+  EXPECT_THAT(texts[1], HasSubstr("rank 1 on one (process 11) makes no progress: it has shown no sign of work"));
+  EXPECT_EQ(lost_ranks.text(""), texts[1]);
   set_watch_timeout(20);
   set_stall_timeout(600);
 }

@@ -83,7 +83,7 @@ TEST_F(Files, AtomicWriteIntoAFolderThatIsNotThereNamesTheFileAndTheReason) {
               ThrowsMessage<Error>(AllOf(HasSubstr(path), HasSubstr("No such file or directory"))));
 }
 
-TEST_F(Files, AtomicWriteOntoAFolderFailsAndLeavesItWithNothingBeside) {
+TEST_F(Files, AtomicWriteOntoAFolderFailsAndLeavesNoOtherFile) {
   fs::create_directory(path_);
   EXPECT_THAT([&] { write_file_atomically(path_, "new"); }, ThrowsMessage<Error>(HasSubstr(path_)));
   EXPECT_TRUE(fs::is_directory(path_));

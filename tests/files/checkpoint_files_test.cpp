@@ -245,7 +245,7 @@ TEST_F(CheckpointTest, AMissingFileIsNamed) {
   EXPECT_THAT(complaint(folder), AllOf(HasSubstr(folder + "/weights is missing"), HasSubstr("no other checkpoint")));
 }
 
-TEST_F(CheckpointTest, ADamagedStateIsNamedAndPassedOver) {
+TEST_F(CheckpointTest, ADamagedStateIsNamedAndSkipped) {
   save(1);
   const std::string newer = save(2);
   const std::string text = read_file(newer + "/state.json");

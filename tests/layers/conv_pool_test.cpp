@@ -305,7 +305,7 @@ int64_t run_of(const Keys& keys, const Compute& on, const Shape& in = {2, 8, 8, 
   return net.layer(0).bind_run(net.layers_from(1), in, on).layers;
 }
 
-TEST_P(ConvPoolTest, OnlyAReluAndAPoolAreTakenIntoTheOpAndOnlyOnAGpu) {
+TEST_P(ConvPoolTest, OnlyAReluAndAPoolAreFusedIntoTheOpAndOnlyOnAGpu) {
   const std::string conv = "type='conv' out=8 kernel=3", relu = "type='relu'", max_pool = "type='max_pool' kernel=2";
   const bool gpu = GetParam().device == Device::kCuda;
   EXPECT_EQ(run_of({conv, relu, max_pool}, on()), gpu ? 3 : 1);

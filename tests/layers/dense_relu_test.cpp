@@ -130,7 +130,7 @@ TEST_P(DenseReluTest, AnEmptyPartHasAZeroGradient) {
   EXPECT_THAT(layers.backward({}), ElementsAre(0, 0, 0, 0, 0, 0));
 }
 
-TEST_P(DenseReluTest, OnlyAReluIsTakenIntoTheOpAndOnlyOnAGpu) {
+TEST_P(DenseReluTest, OnlyAReluIsFusedIntoTheOpAndOnlyOnAGpu) {
   const Shape in{2, 3};
   const auto with_relu = dense_and("type='relu'", "out=2", in),
              with_dropout = dense_and("type='dropout' rate=0.5", "out=2", in);

@@ -102,7 +102,7 @@ TEST(Order, OfServersTellsTheResultBeforeItsGradients) {
             lines(zero, evaluation(zero, zero.request.step_rows)));
 }
 
-TEST(Order, OfOwtAGathersRowsOnceAndSendsTheirGradientHomeBesideTheWeightsGradient) {
+TEST(Order, OfOwtAGathersRowsOnceAndScattersTheirGradientDuringTheWeightsGradient) {
   const Plan plan = plan_of({.ranks = 2, .strategy = Strategy::kOwtA});
   EXPECT_THAT(
       lines(plan, training_of(plan)),
@@ -256,7 +256,7 @@ TEST(Order, EveryTransferThatStartsIsWaitedForAndNothingElseIs) {
           }
 }
 
-TEST(Order, LargeDenseLayersOfAGpuAreUpdatedBesideWhatFollows) {
+TEST(Order, LargeDenseLayersOfAGpuAreUpdatedDuringWhatFollows) {
   PlanRequest request{.on = {Device::kCuda, Precision::kBf16}, .beside_from = 1};
   const Plan plan = plan_of(request);
   EXPECT_THAT(lines(plan, training_of(plan), {Kind::kBackwardWeights, Kind::kUpdate}),

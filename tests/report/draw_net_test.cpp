@@ -134,7 +134,7 @@ TEST(DrawNet, OfManyRanksTheFirstAreDrawn) {
   EXPECT_THAT(svg, HasSubstr("the first 16 workers"));
 }
 
-TEST(DrawNet, BranchesMeetAgainAndBlocksThatAreAlikeAreDrawnOnce) {
+TEST(DrawNet, BranchesMeetAgainAndEqualBlocksAreDrawnOnce) {
   const std::string svg = drawn(residual_net());
   EXPECT_EQ(times_in(svg, ">+</text>"), 2u);  // the first block, and the others as one
   EXPECT_EQ(times_in(svg, ">side</text>"), 1u);

@@ -312,7 +312,7 @@ TEST(ParameterServer, SendsTheBytesOfThePlan) {
 }
 
 // 1 + 2^-8 is between two bf16 numbers; a rank's gradient for itself is not rounded.
-TEST(ParameterServer, Bf16OnTheWireRoundsGradientsAndNoWeights) {
+TEST(ParameterServer, Bf16TransportRoundsGradientsAndNoWeights) {
   Plan plan = served(2, kSynchronous);
   plan.request.half_wire = true;
   plan = make_plan(front_model(kKernel), plan.request);

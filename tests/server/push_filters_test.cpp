@@ -75,7 +75,7 @@ TEST(PushFiltersTest, ProportionalRoundingIsRightInTheMeanAndACoinIsNot) {
   }
 }
 
-TEST(PushFiltersTest, WhatIsAllAlikeStaysAsItIs) { EXPECT_THAT(rounded({0.3f, 0.3f, 0.3f}, Value::kFix8), Each(0.3f)); }
+TEST(PushFiltersTest, EqualValuesStayAsTheyAre) { EXPECT_THAT(rounded({0.3f, 0.3f, 0.3f}, Value::kFix8), Each(0.3f)); }
 
 TEST(PushFiltersTest, SkippingIsRightInTheMean) {
   constexpr size_t kCount = 40000;

@@ -204,7 +204,7 @@ TEST(WeightRange, InAnyOrderEveryGradientIsAppliedOnceAndNoneIsOlderThanTheBound
     }
 }
 
-TEST(WeightRange, OneThatGivesUpLetsNobodyWait) {
+TEST(WeightRange, OneThatFailsLetsNobodyWait) {
   Served served(2, {});
   served.push(0, 1);
   served.range.give_up();

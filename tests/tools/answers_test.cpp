@@ -73,7 +73,7 @@ TEST_F(AnswersTest, PredictSaysOfImageFilesWhatEvalSaysOfTheDataSet) {
   }
 }
 
-TEST_F(AnswersTest, ADamagedCheckpointIsPassedOverUnlessItIsNamed) {
+TEST_F(AnswersTest, ADamagedCheckpointIsSkippedUnlessItIsNamed) {
   const Result trained = owt("train " + file("run") + " --out " + file("two") +
                              " --set run.checkpoint_every_steps=2 --set run.keep_checkpoints=2");
   ASSERT_EQ(trained.code, 0) << trained.err;
@@ -95,7 +95,7 @@ TEST_F(AnswersTest, ADamagedCheckpointIsPassedOverUnlessItIsNamed) {
   }
 }
 
-TEST_F(AnswersTest, APhotoOfAnySizeIsBroughtToTheImagesOfTheDataSet) {
+TEST_F(AnswersTest, APhotoOfAnySizeIsResizedToTheImagesOfTheDataSet) {
   image_files();
   // Twice as large, with grey stripes left and right that a square in the centre does not show.
   const Photo small = read_photo(read_file(image_file(3)));

@@ -353,7 +353,7 @@ TEST_F(CliTest, PlanListsTheActionsOfAStep) {
                               HasSubstr("gradients, bucket 0\n"), HasSubstr("   1  forward                  conv1\n")));
 }
 
-TEST_F(CliTest, PlanDrawsTheStrategiesAskedForOrTheFastestBesideDp) {
+TEST_F(CliTest, PlanDrawsTheStrategiesAskedForOrTheFastestAndDp) {
   const std::string svg = file("step.svg");
   const std::string words = "plan " + small_recipe() + " --workers 2 --gpu H200 --draw " + svg;
   ASSERT_EQ(owt(words + " --parallel owt-a --parallel owt-c").code, 0);

@@ -75,7 +75,7 @@ TEST_F(RecipesTest, ARunFolderOfARecipesNameIsTheRunAndSaysSo) {
   EXPECT_THAT(owt_in("here", "plan configs/mine.toml").err, Not(HasSubstr("means the run folder")));
 }
 
-TEST_F(RecipesTest, OfAnInstallationAreFoundBesideTheProgram) {
+TEST_F(RecipesTest, OfAnInstallationAreFoundNextToTheProgram) {
   fs::create_directories(file("usr/bin"));
   fs::copy(OWT_PROGRAM, file("usr/bin/owt"));
   write_recipe("usr/share/owt/configs/only_installed.toml", "installed");

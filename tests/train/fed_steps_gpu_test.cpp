@@ -79,8 +79,9 @@ void force_presentation(const std::string& name) {
 
 TEST(FedSteps, LearnTheSameBitsAndArePackedByWhoeverMakesTheImages) {
   train(kRecipe, kNever, false);  // looks for presentations of all numbers of rows
-  const std::pair<const char*, int64_t> ways[] = {{"plain", 3}, {"4 channels", 4}, {"8 channels", 8}, {"blocks", 16}};
-  for (const auto& [name, channels] : ways)
+  const std::pair<const char*, int64_t> packings[] = {
+      {"plain", 3}, {"4 channels", 4}, {"8 channels", 8}, {"blocks", 16}};
+  for (const auto& [name, channels] : packings)
     for (const bool graphs : {false, true}) {
       force_presentation(name);
       const Training fed = train(kRecipe, 0, graphs), unfed = train(kRecipe, kNever, graphs);

@@ -191,7 +191,7 @@ TEST_P(FrozenParts, OfACompositeLayerKeepTheirWeights) {
 }
 
 // Its running averages do not depend on the rows that a rank sees.
-TEST_P(FrozenParts, ThatNormaliseBatchesMakeRanksAlike) {
+TEST_P(FrozenParts, ThatNormaliseBatchesMakeRanksEqual) {
   const std::string recipe = recipe_of("[3, 8, 8]", kData, R"(
   { name = "conv", type = "conv", out = 8, kernel = 3, pad = 1 },
   { name = "bn", type = "batch_norm" },

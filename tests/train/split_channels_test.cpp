@@ -122,7 +122,7 @@ TEST_P(SplitChannels, OfReplicasLearnTheSame) {
   expect_planned_bytes(many);
 }
 
-TEST_P(SplitChannels, InBf16AndWithBf16OnTheWireLearnNearlyTheSame) {
+TEST_P(SplitChannels, InBf16AndWithBf16TransportLearnNearlyTheSame) {
   const SmallRun one = run_small(kRecipe, 6, mp(1)), half = run_small(kRecipe, 6, mp(3, {{"parallel.wire", "bf16"}}));
   expect_same_losses(one, half, 0.02);
   expect_planned_bytes(half);

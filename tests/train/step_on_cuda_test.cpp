@@ -109,7 +109,7 @@ TEST_P(StepOnGpu, RecordedStepsGiveTheSameBits) {
   }
 }
 
-TEST_P(StepOnGpu, UpdatingTheDenseLayersBesideTheOthersBackwardPassGivesTheSameBits) {
+TEST_P(StepOnGpu, UpdatingTheDenseLayersDuringTheOthersBackwardPassGivesTheSameBits) {
   struct Case {
     const char *workers, *strategy, *model_ranks;
   };

@@ -370,7 +370,7 @@ TEST_P(StepTest, MixedImagesAndLabelsLearnWhatOneRankLearns) {
   }
 }
 
-TEST_P(StepTest, Bf16OnTheWireHalvesTheBytesAndHardlyChangesTheLosses) {
+TEST_P(StepTest, Bf16TransportHalvesTheBytesAndHardlyChangesTheLosses) {
   const SmallRun one = run(kSmallRecipe, steps(8));
   for (const Strategy strategy : strategies()) {
     SCOPED_TRACE(name_of(strategy));
@@ -447,7 +447,7 @@ TEST_P(StepTest, MicroBatchesGiveRunningAveragesTheMeansOfTheStep) {
 }
 
 // The first step's statistics do not depend on anything that travelled before.
-TEST_P(StepTest, Bf16OnTheWireDoesNotRoundRunningAverages) {
+TEST_P(StepTest, Bf16TransportDoesNotRoundRunningAverages) {
   const std::string recipe = with(with(kSmallRecipe, "name = \"norm1\"\ntype = \"lrn\"\nsize = 3\nalpha = 0.01",
                                        "name = \"norm1\"\ntype = \"batch_norm\""),
                                   "name = \"relu3\"\ntype = \"relu\"", "name = \"norm3\"\ntype = \"batch_norm\"");

@@ -249,7 +249,7 @@ TEST_F(TrainerTest, AnUnwritableRunFolderIsAnError) {
   EXPECT_THROW(run("file/run", kEveryStepLogged), Error);
 }
 
-TEST_F(TrainerTest, ARunSaysHowABatchIsDealtThatTheWorkersDoNotDivide) {
+TEST_F(TrainerTest, ARunReportsHowABatchIsDividedUnevenly) {
   const auto log = [&](const std::string& out, const Overrides& changes) {
     run(out, merged(kEveryStepLogged, merged({{"parallel.strategy", "dp"}, {"schedule.max_steps", "1"}}, changes)));
     return read_file(path(out) + "/log.txt");

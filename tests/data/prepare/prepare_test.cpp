@@ -34,7 +34,7 @@ Content content_of(const std::string& dir) {
   return content;
 }
 
-bool go_on(const PrepareState&) { return true; }
+bool keep_going(const PrepareState&) { return true; }
 
 class PrepareTest : public testing::Test {
  protected:
@@ -54,7 +54,7 @@ class PrepareTest : public testing::Test {
   }
   static PrepareSettings small() { return {.short_side = 32, .shard_images = 4, .threads = 2}; }
   Prepared prepare(const PhotoSources& sources, const std::string& split, const PrepareSettings& settings) const {
-    return prepare_split(sources, file(split), settings, go_on);
+    return prepare_split(sources, file(split), settings, keep_going);
   }
   std::string error_of(const PhotoSources& sources, const std::string& split, const PrepareSettings& settings) const {
     return message_of([&] { prepare(sources, split, settings); });
