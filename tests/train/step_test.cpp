@@ -245,7 +245,7 @@ std::vector<std::tuple<Device, Case>> in_slices() {
       all.emplace_back(device, c);
   return all;
 }
-INSTANTIATE_TEST_SUITE_P(InSlices, StepEquality, ::testing::ValuesIn(in_slices()), case_name);
+INSTANTIATE_TEST_SUITE_P(InMicroBatches, StepEquality, ::testing::ValuesIn(in_slices()), case_name);
 
 class StepTest : public DeviceTest {
  protected:
