@@ -34,7 +34,7 @@ struct AugmentTask {
 };
 
 // Values shared by the threads of a block: about their image and its channels.
-struct Drawn {
+struct DrawnAugmentation {
   Crop crop;
   Patch patch;
   float mean[kMostChannels], factor[kMostChannels], offset[kMostChannels];
@@ -69,7 +69,7 @@ __device__ Patch draw_patch(const AugmentTask& task, uint64_t sample) {
   return patch;
 }
 
-__device__ void draw(const AugmentTask& task, int64_t sample, Drawn& drawn) {
+__device__ void draw(const AugmentTask& task, int64_t sample, DrawnAugmentation& drawn) {
   const unsigned threads = blockDim.x * blockDim.y * blockDim.z;
   const unsigned thread = threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
   if (thread == 0) {
@@ -87,7 +87,7 @@ __device__ void draw(const AugmentTask& task, int64_t sample, Drawn& drawn) {
 template <int kColours>
 struct OfChannels {
   float mean[kColours], factor[kColours], offset[kColours];
-  __device__ explicit OfChannels(const Drawn& drawn) {
+  __device__ explicit OfChannels(const DrawnAugmentation& drawn) {
     for (int c = 0; c < kColours; ++c)
       mean[c] = drawn.mean[c], factor[c] = drawn.factor[c], offset[c] = drawn.offset[c];
   }
@@ -95,13 +95,14 @@ struct OfChannels {
 template <>
 struct OfChannels<0> {
   const float *mean, *factor, *offset;
-  __device__ explicit OfChannels(const Drawn& drawn) : mean(drawn.mean), factor(drawn.factor), offset(drawn.offset) {}
+  __device__ explicit OfChannels(const DrawnAugmentation& drawn)
+      : mean(drawn.mean), factor(drawn.factor), offset(drawn.offset) {}
 };
 
 // The operations of Augmenter in the same order, each rounded separately.
 template <bool kMeanOfPixel, bool kColour, class T, class Blocks>
-__device__ void make_image(const Blocks& blocks, const AugmentTask& task, const Drawn& drawn, const uint8_t* image,
-                           T* into) {
+__device__ void make_image(const Blocks& blocks, const AugmentTask& task, const DrawnAugmentation& drawn,
+                           const uint8_t* image, T* into) {
   const Crop crop = drawn.crop;
   const Patch patch = drawn.patch;
   const OfChannels<Blocks::kFixedColours> channels(drawn);
@@ -125,7 +126,7 @@ __device__ void make_image(const Blocks& blocks, const AugmentTask& task, const 
 // Makes one image per blockIdx.x.
 template <class T, class Blocks>
 __global__ void augment(Blocks blocks, const AugmentTask task, T* images) {
-  __shared__ Drawn drawn;
+  __shared__ DrawnAugmentation drawn;
   const int64_t row_of_batch = blockIdx.x, sample = task.samples[row_of_batch];
   draw(task, sample, drawn);
   __syncthreads();

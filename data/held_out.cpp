@@ -15,9 +15,9 @@ namespace owt {
 namespace {
 
 // Some of the images of a data set. The index of an image, which determines its augmentation, is its place among these.
-class Part : public Dataset {
+class Subset : public Dataset {
  public:
-  Part(std::shared_ptr<const Dataset> whole, std::vector<int64_t> images)
+  Subset(std::shared_ptr<const Dataset> whole, std::vector<int64_t> images)
       : whole_(std::move(whole)), images_(std::move(images)) {}
 
   int64_t size() const override { return std::ssize(images_); }
@@ -91,7 +91,7 @@ HeldOut hold_out(const std::shared_ptr<const Dataset>& images, double wanted, ui
   const std::vector<bool> held_out = images_to_hold_out(labels, wanted, seed, "data.validation");
   std::vector<int64_t> train, validation;
   for (int64_t i = 0; i < images->size(); ++i) (held_out[static_cast<size_t>(i)] ? validation : train).push_back(i);
-  return {std::make_shared<Part>(images, std::move(train)), std::make_shared<Part>(images, std::move(validation))};
+  return {std::make_shared<Subset>(images, std::move(train)), std::make_shared<Subset>(images, std::move(validation))};
 }
 
 }  // namespace owt

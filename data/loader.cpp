@@ -66,7 +66,7 @@ void Loader::allocate_slots() {
   const bool raw = !settings_.augmenter;
   const Shape image = raw ? settings_.dataset->image() : settings_.augmenter->out_shape();
   slots_.resize(static_cast<size_t>(settings_.slots));
-  for (Slot& slot : slots_) {
+  for (HostBatch& slot : slots_) {
     slot.images = Tensor::shared_with(settings_.reader, image.batch_of(rows), raw ? DType::kU8 : settings_.images);
     slot.labels =
         Tensor::shared_with(settings_.reader, mixes_ ? Shape{rows, RowLabel::kMixedNumbers} : Shape{rows}, DType::kI32);
@@ -75,7 +75,7 @@ void Loader::allocate_slots() {
 }
 
 // Called when the slot's batch is no longer read.
-void Loader::release(const Slot& slot) {
+void Loader::release(const HostBatch& slot) {
   for (const Tensor& part : {slot.images, slot.labels, slot.samples}) poison(part, Stream());
 }
 
@@ -84,7 +84,7 @@ const Batch& Loader::next(const Stream&) {
   for (; released_ <= handed_ - settings_.held; ++released_)
     release(slots_[static_cast<size_t>(released_ % settings_.slots)]);
   room_.notify_all();
-  const Slot& slot = slots_[static_cast<size_t>(handed_ % settings_.slots)];
+  const HostBatch& slot = slots_[static_cast<size_t>(handed_ % settings_.slots)];
   {
     const Waits waits(WaitsFor::kData);
     ready_.wait(lock, [&] { return complete(slot) || (error_ && error_step_ <= handed_); });
@@ -99,7 +99,7 @@ bool Loader::ready() {
   return complete(slots_[static_cast<size_t>(handed_ % settings_.slots)]);
 }
 
-bool Loader::complete(const Slot& slot) const {
+bool Loader::complete(const HostBatch& slot) const {
   return claimed_ > handed_ * chunks_per_step_ && slot.chunks_done == chunks_per_step_;
 }
 
@@ -139,7 +139,7 @@ bool Loader::claim(Chunk& chunk) {
   const int64_t step = claimed_ / chunks_per_step_, index = claimed_ % chunks_per_step_;
   chunk.step = step;
   const bool timed = claimed_ % kTimedOf == 0;
-  Slot& slot = slots_[static_cast<size_t>(step % settings_.slots)];
+  HostBatch& slot = slots_[static_cast<size_t>(step % settings_.slots)];
   if (index == 0) begin_step(slot, steps_.step(step));
   ++claimed_;
   chunk = {.step = step, .slot = &slot, .rows = rows_of_chunk(slot, index), .order = order_, .timed = timed};
@@ -147,7 +147,7 @@ bool Loader::claim(Chunk& chunk) {
 }
 
 // If images are mixed, one thread makes both images of a pair.
-Slice Loader::rows_of_chunk(const Slot& slot, int64_t index) const {
+Slice Loader::rows_of_chunk(const HostBatch& slot, int64_t index) const {
   const int64_t rows = slot.batch.labels.shape().rows(), together = mixes_ ? 2 : 1;
   const int64_t before = slot.first_row % together;  // rows of the first pair that belong to another rank
   const Slice part =
@@ -156,7 +156,7 @@ Slice Loader::rows_of_chunk(const Slot& slot, int64_t index) const {
 }
 
 // Chunks are claimed in order, so all chunks of a step use the order of the step's epoch.
-void Loader::begin_step(Slot& slot, const Steps::RankStep& step) {
+void Loader::begin_step(HostBatch& slot, const Steps::RankStep& step) {
   if (step.epoch != order_epoch_) {
     order_ = std::make_shared<const std::vector<int64_t>>(
         epoch_order(settings_.seed, step.epoch, settings_.dataset->size(), settings_.training && settings_.shuffle));
@@ -186,7 +186,7 @@ int64_t Loader::make(const Chunk& chunk, int64_t row, std::vector<uint8_t>& pixe
 }
 
 void Loader::load(const Chunk& chunk, std::vector<uint8_t>& pixels) const {
-  Slot& slot = *chunk.slot;
+  HostBatch& slot = *chunk.slot;
   const int64_t elements = slot.images.shape().row_elements();
   const Slice& rows = chunk.rows;
   std::vector<int64_t> samples(static_cast<size_t>(std::max<int64_t>(0, rows.size())));
@@ -213,7 +213,7 @@ void Loader::load(const Chunk& chunk, std::vector<uint8_t>& pixels) const {
 template <class T>
 void Loader::mix(const Chunk& chunk, const std::vector<int64_t>& samples, std::vector<uint8_t>& pixels,
                  T* images) const {
-  Slot& slot = *chunk.slot;
+  HostBatch& slot = *chunk.slot;
   const Shape& image = settings_.augmenter->out_shape();
   const Slice& rows = chunk.rows;
   const View view = view_of(slot.batch);

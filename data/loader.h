@@ -56,7 +56,7 @@ class Loader : public BatchSource {
  private:
   using Order = std::shared_ptr<const std::vector<int64_t>>;
 
-  struct Slot {
+  struct HostBatch {
     Batch batch;
     Tensor images, labels, samples;  // for the largest step
     int64_t first = 0;               // index of row 0 in the epoch's order
@@ -66,7 +66,7 @@ class Loader : public BatchSource {
   // A part of a step, made by one thread.
   struct Chunk {
     int64_t step = 0;  // numbered like handed_
-    Slot* slot = nullptr;
+    HostBatch* slot = nullptr;
     Slice rows;  // rows of the slot
     Order order;
     bool timed = false;
@@ -75,8 +75,8 @@ class Loader : public BatchSource {
   void allocate_slots();
   void work();
   bool claim(Chunk& chunk);  // false: stop
-  void begin_step(Slot& slot, const Steps::RankStep& step);
-  Slice rows_of_chunk(const Slot& slot, int64_t index) const;
+  void begin_step(HostBatch& slot, const Steps::RankStep& step);
+  Slice rows_of_chunk(const HostBatch& slot, int64_t index) const;
   void load_timed(const Chunk& chunk, std::vector<uint8_t>& pixels);
   void load(const Chunk& chunk, std::vector<uint8_t>& pixels) const;
   template <class T>
@@ -85,8 +85,8 @@ class Loader : public BatchSource {
   void mix(const Chunk& chunk, const std::vector<int64_t>& samples, std::vector<uint8_t>& pixels, T* images) const;
   int64_t read(const std::vector<int64_t>& order, int64_t place, const View& view, uint8_t* pixels) const;
   View view_of(const Batch& batch) const;
-  static void release(const Slot& slot);
-  bool complete(const Slot& slot) const;  // whether it holds the whole next batch
+  static void release(const HostBatch& slot);
+  bool complete(const HostBatch& slot) const;  // whether it holds the whole next batch
   void stop();
   void stop_with(std::exception_ptr error, int64_t step);
 
@@ -97,7 +97,7 @@ class Loader : public BatchSource {
 
   mutable std::mutex mutex_;  // guards all members below, except the contents of tensors
   std::condition_variable room_, ready_;
-  std::vector<Slot> slots_;
+  std::vector<HostBatch> slots_;
   int64_t claimed_ = 0;   // chunks, numbered over all steps
   int64_t handed_ = 0;    // steps given to the caller, numbered from the first one made here
   int64_t released_ = 0;  // steps whose slots are free again

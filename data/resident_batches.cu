@@ -41,19 +41,19 @@ ResidentSet upload(const Dataset& dataset) {
 
 // The only copy of a data set on the calling host thread's GPU.
 std::shared_ptr<const ResidentSet> resident_set(const std::shared_ptr<const Dataset>& dataset) {
-  struct Entry {
+  struct SharedSet {
     std::weak_ptr<const Dataset> dataset;
     int gpu;
     std::shared_ptr<const ResidentSet> set;
   };
   // Never destroyed: when static objects are destroyed, the driver may be gone.
   static std::mutex& mutex = *new std::mutex;
-  static std::vector<Entry>& entries = *new std::vector<Entry>;
+  static std::vector<SharedSet>& entries = *new std::vector<SharedSet>;
   int gpu = 0;
   OWT_CUDA(cudaGetDevice(&gpu));
   const std::lock_guard lock(mutex);  // other ranks on this GPU wait for the upload
-  std::erase_if(entries, [](const Entry& entry) { return entry.dataset.expired(); });
-  for (const Entry& entry : entries)
+  std::erase_if(entries, [](const SharedSet& entry) { return entry.dataset.expired(); });
+  for (const SharedSet& entry : entries)
     if (entry.gpu == gpu && entry.dataset.lock() == dataset) return entry.set;
   entries.push_back({dataset, gpu, std::make_shared<const ResidentSet>(upload(*dataset))});
   return entries.back().set;

@@ -25,7 +25,7 @@ struct ColourSums {
   std::array<uint64_t, kColourChannels> value{};
   std::array<uint64_t, kColourChannels * kColourChannels> product{};  // the upper half
 
-  void add(const ShardDataset::Whole& image) {
+  void add(const ShardDataset::WholeImage& image) {
     const uint8_t* pixel = image.pixels.data();
     for (int64_t y = 0; y < image.height; ++y, pixel += image.width * 3) add_row(pixel, image.width);
     pixels += static_cast<uint64_t>(image.height * image.width);
@@ -96,7 +96,7 @@ DatasetStatistics compute_statistics(const ShardDataset& dataset, const std::fun
   const int64_t parts = (dataset.size() + kPart - 1) / kPart;
   std::atomic<int64_t> next{0};
   parallel_for_or_throw(team_size(), 1, [&](int64_t, int64_t) {
-    ShardDataset::Whole image;
+    ShardDataset::WholeImage image;
     for (int64_t part = next++; part < parts; part = next++) {
       ColourSums sums;
       const int64_t begin = part * kPart, end = std::min(dataset.size(), begin + kPart);

@@ -262,7 +262,7 @@ void ShardDataset::read(int64_t index, const View& view, uint8_t* pixels) const 
   });
 }
 
-void ShardDataset::read_whole(int64_t index, Whole& image) const {
+void ShardDataset::read_whole(int64_t index, WholeImage& image) const {
   decode(index, [&](WindowDecoder& decoder) {
     image.height = decoder.height();
     image.width = decoder.width();

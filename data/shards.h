@@ -67,11 +67,11 @@ class ShardDataset : public Dataset {
   Stored stored(int64_t index) const { return {record(index).height, record(index).width, record(index).bytes}; }
 
   // The whole image as height x width x 3 bytes. Throws the errors of read().
-  struct Whole {
+  struct WholeImage {
     int64_t height = 0, width = 0;
     std::vector<uint8_t> pixels{};
   };
-  void read_whole(int64_t index, Whole& image) const;
+  void read_whole(int64_t index, WholeImage& image) const;
 
  private:
   struct Shard {

@@ -24,7 +24,7 @@ class StreamedBatches : public BatchSource {
         batches_(*settings.augmenter, precision, most_rows(settings)) {
     if (mixes_) settings.rows = [this](int64_t step_rows) { return all_rows(step_rows); };
     const int64_t rows = most_rows(settings);
-    for (Slot& slot : ring_) {
+    for (DeviceBatch& slot : ring_) {
       slot.pixels = Tensor(settings.dataset->image().batch_of(rows), DType::kU8, Device::kCuda);
       slot.labels = Tensor({rows}, DType::kI32, Device::kCuda);
       slot.samples = Tensor({rows}, DType::kI64, Device::kCuda);
@@ -45,7 +45,7 @@ class StreamedBatches : public BatchSource {
   LoaderTimes times() const override { return loader_->times(); }
 
  private:
-  struct Slot {
+  struct DeviceBatch {
     Tensor pixels, labels, samples;  // for the largest step
     Batch batch;                     // views of the tensors
     RowsOfPairs pairs;
@@ -72,7 +72,7 @@ class StreamedBatches : public BatchSource {
 
   void make() {
     if (sent_ == made_) send();
-    const Slot& slot = ring_[static_cast<size_t>(made_++ % kRing)];
+    const DeviceBatch& slot = ring_[static_cast<size_t>(made_++ % kRing)];
     const Batch& sent = slot.batch;
     const View view{.training = training_, .seed = seed_, .epoch = sent.epoch, .number = sent.view};
     constexpr auto kOfBatch = DeviceAugmenter::Pixels::kOfBatch;
@@ -85,7 +85,7 @@ class StreamedBatches : public BatchSource {
 
   // Waits for the loader if it is not ready.
   void send() {
-    Slot& slot = ring_[static_cast<size_t>(sent_ % kRing)];
+    DeviceBatch& slot = ring_[static_cast<size_t>(sent_ % kRing)];
     slot.arrived.wait();  // long done; the loader overwrites the memory that this copy read
     const Batch& batch = loader_->next(copies());
     const int64_t rows = batch.labels.shape().rows();
@@ -118,7 +118,7 @@ class StreamedBatches : public BatchSource {
   bool mixes_;
   RowsOfStep own_rows_;  // this rank's rows
   std::optional<Loader> loader_;
-  std::array<Slot, kRing> ring_;
+  std::array<DeviceBatch, kRing> ring_;
   TwoBatches batches_;           // its destructor waits for reads of the members above
   int64_t sent_ = 0, made_ = 0;  // batches
 };

@@ -59,12 +59,12 @@ TwoBatches::TwoBatches(const Augmenter& augmenter, Precision precision, int64_t 
       most_rows_(most_rows) {
   const Shape labels = mix_.any() ? Shape{most_rows, RowLabel::kMixedNumbers} : Shape{most_rows};
   const int64_t pairs = most_rows / 2 + kRowsBeside, bytes = static_cast<int64_t>(sizeof(PairMix));
-  for (Place& place : places_) {
-    place.labels = Tensor(labels, DType::kI32, Device::kCuda);
+  for (BatchBuffers& buffers : buffers_) {
+    buffers.labels = Tensor(labels, DType::kI32, Device::kCuda);
     if (!mix_.any()) continue;
-    place.host_labels = Tensor::shared_with(Device::kCuda, labels, DType::kI32);
-    place.host_pairs = Tensor::shared_with(Device::kCuda, {pairs, bytes}, DType::kU8);
-    place.pairs = Tensor({pairs, bytes}, DType::kU8, Device::kCuda);
+    buffers.host_labels = Tensor::shared_with(Device::kCuda, labels, DType::kI32);
+    buffers.host_pairs = Tensor::shared_with(Device::kCuda, {pairs, bytes}, DType::kU8);
+    buffers.pairs = Tensor({pairs, bytes}, DType::kU8, Device::kCuda);
   }
 }
 
@@ -77,18 +77,19 @@ TwoBatches::~TwoBatches() {
 }
 
 // Memory of the second batch is allocated with the first one's, when no step that reads such images runs.
-Tensor TwoBatches::images(Place& place, int64_t rows, const std::optional<ImageLayout>& layout) {
+Tensor TwoBatches::images(BatchBuffers& buffers, int64_t rows, const std::optional<ImageLayout>& layout) {
   const Shape shape = layout ? layout->batch_of(rows) : image_.batch_of(rows);
-  for (Place& each : places_) {
+  for (BatchBuffers& each : buffers_) {
     Tensor& memory = each.images[shape.row_elements()];
     if (!memory.defined()) memory = Tensor({most_rows_ * shape.row_elements()}, dtype_, Device::kCuda);
   }
-  return place.images[shape.row_elements()].part(0, shape);
+  return buffers.images[shape.row_elements()].part(0, shape);
 }
 
-TwoBatches::Place& TwoBatches::begin(const Batch& facts, int64_t rows, const std::optional<ImageLayout>& layout) {
+TwoBatches::BatchBuffers& TwoBatches::begin(const Batch& facts, int64_t rows,
+                                            const std::optional<ImageLayout>& layout) {
   OWT_CHECK(made_ - handed_ < kBatchesMade, "a batch would be overwritten before it is handed out");
-  Place& next = place(made_);
+  BatchBuffers& next = buffers_of(made_);
   maker_.wait(next.used);
   next.batch = facts;
   next.batch.images = images(next, rows, layout);
@@ -101,31 +102,31 @@ Tensor TwoBatches::make(const Batch& facts, const Tensor& pixels, DeviceAugmente
                         const View& view) {
   const int64_t rows = samples.shape().rows();
   const std::optional<ImageLayout> layout = layout_ && rows > 0 ? layout_(facts.step_rows) : std::nullopt;
-  Place& next = begin(facts, rows, layout);
+  BatchBuffers& next = begin(facts, rows, layout);
   augmenter_.run(pixels, which, samples, view, layout, next.batch.images, maker_);
   return next.batch.labels;
 }
 
 // How each pair is mixed, and the resulting labels.
-void TwoBatches::describe_pairs(Place& place, const RowsOfPairs& rows, const View& view) const {
-  place.made.wait();  // long done; its copies read the memory written here
+void TwoBatches::describe_pairs(BatchBuffers& buffers, const RowsOfPairs& rows, const View& view) const {
+  buffers.made.wait();  // long done; its copies read the memory written here
   const int64_t all = std::ssize(rows.samples);
   for (int64_t row = 0; row < all; ++row) {
     const int64_t beside = std::min(row ^ 1, all - 1), first = row / 2 * 2;
     const auto at = [&](int64_t i) { return static_cast<size_t>(i); };
     PairMix mix;
     if ((row ^ 1) < all) mix = draw_mix(mix_, image_, view, rows.samples[at(first)]);
-    reinterpret_cast<PairMix*>(place.host_pairs.raw())[row / 2] = mix;
+    reinterpret_cast<PairMix*>(buffers.host_pairs.raw())[row / 2] = mix;
     if (row >= rows.before && row < rows.before + rows.count)
       write_mixed_label(mix, rows.labels[at(row)], rows.labels[at(beside)],
-                        place.host_labels.data<int32_t>() + (row - rows.before) * RowLabel::kMixedNumbers);
+                        buffers.host_labels.data<int32_t>() + (row - rows.before) * RowLabel::kMixedNumbers);
   }
 }
 
 void TwoBatches::make_mixed(const Batch& facts, const Tensor& pixels, DeviceAugmenter::Pixels which,
                             const Tensor& samples, const RowsOfPairs& rows, const View& view) {
   const std::optional<ImageLayout> layout = layout_ && rows.count > 0 ? layout_(facts.step_rows) : std::nullopt;
-  Place& next = begin(facts, rows.count, layout);
+  BatchBuffers& next = begin(facts, rows.count, layout);
   if (rows.count == 0) return;
   describe_pairs(next, rows, view);
   next.batch.labels.copy_from(next.host_labels.rows(0, rows.count), maker_);
@@ -154,16 +155,16 @@ void TwoBatches::make_mixed(const Batch& facts, const Tensor& pixels, DeviceAugm
   });
 }
 
-void TwoBatches::made() { place(made_++).made = maker_.record(); }
+void TwoBatches::made() { buffers_of(made_++).made = maker_.record(); }
 
 const Batch& TwoBatches::hand_out(const Stream& stream) {
   OWT_CHECK(!empty(), "no batch was made");
   if (handed_ > 0) {
-    Place& before = place(handed_ - 1);
+    BatchBuffers& before = buffers_of(handed_ - 1);
     for (const Tensor& part : {before.batch.images, before.batch.labels}) poison(part, stream);
     before.used = stream.record();
   }
-  Place& next = place(handed_++);
+  BatchBuffers& next = buffers_of(handed_++);
   stream.wait(next.made);
   return next.batch;
 }

@@ -46,7 +46,7 @@ class TwoBatches {
   const Batch& hand_out(const Stream& stream);
 
  private:
-  struct Place {
+  struct BatchBuffers {
     // Memory by elements of an image. It is never freed, because freeing may wait for the GPU in the middle of a step.
     std::map<int64_t, Tensor> images;
     Tensor labels;
@@ -54,10 +54,10 @@ class TwoBatches {
     Batch batch;
     Event made, used;
   };
-  Place& place(int64_t number) { return places_[static_cast<size_t>(number % kBatchesMade)]; }
-  Tensor images(Place& place, int64_t rows, const std::optional<ImageLayout>& layout);
-  Place& begin(const Batch& facts, int64_t rows, const std::optional<ImageLayout>& layout);
-  void describe_pairs(Place& place, const RowsOfPairs& rows, const View& view) const;
+  BatchBuffers& buffers_of(int64_t number) { return buffers_[static_cast<size_t>(number % kBatchesMade)]; }
+  Tensor images(BatchBuffers& buffers, int64_t rows, const std::optional<ImageLayout>& layout);
+  BatchBuffers& begin(const Batch& facts, int64_t rows, const std::optional<ImageLayout>& layout);
+  void describe_pairs(BatchBuffers& buffers, const RowsOfPairs& rows, const View& view) const;
 
   DeviceAugmenter augmenter_;
   MixSettings mix_;
@@ -65,7 +65,7 @@ class TwoBatches {
   DType dtype_;
   int64_t most_rows_;
   BatchSource::LayoutOf layout_;
-  std::array<Place, kBatchesMade> places_;
+  std::array<BatchBuffers, kBatchesMade> buffers_;
   std::map<int64_t, Tensor> beside_;  // images of two rows of other ranks, by elements of an image
   int64_t made_ = 0, handed_ = 0;
   Stream maker_{Device::kCuda};

@@ -18,11 +18,11 @@ __device__ void add(const T* x, float scale, float (&sum)[N]) {
 }
 
 template <class T, int N>
-__global__ void __launch_bounds__(kBlockThreads) avg_pool_forward(Planes p, const T* x, T* y) {
+__global__ void __launch_bounds__(kBlockThreads) avg_pool_forward(CudaPoolGeometry p, const T* x, T* y) {
   const Pixel at = this_pixel<N>(p.rows, p.out_height, p.out_width, p.channels);
   if (!at.inside) return;
   const T* image = x + p.image(at.row) + at.c;
-  const Span down = p.pixels(at.i, p.height), across = p.pixels(at.j, p.width);
+  const WindowRange down = p.pixels(at.i, p.height), across = p.pixels(at.j, p.width);
   float sum[N] = {};
   for (int ih = down.begin; ih < down.end; ++ih)
     for (int iw = across.begin; iw < across.end; ++iw) add(image + p.pixel(ih, iw), 1.0f, sum);
@@ -37,18 +37,15 @@ __global__ void __launch_bounds__(kBlockThreads) avg_pool_forward(Planes p, cons
 template <class T, int N, bool kRelu>
 struct AverageGradient {
   static constexpr int kWidth = N, kSums = kRelu ? 1 : 0, kResident = kRelu ? 4 : 1;
-  struct Local {
-    int channel;
-  };
-  Planes p;
+  CudaPoolGeometry p;
   const T *x, *dy;
   T* dx;
 
-  __device__ Local prepare(int channel) const { return {channel}; }
-  __device__ void at(int64_t position, int64_t index, const Local& local, float (&sums)[kMaxSums][N]) const {
+  __device__ int prepare(int channel) const { return channel; }
+  __device__ void at(int64_t position, int64_t index, int channel, float (&sums)[kMaxSums][N]) const {
     const PixelPlace at = p.place(position, p.height, p.width);
-    const T* outputs = dy + p.out_image(at.row) + local.channel;
-    const Span down = p.windows_over(at.i, p.out_height), across = p.windows_over(at.j, p.out_width);
+    const T* outputs = dy + p.out_image(at.row) + channel;
+    const WindowRange down = p.windows_over(at.i, p.out_height), across = p.windows_over(at.j, p.out_width);
     float sum[N] = {};
     for (int oh = down.begin; oh < down.end; ++oh)
       for (int ow = across.begin; ow < across.end; ++ow)
@@ -110,7 +107,7 @@ class CudaAvgPool : public Op {
  public:
   CudaAvgPool(const Window& window, const Shape& in, Param* bias) : p_(window, in), bias_(bias) {
     if (kRelu)
-      sums_ = ChannelSums(p_.places(p_.height, p_.width), p_.channels, 1, AverageGradient<T, 1, true>::kResident);
+      sums_ = SumBuffers(p_.places(p_.height, p_.width), p_.channels, 1, AverageGradient<T, 1, true>::kResident);
   }
 
   void forward(const Pass& pass, const Tensor& x, Tensor& y) override {
@@ -140,9 +137,9 @@ class CudaAvgPool : public Op {
   }
 
  private:
-  Planes p_;
+  CudaPoolGeometry p_;
   Param* bias_;  // its gradient is the sum of dx; or null
-  ChannelSums sums_;
+  SumBuffers sums_;
 };
 
 template <class T>

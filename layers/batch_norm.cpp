@@ -81,8 +81,8 @@ void add_to_grad(Param& param, const Term& term) {
 }
 
 // The statistics of a group, per channel; forward stores them for backward.
-struct Statistics {
-  explicit Statistics(size_t channels) : var(channels), mean(channels), inverse_std(channels) {}
+struct GroupStatistics {
+  explicit GroupStatistics(size_t channels) : var(channels), mean(channels), inverse_std(channels) {}
   std::vector<double> var;
   std::vector<float> mean, inverse_std;
 };
@@ -105,7 +105,7 @@ class BatchNormOp : public Op {
         whole_step_(rows == kRowsOfStep),
         groups_{in[0], rows > 0 ? rows : std::max<int64_t>(in[0], 1)},
         sums_(groups_.most() * pixels_, channels_),
-        statistics_(static_cast<size_t>(groups_.count()), Statistics(static_cast<size_t>(channels_))),
+        statistics_(static_cast<size_t>(groups_.count()), GroupStatistics(static_cast<size_t>(channels_))),
         scale_(static_cast<size_t>(channels_)) {}
 
   void forward(const Pass& pass, const Tensor& x, Tensor& y) override {
@@ -124,7 +124,7 @@ class BatchNormOp : public Op {
 
  private:
   Slice positions_of(const Slice& rows) const { return {rows.begin * pixels_, rows.end * pixels_}; }
-  Statistics& of(int64_t group) { return statistics_[static_cast<size_t>(group)]; }
+  GroupStatistics& of(int64_t group) { return statistics_[static_cast<size_t>(group)]; }
 
   template <class T>
   void forward(const Pass& pass, const T* from, T* to) {
@@ -140,7 +140,7 @@ class BatchNormOp : public Op {
   }
 
   template <class T>
-  void normalise(const Statistics& with, const Slice& positions, const T* from, T* to) {
+  void normalise(const GroupStatistics& with, const Slice& positions, const T* from, T* to) {
     scale_by_weight(with);
     const float *mean = with.mean.data(), *scale = scale_.data(), *bias = params_.bias.value.data();
     for_each_vector_of(positions, [=](int64_t i, int64_t c, auto lanes) {
@@ -155,7 +155,7 @@ class BatchNormOp : public Op {
     ParamSums sums(scale_.size());
     for (int64_t group = 0; group < groups_.count(); ++group) {
       const Slice rows = groups_.of(group), positions = positions_of(rows);
-      const double count = positions_behind(pass, positions);
+      const double count = positions_of_statistics(pass, positions);
       sum_gradients(of(group), positions, x, dy);
       add(of(group), count, static_cast<double>(rows.size()) / static_cast<double>(pass.step_rows), sums);
       if (!dx) continue;
@@ -170,7 +170,7 @@ class BatchNormOp : public Op {
 
   // Sums dy and dy * (x - mean).
   template <class T>
-  void sum_gradients(const Statistics& of, const Slice& positions, const T* input, const T* gradient) {
+  void sum_gradients(const GroupStatistics& of, const Slice& positions, const T* input, const T* gradient) {
     const float* mean = of.mean.data();
     sums_.run(positions, [=, channels = channels_](int64_t p, auto count, double* __restrict dy_sums,
                                                    double* __restrict products) {
@@ -189,7 +189,7 @@ class BatchNormOp : public Op {
 
   // Adds a group's gradient sums and its statistics. count: positions in the group. share: the op's rows in the group,
   // as a fraction of the step.
-  void add(const Statistics& of, double count, double share, ParamSums& sums) const {
+  void add(const GroupStatistics& of, double count, double share, ParamSums& sums) const {
     const double unbiased = count > 1 ? count / (count - 1) : 1;
     for (size_t c = 0; c < scale_.size(); ++c) {
       sums.bias[c] += sums_.first()[c];
@@ -201,13 +201,13 @@ class BatchNormOp : public Op {
 
   bool exchanges(const Pass& pass) const { return whole_step_ && pass.sums; }
   // The number of positions that the statistics cover.
-  double positions_behind(const Pass& pass, const Slice& positions) const {
+  double positions_of_statistics(const Pass& pass, const Slice& positions) const {
     return static_cast<double>(exchanges(pass) ? pass.step_rows * pixels_ : positions.size());
   }
 
   // A sum of squares in double precision is exact enough to subtract the squared mean, because inputs have 24 bits.
   template <class T>
-  void measure(const Pass& pass, Statistics& of, const Slice& positions, const T* x) {
+  void measure(const Pass& pass, GroupStatistics& of, const Slice& positions, const T* x) {
     sums_.run(positions,
               [=, channels = channels_](int64_t p, auto count, double* __restrict sums, double* __restrict squares) {
                 for (int64_t c = 0; c < channels; ++c) {
@@ -222,7 +222,7 @@ class BatchNormOp : public Op {
                 }
               });
     if (exchanges(pass)) sums_.add_up(*pass.sums, *pass.stream);
-    const double count = positions_behind(pass, positions);
+    const double count = positions_of_statistics(pass, positions);
     for (size_t c = 0; c < of.mean.size(); ++c) {
       const double mean = sums_.first()[c] / count;
       const double var = sums_.second()[c] / count - mean * mean;
@@ -233,12 +233,12 @@ class BatchNormOp : public Op {
   }
 
   // The weight in backward may differ from the one in forward (pipeline schedules).
-  void scale_by_weight(const Statistics& of) {
+  void scale_by_weight(const GroupStatistics& of) {
     const float* weight = params_.weight.value.data();
     for (size_t c = 0; c < scale_.size(); ++c) scale_[c] = weight[c] * of.inverse_std[c];
   }
 
-  void take_running_averages(Statistics& to) const {
+  void take_running_averages(GroupStatistics& to) const {
     const float *mean = params_.running_mean.value.data(), *var = params_.running_var.value.data();
     for (size_t c = 0; c < to.mean.size(); ++c) {
       to.mean[c] = mean[c];
@@ -248,7 +248,7 @@ class BatchNormOp : public Op {
 
   // dx = scale * (dy - mean of dy - (x - mean) * mean of dy * (x - mean) / (var + eps))
   template <class T>
-  void write_dx(const Statistics& of, double count, const Slice& positions, const T* x, const T* dy, T* dx) {
+  void write_dx(const GroupStatistics& of, double count, const Slice& positions, const T* x, const T* dy, T* dx) {
     scale_by_weight(of);
     std::vector<float> dy_mean(scale_.size()), slope(scale_.size());
     for (size_t c = 0; c < scale_.size(); ++c) {
@@ -290,7 +290,7 @@ class BatchNormOp : public Op {
   bool whole_step_;            // the whole step is one group, and other ranks may have rows of it
   RowGroups groups_;
   ChannelSums sums_;
-  std::vector<Statistics> statistics_;  // one for each group
+  std::vector<GroupStatistics> statistics_;  // one for each group
   std::vector<float> scale_;
 };
 

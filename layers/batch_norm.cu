@@ -207,9 +207,9 @@ CudnnGraph backward_graph(const Shape& image, DType dtype) {
   return graph;
 }
 
-class BatchNormOp : public Op {
+class CudaBatchNorm : public Op {
  public:
-  BatchNormOp(Cuda cuda, BatchNormParams params, double eps, int64_t rows, const Shape& in, NormMethod method)
+  CudaBatchNorm(Cuda cuda, BatchNormParams params, double eps, int64_t rows, const Shape& in, NormMethod method)
       : params_(params),
         eps_(eps),
         eps_number_(static_cast<float>(eps)),
@@ -382,7 +382,7 @@ class BatchNormOp : public Op {
 
 std::unique_ptr<Op> bind_batch_norm_by(NormMethod method, Cuda cuda, BatchNormParams params, double eps, int64_t rows,
                                        const Shape& in) {
-  return std::make_unique<BatchNormOp>(cuda, params, eps, rows, in, method);
+  return std::make_unique<CudaBatchNorm>(cuda, params, eps, rows, in, method);
 }
 
 std::unique_ptr<Op> bind_batch_norm(Cuda cuda, BatchNormParams params, double eps, int64_t rows, const Shape& in) {

@@ -54,7 +54,7 @@ class Conv : public Layer {
     return dispatch(on, [&](auto tag) { return bind_conv(tag, geometry(in), in.rows(), params_[0], bias()); });
   }
 
-  Run bind_run(std::span<const std::unique_ptr<Layer>> followers, const Shape& in, const Compute& on) override {
+  BoundOp bind_run(std::span<const std::unique_ptr<Layer>> followers, const Shape& in, const Compute& on) override {
     const ConvGeometry g = geometry(in);
     if (const Layer* pool = pool_beside_relu(followers)) {
       pool->out_shape(out_shape(in));  // checks the shape

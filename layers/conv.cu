@@ -118,12 +118,13 @@ Shape out_shape(const ConvGeometry& geometry, int64_t rows) {
   return {rows, geometry.out_h, geometry.out_w, geometry.out_c};
 }
 
-class ConvOp : public Op {
+class CudaConv : public Op {
  public:
-  ConvOp(ConvPlans plans, Cuda cuda, const ConvGeometry& geometry, int64_t rows, Param& weight, Param* bias, bool relu)
+  CudaConv(ConvPlans plans, Cuda cuda, const ConvGeometry& geometry, int64_t rows, Param& weight, Param* bias,
+           bool relu)
       : passes_(std::move(plans), cuda, geometry, weight, bias, relu),
         epilogue_(make_bias_gradient(rows * geometry.out_h * geometry.out_w, geometry.out_c, bias,
-                                     relu ? std::optional(ReluBehind{}) : std::nullopt)) {}
+                                     relu ? std::optional(FollowingRelu{}) : std::nullopt)) {}
 
   std::optional<ImageLayout> wanted_images() const override { return passes_.wanted_images(); }
   int64_t scratch_bytes(Phase) const override { return passes_.scratch_bytes(); }
@@ -163,25 +164,27 @@ class ConvReluPoolOp : public Op {
   int64_t inner_bytes() const override { return kept_.defined() ? bytes() : 0; }
 
   void forward(const Pass& pass, const Tensor& x, Tensor& y) override {
-    Tensor unpooled = kept_.defined() ? kept_ : behind_passes(pass);
+    Tensor unpooled = kept_.defined() ? kept_ : scratch_after_passes(pass);
     passes_.forward(pass, x, unpooled);
     pool_->forward(pass, unpooled, y);
   }
 
   void backward_data(const Pass& pass, const Tensor&, const Tensor& y, const Tensor& dy, Tensor* dx) override {
-    Tensor gradient = behind_passes(pass);
+    Tensor gradient = scratch_after_passes(pass);
     pool_->backward_data(pass, kept_.defined() ? kept_ : gradient, y, dy, &gradient);
     passes_.backward_data(pass, gradient, dx);
   }
   void backward_weights(const Pass& pass, const Tensor& x, const Tensor&) override {
-    passes_.backward_weights(pass, x, behind_passes(pass));
+    passes_.backward_weights(pass, x, scratch_after_passes(pass));
   }
 
  private:
   int64_t bytes() const { return shape_.elements() * size_of(dtype_); }
 
   // The pool's input, or its gradient, in scratch memory after the memory of the passes.
-  Tensor behind_passes(const Pass& pass) const { return pass.scratch_at(passes_.scratch_bytes(), shape_, dtype_); }
+  Tensor scratch_after_passes(const Pass& pass) const {
+    return pass.scratch_at(passes_.scratch_bytes(), shape_, dtype_);
+  }
 
   ConvPasses passes_;
   std::unique_ptr<Op> pool_;
@@ -199,7 +202,7 @@ ConvPlans chosen_plans(Cuda cuda, const ConvGeometry& geometry, int64_t rows, co
 
 std::unique_ptr<Op> bind_conv_with(ConvPlans plans, Cuda cuda, const ConvGeometry& geometry, int64_t rows,
                                    Param& weight, Param* bias, bool relu) {
-  return std::make_unique<ConvOp>(std::move(plans), cuda, geometry, rows, weight, bias, relu);
+  return std::make_unique<CudaConv>(std::move(plans), cuda, geometry, rows, weight, bias, relu);
 }
 
 std::unique_ptr<Op> bind_conv(Cuda cuda, const ConvGeometry& geometry, int64_t rows, Param& weight, Param* bias) {

@@ -41,14 +41,14 @@ class ConvOp : public PreparedOp {
   }
 
   void forward(const Pass&, const Tensor& x, Tensor& y) override {
-    Prepared& forward = packed(PassKind::kForward);
+    PackedPass& forward = packed(PassKind::kForward);
     forward.pass->forward(x.raw(), forward.packed.raw(), bias_ ? bias_->value.data() : nullptr, y.raw());
   }
 
   void backward_data(const Pass&, const Tensor&, const Tensor&, const Tensor& dy, Tensor* dx) override {
     prepare_backward(dx != nullptr);
     if (!dx) return;
-    Prepared& by_data = packed(PassKind::kBackwardData);
+    PackedPass& by_data = packed(PassKind::kBackwardData);
     by_data.pass->backward_data(dy.raw(), by_data.packed.raw(), dx->raw());
   }
 
@@ -64,18 +64,18 @@ class ConvOp : public PreparedOp {
   }
 
  private:
-  struct Prepared {
+  struct PackedPass {
     std::unique_ptr<ConvPass> pass;
     Tensor packed;
     std::optional<uint64_t> version;  // version of the weight that was packed
   };
 
-  Prepared& prepared(PassKind kind) {
+  PackedPass& prepared(PassKind kind) {
     if (team_ != team_size()) {
       passes_ = {};
       team_ = team_size();
     }
-    Prepared& here = passes_[static_cast<size_t>(kind)];
+    PackedPass& here = passes_[static_cast<size_t>(kind)];
     if (!here.pass) {
       const ConvChoices::Candidates all = conv_candidates(shape_, kind);
       const auto race = [&] { return measure_conv(shape_to_measure(shape_), kind, all, 3); };
@@ -88,8 +88,8 @@ class ConvOp : public PreparedOp {
     return here;
   }
 
-  Prepared& packed(PassKind kind) {
-    Prepared& here = prepared(kind);
+  PackedPass& packed(PassKind kind) {
+    PackedPass& here = prepared(kind);
     if (here.version != weight_.version) {
       here.pass->pack(weight_.value.data(), here.packed.raw());
       here.version = weight_.version;
@@ -101,7 +101,7 @@ class ConvOp : public PreparedOp {
   Param& weight_;
   Param* bias_;
   int team_ = 0;
-  std::array<Prepared, 3> passes_;
+  std::array<PackedPass, 3> passes_;
 };
 
 }  // namespace

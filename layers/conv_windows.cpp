@@ -48,7 +48,7 @@ void ConvWindows::check_kernel(const Config& config, const Shape& in) const {
                                   "; use a smaller kernel, more padding, or fewer layers that shrink the image"));
 }
 
-ConvWindows::Extent ConvWindows::windows(int64_t in, int64_t kernel, int64_t stride, int64_t pad) const {
+ConvWindows::WindowCount ConvWindows::windows(int64_t in, int64_t kernel, int64_t stride, int64_t pad) const {
   const int64_t steps = in + 2 * pad - kernel;
   const int64_t out = (round_ == Round::kUp ? steps + stride - 1 : steps) / stride + 1;
   return {out, std::max(pad, (out - 1) * stride + kernel - in - pad)};
@@ -60,8 +60,8 @@ ConvGeometry ConvWindows::geometry(const Layer& layer, const Shape& in, int64_t 
   if (in[1] + 2 * pad_.h < kernel_.h || in[2] + 2 * pad_.w < kernel_.w)
     fail("layer '", layer.name(), "': the kernel of ", kernel_.h, "x", kernel_.w,
          " is larger than the padded input of ", in);
-  const Extent h = windows(in[1], kernel_.h, stride_.h, pad_.h);
-  const Extent w = windows(in[2], kernel_.w, stride_.w, pad_.w);
+  const WindowCount h = windows(in[1], kernel_.h, stride_.h, pad_.h);
+  const WindowCount w = windows(in[2], kernel_.w, stride_.w, pad_.w);
   return {.in_h = in[1],
           .in_w = in[2],
           .in_c = channels_,

@@ -24,10 +24,10 @@ class ConvWindows {
  private:
   enum class Round { kDown, kUp };
   // The number of windows, and the zeros that follow after the image so that the last window is whole.
-  struct Extent {
+  struct WindowCount {
     int64_t out, after;
   };
-  Extent windows(int64_t in, int64_t kernel, int64_t stride, int64_t pad) const;
+  WindowCount windows(int64_t in, int64_t kernel, int64_t stride, int64_t pad) const;
   void check_kernel(const Config& config, const Shape& in) const;
 
   int64_t channels_ = 0;

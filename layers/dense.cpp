@@ -45,7 +45,7 @@ class Dense : public Layer {
     return dispatch(on, [&](auto tag) { return bind_dense(tag, in.rows(), params_[0], bias()); });
   }
 
-  Run bind_run(std::span<const std::unique_ptr<Layer>> followers, const Shape& in, const Compute& on) override {
+  BoundOp bind_run(std::span<const std::unique_ptr<Layer>> followers, const Shape& in, const Compute& on) override {
     out_shape(in);
     if (!inputs_ && !followers.empty() && followers[0]->type() == "relu") {
       const DropoutSettings* dropout = followers.size() > 1 ? dropout_settings(*followers[1]) : nullptr;

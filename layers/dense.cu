@@ -11,22 +11,22 @@
 namespace owt {
 namespace {
 
-class DenseOp : public Op {
+class CudaDense : public Op {
  public:
   // What follows the product, in place on y.
-  struct Behind {
+  struct Epilogue {
     ReluDropout forward = {};
-    std::optional<ReluBehind> relu = {};
+    std::optional<FollowingRelu> relu = {};
   };
 
-  DenseOp(Cuda cuda, int64_t rows, Param& weight, Param* bias, Behind behind)
+  CudaDense(Cuda cuda, int64_t rows, Param& weight, Param* bias, Epilogue epilogue)
       : dtype_(activation_type(cuda.precision)),
         rows_(rows),
         out_(weight.part.size()),
         features_(weight.shape().row_elements()),
         weight_(weight),
         bias_(bias),
-        behind_(std::move(behind)) {
+        epilogue_(std::move(epilogue)) {
     if (out_ == 0 || features_ == 0) return;
     constexpr auto kNo = Transpose::kNo, kYes = Transpose::kYes;
     const Precision p = cuda.precision;
@@ -34,14 +34,14 @@ class DenseOp : public Op {
         MatmulForm{rows_, out_, features_, kNo, kYes, features_, features_, out_, p, dtype_, bias != nullptr});
     to_input_.emplace(MatmulForm{rows_, features_, out_, kNo, kNo, out_, features_, features_, p, dtype_});
     to_weight_.emplace(MatmulForm{out_, features_, rows_, kYes, kNo, out_, features_, features_, p, weight.grad_type});
-    bias_gradient_ = make_bias_gradient(rows_, out_, bias, behind_.relu);
+    bias_gradient_ = make_bias_gradient(rows_, out_, bias, epilogue_.relu);
   }
 
   void forward(const Pass& pass, const Tensor& x, Tensor& y) override {
     if (out_ == 0) return;
     if (features_ == 0) return y.zero(*pass.stream);
     (*forward_)(x.raw(), operand(weight_), bias_ ? operand(*bias_) : nullptr, 0, y.raw(), *pass.stream);
-    if (behind_.forward) behind_.forward(pass, y);
+    if (epilogue_.forward) epilogue_.forward(pass, y);
   }
 
   // With a relu, the bias-gradient kernel masks dy, which both products read.
@@ -70,31 +70,31 @@ class DenseOp : public Op {
   Param& weight_;
   Param* bias_;
   std::optional<Matmul> forward_, to_input_, to_weight_;
-  Behind behind_;
+  Epilogue epilogue_;
   std::unique_ptr<BiasGradient> bias_gradient_;  // null if there is neither a bias nor a relu
 };
 
 // cuBLASLt documents its relu as max(x, 0), which turns NaN into 0 and would hide that a run diverges. Ours keeps NaN.
-DenseOp::Behind relu_behind(Cuda cuda) {
+CudaDense::Epilogue relu_epilogue(Cuda cuda) {
   const std::shared_ptr<Op> relu = bind_relu(cuda);
-  return {[relu](const Pass& pass, Tensor& y) { relu->forward(pass, y, y); }, ReluBehind{}};
+  return {[relu](const Pass& pass, Tensor& y) { relu->forward(pass, y, y); }, FollowingRelu{}};
 }
 
-DenseOp::Behind relu_and_dropout_behind(Cuda cuda, const DropoutSettings& settings, const Shape& y) {
-  return {bind_relu_dropout(cuda, settings, y), ReluBehind{settings.scale()}};
+CudaDense::Epilogue relu_dropout_epilogue(Cuda cuda, const DropoutSettings& settings, const Shape& y) {
+  return {bind_relu_dropout(cuda, settings, y), FollowingRelu{settings.scale()}};
 }
 
 }  // namespace
 
 std::unique_ptr<Op> bind_dense(Cuda cuda, int64_t rows, Param& weight, Param* bias) {
-  return std::make_unique<DenseOp>(cuda, rows, weight, bias, DenseOp::Behind{});
+  return std::make_unique<CudaDense>(cuda, rows, weight, bias, CudaDense::Epilogue{});
 }
 
 std::unique_ptr<Op> bind_dense_relu(Cuda cuda, int64_t rows, Param& weight, Param* bias,
                                     const DropoutSettings* dropout) {
-  return std::make_unique<DenseOp>(
+  return std::make_unique<CudaDense>(
       cuda, rows, weight, bias,
-      dropout ? relu_and_dropout_behind(cuda, *dropout, {rows, weight.part.size()}) : relu_behind(cuda));
+      dropout ? relu_dropout_epilogue(cuda, *dropout, {rows, weight.part.size()}) : relu_epilogue(cuda));
 }
 
 }  // namespace owt

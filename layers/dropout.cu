@@ -14,7 +14,7 @@ namespace {
 constexpr int kGroup = 8;  // columns of one thread; their mask is one byte
 
 // The position of a batch's first column in the whole rows of the step.
-struct Place {
+struct BatchColumns {
   int64_t row_elements, first_column;
 };
 
@@ -25,7 +25,7 @@ __device__ unsigned draw_kept(const DevicePhilox& random, uint64_t first, uint32
   const int blocks = skipped == 0 ? 2 : 3;
   unsigned kept = 0;
   for (int b = 0; b < blocks; ++b) {
-    const DevicePhilox::Block four = random.block(first / 4 + static_cast<uint64_t>(b));
+    const DevicePhilox::PhiloxBlock four = random.block(first / 4 + static_cast<uint64_t>(b));
 #pragma unroll
     for (int lane = 0; lane < 4; ++lane)
       kept |= static_cast<unsigned>(four.at[lane] >> 8 >= threshold) << (4 * b + lane);
@@ -56,14 +56,14 @@ __device__ void scale_group(const T* x, T* y, int first, int columns, unsigned k
 
 // With kRelu no mask is stored.
 template <class T, bool kWhole, bool kRelu>
-__global__ void dropout_forward(int rows, int columns, Place place, DevicePhilox random, const int64_t* step,
+__global__ void dropout_forward(int rows, int columns, BatchColumns part, DevicePhilox random, const int64_t* step,
                                 const int64_t* row_of_step, uint32_t threshold, float scale, const T* x, T* y,
                                 uint8_t* mask) {
   const int groups = (columns + kGroup - 1) / kGroup;
   const RowItem at = row_item(rows, groups);
   if (!at.inside) return;
   const int column = at.item * kGroup;
-  const int64_t first = row_of_step[at.row] * place.row_elements + place.first_column + column;
+  const int64_t first = row_of_step[at.row] * part.row_elements + part.first_column + column;
   const unsigned kept =
       draw_kept(random.at_step(static_cast<uint64_t>(*step)), static_cast<uint64_t>(first), threshold);
   if constexpr (!kRelu) mask[static_cast<int64_t>(at.row) * groups + at.item] = static_cast<uint8_t>(kept);
@@ -114,7 +114,7 @@ class Draw {
     const RowGrid threads = row_grid(rows, groups());
     const DevicePhilox random(Philox(pass.seed, RandomStream::kDropout, 0, settings_.name));
     launch(dropout_forward<T, kWhole, kRelu>, threads.grid, threads.block, *pass.stream, rows, columns_,
-           Place{settings_.row_elements, settings_.first_column}, random, pass.device_step, pass.device_rows,
+           BatchColumns{settings_.row_elements, settings_.first_column}, random, pass.device_step, pass.device_rows,
            threshold_, scale(), x, y, mask);
   }
 

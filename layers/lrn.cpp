@@ -38,7 +38,7 @@ class LrnOp : public Op {
       using T = decltype(element);
       const T* from = x.data<T>();
       T* to = y.data<T>();
-      for_each_position([&](int64_t i, const Scratch& scratch) {
+      for_each_position([&](int64_t i, const PositionBuffers& scratch) {
         square(from + i, scratch);
         for_each_vector(channels_, [&](int64_t c, auto lanes) {
           store(load(from + i + c, lanes) * power_(scale(scratch, c, lanes)), to + i + c, lanes);
@@ -53,7 +53,7 @@ class LrnOp : public Op {
       using T = decltype(element);
       const T *input = x.data<T>(), *gradient = dy.data<T>();
       T* to = dx->data<T>();
-      for_each_position([&](int64_t i, const Scratch& scratch) {
+      for_each_position([&](int64_t i, const PositionBuffers& scratch) {
         square(input + i, scratch);
         direct_term(input + i, gradient + i, scratch);
         subtract_neighbours(input + i, scratch, to + i);
@@ -63,7 +63,7 @@ class LrnOp : public Op {
 
  private:
   // Buffers for one position; squares and terms are padded with zeros on both sides.
-  struct Scratch {
+  struct PositionBuffers {
     float *squares, *terms, *direct;
   };
 
@@ -75,13 +75,13 @@ class LrnOp : public Op {
     parallel_for(positions_, kLrnGrain / std::max<int64_t>(1, channels_), [&](int64_t begin, int64_t end) {
       const auto padded = static_cast<size_t>(channels_ + settings_.size - 1);
       std::vector<float> memory(2 * padded + static_cast<size_t>(channels_), 0.0f);
-      const Scratch scratch{memory.data(), memory.data() + padded, memory.data() + 2 * padded};
+      const PositionBuffers scratch{memory.data(), memory.data() + padded, memory.data() + 2 * padded};
       for (int64_t i = begin; i < end; ++i) function(i * channels_, scratch);
     });
   }
 
   template <class T>
-  void square(const T* x, const Scratch& scratch) const {
+  void square(const T* x, const PositionBuffers& scratch) const {
     for_each_vector(channels_, [&](int64_t c, auto lanes) {
       const Vector value = load(x + c, lanes);
       store(value * value, scratch.squares + left() + c, lanes);
@@ -89,7 +89,7 @@ class LrnOp : public Op {
   }
 
   template <class Count>
-  Vector scale(const Scratch& scratch, int64_t c, Count lanes) const {
+  Vector scale(const PositionBuffers& scratch, int64_t c, Count lanes) const {
     return settings_.k + per_size_ * sum_window(scratch.squares + c, settings_.size, lanes);
   }
 
@@ -97,7 +97,7 @@ class LrnOp : public Op {
   // These windows mirror the channel's own window. So there are as many zeros before the first term as the window has
   // channels after its own.
   template <class T>
-  void direct_term(const T* x, const T* dy, const Scratch& scratch) const {
+  void direct_term(const T* x, const T* dy, const PositionBuffers& scratch) const {
     float* const terms = scratch.terms + settings_.size - 1 - left();
     for_each_vector(channels_, [&](int64_t c, auto lanes) {
       const Vector s = scale(scratch, c, lanes), direct = load(dy + c, lanes) * power_(s);
@@ -107,7 +107,7 @@ class LrnOp : public Op {
   }
 
   template <class T>
-  void subtract_neighbours(const T* x, const Scratch& scratch, T* dx) const {
+  void subtract_neighbours(const T* x, const PositionBuffers& scratch, T* dx) const {
     const float factor = 2 * settings_.beta * per_size_;
     for_each_vector(channels_, [&](int64_t c, auto lanes) {
       const Vector sum = sum_window(scratch.terms + c, settings_.size, lanes);

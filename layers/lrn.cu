@@ -13,13 +13,13 @@ namespace {
 struct Powers {
   float of_beta, inverse;
 };
-struct PowerHalf {
+struct CudaPowerHalf {
   __device__ Powers operator()(float s) const {
     const float root = rsqrtf(s);
     return {root, root * root};
   }
 };
-struct PowerThreeQuarters {
+struct CudaPowerThreeQuarters {
   __device__ Powers operator()(float s) const {
     const float root = rsqrtf(s);
     // Two rsqrtf, because an exact square root takes longer. The argument of the second is kept above 0; an infinite s
@@ -27,10 +27,10 @@ struct PowerThreeQuarters {
     return {root * root * rsqrtf(fmaxf(root, 1e-30f)), root * root};
   }
 };
-struct PowerOne {
+struct CudaPowerOne {
   __device__ Powers operator()(float s) const { return {1.0f / s, 1.0f / s}; }
 };
-struct PowerAny {
+struct CudaPowerAny {
   float beta;
   __device__ Powers operator()(float s) const { return {powf(s, -beta), 1.0f / s}; }
 };
@@ -309,10 +309,10 @@ std::unique_ptr<Op> bind_with(Power power, const LrnSettings& settings, const Sh
 
 template <class T>
 std::unique_ptr<Op> bind_element(const LrnSettings& settings, const Shape& in) {
-  if (settings.beta == 0.5f) return bind_with<T>(PowerHalf{}, settings, in);
-  if (settings.beta == 0.75f) return bind_with<T>(PowerThreeQuarters{}, settings, in);
-  if (settings.beta == 1.0f) return bind_with<T>(PowerOne{}, settings, in);
-  return bind_with<T>(PowerAny{settings.beta}, settings, in);
+  if (settings.beta == 0.5f) return bind_with<T>(CudaPowerHalf{}, settings, in);
+  if (settings.beta == 0.75f) return bind_with<T>(CudaPowerThreeQuarters{}, settings, in);
+  if (settings.beta == 1.0f) return bind_with<T>(CudaPowerOne{}, settings, in);
+  return bind_with<T>(CudaPowerAny{settings.beta}, settings, in);
 }
 
 }  // namespace

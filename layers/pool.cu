@@ -116,7 +116,7 @@ struct Maxima<__nv_bfloat16, 8, uint8_t, kKeepIndex> {
 // order.
 template <class T, int N, class Index, int kKernel, bool kKeepIndex>
 __global__ void __launch_bounds__(kBlockThreads)
-    max_pool_forward(Planes p, bool positive, const T* x, T* y, Index* from) {
+    max_pool_forward(CudaPoolGeometry p, bool positive, const T* x, T* y, Index* from) {
   const Pixel at = this_pixel<N>(p.rows, p.out_height, p.out_width, p.channels);
   if (!at.inside) return;
   const T* image = x + p.image(at.row) + at.c;
@@ -135,7 +135,7 @@ __global__ void __launch_bounds__(kBlockThreads)
           maxima.take(image + p.pixel(ih, iw), place);
       }
   } else {
-    const Span down = p.pixels(at.i, p.height), across = p.pixels(at.j, p.width);
+    const WindowRange down = p.pixels(at.i, p.height), across = p.pixels(at.j, p.width);
     maxima.start(image + p.pixel(down.begin, across.begin), (down.begin - top) * p.kernel + across.begin - left);
     for (int ih = down.begin; ih < down.end; ++ih)
       for (int iw = across.begin; iw < across.end; ++iw)
@@ -153,19 +153,16 @@ constexpr int kMostResident = 4;  // the largest kResident below
 template <class T, int N, class Index, bool kSum>
 struct PixelGradient {
   static constexpr int kWidth = N, kSums = kSum ? 1 : 0, kResident = !kSum ? 1 : sizeof(Index) == 1 ? 4 : 3;
-  struct Local {
-    int channel;
-  };
-  Planes p;
+  CudaPoolGeometry p;
   const T* dy;
   const Index* from;
   T* dx;
 
-  __device__ Local prepare(int channel) const { return {channel}; }
-  __device__ void at(int64_t position, int64_t index, const Local& local, float (&sums)[kMaxSums][N]) const {
+  __device__ int prepare(int channel) const { return channel; }
+  __device__ void at(int64_t position, int64_t index, int channel, float (&sums)[kMaxSums][N]) const {
     const PixelPlace pixel = p.place(position, p.height, p.width);
-    const int64_t outputs = p.out_image(pixel.row) + local.channel;
-    const Span down = p.windows_over(pixel.i, p.out_height), across = p.windows_over(pixel.j, p.out_width);
+    const int64_t outputs = p.out_image(pixel.row) + channel;
+    const WindowRange down = p.windows_over(pixel.i, p.out_height), across = p.windows_over(pixel.j, p.out_width);
     float sum[N] = {};
     for (int oh = down.begin; oh < down.end; ++oh)
       for (int ow = across.begin; ow < across.end; ++ow) {
@@ -185,9 +182,9 @@ struct PixelGradient {
 
 // Square tiles of stride x stride pixels that start where windows start. The windows over the pixels of tile t are
 // window t and the few before it; each is loaded once for the whole tile.
-struct Tiles {
+struct PixelTiles {
   int down, across;
-  explicit Tiles(const Planes& p)
+  explicit PixelTiles(const CudaPoolGeometry& p)
       : down((p.height + p.pad - 1) / p.stride + 1), across((p.width + p.pad - 1) / p.stride + 1) {}
 };
 
@@ -220,20 +217,17 @@ template <class T, int N, int kKernel, int kStride, bool kSum>
 struct TileGradient {
   static constexpr int kWindows = (kKernel - 1) / kStride + 1;  // windows over a tile, along one extent
   static constexpr int kWidth = N, kSums = kSum ? 1 : 0, kResident = !kSum ? 1 : kWindows == 1 ? 4 : 3;
-  struct Local {
-    int channel;
-  };
   struct Loaded {
     Pack<T, N> gradient;
     Pack<unsigned, N / 4> places;  // one byte for each channel
   };
-  Planes p;
-  Tiles tiles;
+  CudaPoolGeometry p;
+  PixelTiles tiles;
   const T* dy;
   const uint8_t* from;
   T* dx;
 
-  __device__ Local prepare(int channel) const { return {channel}; }
+  __device__ int prepare(int channel) const { return channel; }
 
   // If there is no such window, a window without gradient: without a branch all loads are in flight at once.
   __device__ Loaded load(int64_t outputs, int oh, int ow) const {
@@ -259,15 +253,15 @@ struct TileGradient {
     }
   }
 
-  __device__ void at(int64_t position, int64_t, const Local& local, float (&sums)[kMaxSums][N]) const {
+  __device__ void at(int64_t position, int64_t, int channel, float (&sums)[kMaxSums][N]) const {
     const PixelPlace tile = p.place(position, tiles.down, tiles.across);
-    const int64_t outputs = p.out_image(tile.row) + local.channel;
+    const int64_t outputs = p.out_image(tile.row) + channel;
     Loaded windows[kWindows][kWindows];
 #pragma unroll
     for (int h = 0; h < kWindows; ++h)
 #pragma unroll
       for (int w = 0; w < kWindows; ++w) windows[h][w] = load(outputs, tile.i - h, tile.j - w);
-    T* image = dx + p.image(tile.row) + local.channel;
+    T* image = dx + p.image(tile.row) + channel;
 #pragma unroll
     for (int a = 0; a < kStride; ++a)
 #pragma unroll
@@ -302,8 +296,8 @@ class CudaMaxPool : public Op {
         bias_(bias),
         from_({p_.rows, p_.out_height, p_.out_width, p_.channels}, DTypeOf<Index>::value, Device::kCuda) {
     if (kRelu)
-      sums_ = ChannelSums(std::max(p_.places(p_.height, p_.width), p_.places(tiles_.down, tiles_.across)), p_.channels,
-                          1, kMostResident);
+      sums_ = SumBuffers(std::max(p_.places(p_.height, p_.width), p_.places(tiles_.down, tiles_.across)), p_.channels,
+                         1, kMostResident);
   }
 
   void forward(const Pass& pass, const Tensor& x, Tensor& y) override {
@@ -371,15 +365,15 @@ class CudaMaxPool : public Op {
       queue_over_channels(work, positions, p_.channels, *pass.stream);
   }
 
-  Planes p_;
-  Tiles tiles_;
+  CudaPoolGeometry p_;
+  PixelTiles tiles_;
   Param* bias_;  // its gradient is the sum of dx; or null
   Tensor from_;  // place of each maximum in its window, in row order
-  ChannelSums sums_;
+  SumBuffers sums_;
 };
 
 template <bool kRelu>
-std::unique_ptr<Op> bind_pool_behind(Cuda cuda, const Window& window, const Shape& in, Param* bias) {
+std::unique_ptr<Op> bind_pool(Cuda cuda, const Window& window, const Shape& in, Param* bias) {
   std::unique_ptr<Op> op;
   with_element(activation_type(cuda.precision), [&](auto element) {
     using T = decltype(element);
@@ -395,11 +389,11 @@ std::unique_ptr<Op> bind_pool_behind(Cuda cuda, const Window& window, const Shap
 }  // namespace
 
 std::unique_ptr<Op> bind_max_pool(Cuda cuda, const Window& window, const Shape& in) {
-  return bind_pool_behind<false>(cuda, window, in, nullptr);
+  return bind_pool<false>(cuda, window, in, nullptr);
 }
 
 std::unique_ptr<Op> bind_relu_max_pool(Cuda cuda, const Window& window, const Shape& in, Param* bias) {
-  return bind_pool_behind<true>(cuda, window, in, bias);
+  return bind_pool<true>(cuda, window, in, bias);
 }
 
 }  // namespace owt

@@ -13,17 +13,17 @@ namespace {
 constexpr int64_t kPoolGrain = 1 << 14;  // fewest elements per thread for which a thread is worth waking
 
 // The range of one window, or of the windows over one pixel, along one extent.
-struct Span {
+struct PoolRange {
   int64_t begin, end;
 };
 
 // The geometry of one pooling: windows over planes.
-struct Planes {
+struct PoolGeometry {
   Window window;
   int64_t rows, height, width, channels, out_height, out_width;
-  std::vector<Span> over_height, over_width;  // for each pixel, the windows that hold it
+  std::vector<PoolRange> over_height, over_width;  // for each pixel, the windows that hold it
 
-  Planes(const Window& w, const Shape& in)
+  PoolGeometry(const Window& w, const Shape& in)
       : window(w),
         rows(in[0]),
         height(in[1]),
@@ -36,7 +36,7 @@ struct Planes {
   }
 
   // Pixels of window `out` inside an image extent.
-  Span pixels(int64_t out, int64_t extent) const {
+  PoolRange pixels(int64_t out, int64_t extent) const {
     const int64_t start = out * window.stride - window.pad;
     return {std::max<int64_t>(start, 0), std::min(start + window.kernel, extent)};
   }
@@ -46,7 +46,7 @@ struct Planes {
     return std::min(start + window.kernel, extent + window.pad) - start;
   }
   // Windows that hold pixel `in`; `windows`: their number along the extent.
-  Span windows_over(int64_t in, int64_t windows) const {
+  PoolRange windows_over(int64_t in, int64_t windows) const {
     const int64_t place = in + window.pad;
     const int64_t first = place < window.kernel ? 0 : (place - window.kernel) / window.stride + 1;
     return {first, std::min(place / window.stride + 1, windows)};
@@ -80,7 +80,7 @@ void for_each_line(int64_t rows, int64_t lines, int64_t line_elements, const Fun
 
 // Calls function(row, oh, ow) for all windows.
 template <class Function>
-void for_each_window(const Planes& p, const Function& function) {
+void for_each_window(const PoolGeometry& p, const Function& function) {
   for_each_line(p.rows, p.out_height, p.out_width * p.channels, [&](int64_t row, int64_t oh) {
     for (int64_t ow = 0; ow < p.out_width; ++ow) function(row, oh, ow);
   });
@@ -89,7 +89,7 @@ void for_each_window(const Planes& p, const Function& function) {
 // Calls function(row, ih, iw) for all pixels. Each pixel gathers from the windows over it. So no two threads write to
 // one place, and every element is written once.
 template <class Function>
-void for_each_pixel(const Planes& p, const Function& function) {
+void for_each_pixel(const PoolGeometry& p, const Function& function) {
   for_each_line(p.rows, p.height, p.width * p.channels, [&](int64_t row, int64_t ih) {
     for (int64_t iw = 0; iw < p.width; ++iw) function(row, ih, iw);
   });
@@ -169,7 +169,7 @@ class MaxPoolOp : public Op {
   template <bool kKeepPlaces, class T>
   void run(const T* x, T* y) {
     for_each_window(p_, [&](int64_t row, int64_t oh, int64_t ow) {
-      const Span down = p_.pixels(oh, p_.height), across = p_.pixels(ow, p_.width);
+      const PoolRange down = p_.pixels(oh, p_.height), across = p_.pixels(ow, p_.width);
       const T* corner = x + p_.pixel(row, down.begin, across.begin);
       const uint32_t place = p_.place(oh, ow, down.begin, across.begin);
       const int64_t out = p_.output(row, oh, ow);
@@ -247,7 +247,7 @@ class MaxPoolOp : public Op {
   template <class T>
   void give_back(const T* dy, T* dx) const {
     for_each_pixel(p_, [&](int64_t row, int64_t ih, int64_t iw) {
-      const Span down = p_.over_height[static_cast<size_t>(ih)], across = p_.over_width[static_cast<size_t>(iw)];
+      const PoolRange down = p_.over_height[static_cast<size_t>(ih)], across = p_.over_width[static_cast<size_t>(iw)];
       const int64_t in = p_.pixel(row, ih, iw), out = p_.output(row, down.begin, across.begin);
       const uint32_t place = p_.place(down.begin, across.begin, ih, iw);
       with_extents(down.end - down.begin, across.end - across.begin, [&](auto height, auto width) {
@@ -273,7 +273,7 @@ class MaxPoolOp : public Op {
     return sum;
   }
 
-  Planes p_;
+  PoolGeometry p_;
   std::vector<Index> places_;
 };
 
@@ -300,7 +300,7 @@ class AvgPoolOp : public Op {
   template <class T>
   void take_means(const T* x, T* y) const {
     for_each_window(p_, [&](int64_t row, int64_t oh, int64_t ow) {
-      const Span down = p_.pixels(oh, p_.height), across = p_.pixels(ow, p_.width);
+      const PoolRange down = p_.pixels(oh, p_.height), across = p_.pixels(ow, p_.width);
       const T* corner = x + p_.pixel(row, down.begin, across.begin);
       T* const to = y + p_.output(row, oh, ow);
       const Vector scale = all_lanes(scales_[static_cast<size_t>(oh * p_.out_width + ow)]);
@@ -318,7 +318,7 @@ class AvgPoolOp : public Op {
   template <class T>
   void share_out(const T* dy, T* dx) const {
     for_each_pixel(p_, [&](int64_t row, int64_t ih, int64_t iw) {
-      const Span down = p_.over_height[static_cast<size_t>(ih)], across = p_.over_width[static_cast<size_t>(iw)];
+      const PoolRange down = p_.over_height[static_cast<size_t>(ih)], across = p_.over_width[static_cast<size_t>(iw)];
       const T* first = dy + p_.output(row, down.begin, across.begin);
       const float* scales = scales_.data() + down.begin * p_.out_width + across.begin;
       T* const to = dx + p_.pixel(row, ih, iw);
@@ -336,7 +336,7 @@ class AvgPoolOp : public Op {
     });
   }
 
-  Planes p_;
+  PoolGeometry p_;
   std::vector<float> scales_;
 };
 

@@ -16,17 +16,16 @@ struct Slopes {
 template <class T, int kPackWidth>
 struct PreluForward {
   static constexpr int kWidth = kPackWidth, kSums = 0, kResident = 5;
-  using Local = Slopes<kWidth>;
   const float* weight;
   const T* x;
   T* y;
 
-  __device__ Local prepare(int channel) const {
-    Local local;
-    load_numbers<kWidth>(weight + channel, local.at);
-    return local;
+  __device__ Slopes<kWidth> prepare(int channel) const {
+    Slopes<kWidth> slopes;
+    load_numbers<kWidth>(weight + channel, slopes.at);
+    return slopes;
   }
-  __device__ void at(int64_t, int64_t index, const Local& slopes, float (&)[kMaxSums][kWidth]) const {
+  __device__ void at(int64_t, int64_t index, const Slopes<kWidth>& slopes, float (&)[kMaxSums][kWidth]) const {
     Pack<T, kWidth> pack = load_pack<T, kWidth>(x + index);
     for (int i = 0; i < kWidth; ++i) {
       const float value = to_float(pack.at[i]);
@@ -40,17 +39,16 @@ struct PreluForward {
 template <class T, int kPackWidth>
 struct PreluBackward {
   static constexpr int kWidth = kPackWidth, kSums = 1, kResident = 5;
-  using Local = Slopes<kWidth>;
   const float* weight;
   const T *x, *dy;
   T* dx;
 
-  __device__ Local prepare(int channel) const {
-    Local local;
-    load_numbers<kWidth>(weight + channel, local.at);
-    return local;
+  __device__ Slopes<kWidth> prepare(int channel) const {
+    Slopes<kWidth> slopes;
+    load_numbers<kWidth>(weight + channel, slopes.at);
+    return slopes;
   }
-  __device__ void at(int64_t, int64_t index, const Local& slopes, float (&sums)[kMaxSums][kWidth]) const {
+  __device__ void at(int64_t, int64_t index, const Slopes<kWidth>& slopes, float (&sums)[kMaxSums][kWidth]) const {
     const Pack<T, kWidth> input = load_pack<T, kWidth>(x + index);
     Pack<T, kWidth> pack = load_pack<T, kWidth>(dy + index);
     for (int i = 0; i < kWidth; ++i) {
@@ -93,7 +91,7 @@ class CudaPrelu : public Op {
  private:
   Param& weight_;
   int64_t channels_, positions_;
-  ChannelSums sums_;
+  SumBuffers sums_;
 };
 
 }  // namespace

@@ -8,7 +8,7 @@
 namespace owt {
 namespace {
 
-void print(const Answer& answer, const Classifier& classifier) {
+void print(const PhotoPrediction& answer, const Classifier& classifier) {
   if (!answer.error.empty()) {
     std::cerr << "owt: error: " << printable(concat(answer.file, ": ", answer.error)) << std::endl;
     return;
@@ -48,11 +48,11 @@ int command_predict(const Arguments& arguments) {
   Classifier classifier(settings, classify);
 
   const std::vector<std::string> files = options.list("IMAGE");
-  std::vector<Answer> all;
+  std::vector<PhotoPrediction> all;
   bool failed = false;
   for (size_t begin = 0; begin < files.size(); begin += Classifier::kBatch) {
     const size_t count = std::min<size_t>(Classifier::kBatch, files.size() - begin);
-    for (Answer& answer : classifier.classify(std::span(files).subspan(begin, count))) {
+    for (PhotoPrediction& answer : classifier.classify(std::span(files).subspan(begin, count))) {
       failed |= !answer.error.empty();
       if (options.boolean("json"))
         all.push_back(std::move(answer));

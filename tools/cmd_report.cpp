@@ -20,7 +20,7 @@ namespace {
 namespace fs = std::filesystem;
 
 // The images of the first run that the page shows.
-struct Shown {
+struct ShownImages {
   Answers answers;
   SeenImages seen;
 };
@@ -50,10 +50,10 @@ Answers answers_of(const Settings& settings, const std::string& run, const std::
           eval.weights};
 }
 
-Shown shown_of(const std::string& run, const Options& options) {
+ShownImages shown_of(const std::string& run, const Options& options) {
   const Settings settings = settings_of_run(run, options);
   const std::string data = options.string("data"), folder = data_folder(settings.data, data);
-  Shown shown;
+  ShownImages shown;
   shown.answers = answers_of(settings, run, data, shared_threads(options));
   shown.seen.images = open_split(settings, folder, Split::kTrain);
   shown.seen.augment = settings.data.augment;
@@ -88,7 +88,7 @@ int command_report(const Arguments& arguments) {
   for (const std::string& folder : options.list("RUN")) runs.push_back(read_run(folder));
   tell_apart(runs);
   if (options.given("layer")) read_option("layer", [&] { check_layer(runs, options.string("layer")); });
-  std::optional<Shown> shown;
+  std::optional<ShownImages> shown;
   if (options.given("data")) shown = shown_of(runs.front().folder, options);
   PageOptions page;
   if (options.given("layer")) page.layer = options.string("layer");

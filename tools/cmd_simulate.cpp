@@ -201,7 +201,7 @@ std::string workers_table(const SimulationRecord& record) {
       format("{:<8} {:>8} {:>12} {:>12} {:>9}", "worker", "tasks", "computes %", "transfers %", "idle %");
   text += links ? format(" {:>12} {:>12}\n", "sends MB", "receives MB") : "\n";
   for (size_t w = 0; w < record.workers.size(); ++w) {
-    const SimulationRecord::Worker& each = record.workers[w];
+    const SimulationRecord::SimulatedWorker& each = record.workers[w];
     text += format("{:<8} {:>8} {:>12.1f} {:>12.1f} {:>9.1f}", w, each.tasks, 100 * each.computing,
                    100 * each.on_the_way, 100 * (1 - each.computing - each.on_the_way));
     text += links ? format(" {:>12.2f} {:>12.2f}\n", mb(each.link.out), mb(each.link.in)) : "\n";

@@ -33,8 +33,8 @@ int prepare_index(const Arguments& arguments);
 int prepare_stats(const Arguments& arguments);
 // Writes DIR/train/stats.json for the shards in DIR, and prints so: always, or only if it is missing and there are
 // training images. Returns an exit code.
-enum class Measured { kAlways, kWhereMissing };
-int measure_colours(const std::string& folder, int threads, Measured measured);
+enum class MeasureWhen { kAlways, kWhereMissing };
+int measure_colours(const std::string& folder, int threads, MeasureWhen measured);
 int command_inspect(const Arguments& arguments);
 int command_export(const Arguments& arguments);
 int command_average(const Arguments& arguments);

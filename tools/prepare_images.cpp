@@ -123,7 +123,7 @@ int prepare_splits(const std::vector<SplitSources>& splits, const std::vector<st
   if (folder.classes() != classes) folder.write_classes(classes);
   for (const SplitSources& split : splits)
     if (const int code = prepare_one(split.sources, split.name, preparation); code != 0) return code;
-  return measure_colours(preparation.out, preparation.settings.threads, Measured::kWhereMissing);
+  return measure_colours(preparation.out, preparation.settings.threads, MeasureWhen::kWhereMissing);
 }
 
 int prepare_imagenet(const Options& options) {

@@ -60,7 +60,7 @@ int prepare_index(const Arguments& arguments) {
           "{}: {} of the images {} rotated by EXIF, which is ignored here; owt prepare folder or list rotates them\n",
           split.folder, split.turned, split.turned == 1 ? "is" : "are");
   }
-  return measure_colours(dir, settings.threads, Measured::kWhereMissing);
+  return measure_colours(dir, settings.threads, MeasureWhen::kWhereMissing);
 }
 
 }  // namespace owt

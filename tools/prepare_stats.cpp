@@ -24,9 +24,9 @@ void check_place(const std::string& folder) {
 
 }  // namespace
 
-int measure_colours(const std::string& folder, int threads, Measured measured) {
+int measure_colours(const std::string& folder, int threads, MeasureWhen measured) {
   const std::string path = statistics_path(folder);
-  if (measured == Measured::kWhereMissing &&
+  if (measured == MeasureWhen::kWhereMissing &&
       (is_there(path) || !is_there(std::filesystem::path(path).replace_filename("dataset.json"))))
     return 0;
   const ShardDataset images(folder, Split::kTrain, {});
@@ -67,7 +67,7 @@ int prepare_stats(const Arguments& arguments) {
   const int team = threads > 0 ? threads : default_threads();
   warn_of_crowd(team, concat(team, " threads"));
   catch_stop_signals();
-  return measure_colours(options.string("DIR"), team, Measured::kAlways);
+  return measure_colours(options.string("DIR"), team, MeasureWhen::kAlways);
 }
 
 }  // namespace owt

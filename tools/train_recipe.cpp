@@ -59,8 +59,8 @@ RunAsked find_run(const std::string& config, const std::string& resume, const st
   if (resume.empty()) return run;
   run.folder = resume == "auto" ? out : run_of(resume);
   if (run.folder.empty() && resume == "auto") run.folder = default_run_folder(recipe_name(config_file(config)));
-  const bool goes_on = resume != "auto" || !list_checkpoints(run.folder).empty();
-  if (goes_on) run.recipe = recipe_text(run.folder);
+  const bool resumes = resume != "auto" || !list_checkpoints(run.folder).empty();
+  if (resumes) run.recipe = recipe_text(run.folder);
   return run;
 }
 

@@ -199,13 +199,13 @@ bool BaselineJpeg::touches(const Mcus& mcus, int64_t begin, int64_t end) const {
 
 void BaselineJpeg::find_segments(const Mcus& mcus) {
   const int64_t total = mcus_across_ * mcus_down_;
-  const int64_t behind = mcus.bottom * mcus_across_ + mcus.right + 1;  // one past the last MCU that is needed
+  const int64_t needed_end = mcus.bottom * mcus_across_ + mcus.right + 1;  // one past the last MCU that is needed
   data_.resize(file_.size() - scan_ + BitReader::kSlack);
   segments_.clear();
   const auto* next = reinterpret_cast<const uint8_t*>(file_.data()) + scan_;
   const auto* const end = reinterpret_cast<const uint8_t*>(file_.data()) + file_.size();
   size_t filled = 0;
-  for (int64_t begin = 0; begin < behind; begin += restart_interval_) {
+  for (int64_t begin = 0; begin < needed_end; begin += restart_interval_) {
     const bool needed = touches(mcus, begin, std::min(begin + restart_interval_, total));
     Segment segment{filled, filled};
     int marker = 0;

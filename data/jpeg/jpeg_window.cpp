@@ -8,9 +8,9 @@
 
 namespace owt {
 
-class WindowDecoder::Whole {
+class WindowDecoder::LibjpegDecoder {
  public:
-  Whole() { info_.mem->max_memory_to_use = kMostMemory; }
+  LibjpegDecoder() { info_.mem->max_memory_to_use = kMostMemory; }
 
   void open(std::string_view file) {
     jpeg_abort_decompress(&info_);
@@ -57,7 +57,7 @@ void WindowDecoder::open(std::string_view file) {
   file_ = file;
   is_baseline_ = baseline_.open(file);
   if (!is_baseline_) {
-    if (!whole_) whole_ = std::make_unique<Whole>();
+    if (!whole_) whole_ = std::make_unique<LibjpegDecoder>();
     whole_->open(file);
   }
   check_size();

@@ -28,13 +28,13 @@ class WindowDecoder {
   void decode(const ImageWindow& window, uint8_t* rgb);
 
  private:
-  class Whole;  // decodes with libjpeg
+  class LibjpegDecoder;  // decodes with libjpeg
 
   void check_size() const;
 
   std::string_view file_;
   BaselineJpeg baseline_;
-  std::unique_ptr<Whole> whole_;
+  std::unique_ptr<LibjpegDecoder> whole_;
   bool is_baseline_ = false;
 };
 

@@ -13,7 +13,7 @@ using BmpColour = std::array<uint8_t, 3>;
 enum Compression : uint32_t { kNone = 0, kRunLengths8 = 1, kRunLengths4 = 2, kBitFields = 3 };
 
 // The bits of one colour in a pixel of 16, 24 or 32 bits.
-struct Field {
+struct ColourMask {
   uint32_t mask = 0;
 
   uint8_t of(uint32_t pixel) const {
@@ -87,7 +87,7 @@ class BmpReader {
         palette_[i][c] = static_cast<uint8_t>(bytes_.little(begin + i * entry_bytes + 2 - c, 1));
   }
   void read_fields() {
-    if (bits_ == 16) fields_ = {Field{0x7c00}, Field{0x3e0}, Field{0x1f}};
+    if (bits_ == 16) fields_ = {ColourMask{0x7c00}, ColourMask{0x3e0}, ColourMask{0x1f}};
     if (compression_ != kBitFields) return;
     for (uint64_t c = 0; c < 3; ++c) fields_[c].mask = bytes_.little(54 + 4 * c, 4);
   }
@@ -117,42 +117,43 @@ class BmpReader {
 
   // Run lengths: (count, index) repeats, (0, 0) ends a row, (0, 1) ends the image, (0, 2) skips, (0, n) copies n
   // indices. Skipped pixels have index 0.
-  struct Place {
+  struct Cursor {
     int64_t row = 0, x = 0;
     uint64_t at;  // offset in the file
   };
   void unpack(Photo& photo) const {
     for (int64_t row = 0; row < height_; ++row)
       for (int64_t x = 0; x < width_; ++x) put(photo, row, x, 0);
-    for (Place place{.at = data_at_}; place.row < height_;) {
-      const uint32_t count = bytes_.little(place.at, 1), value = bytes_.little(place.at + 1, 1);
-      place.at += 2;
+    for (Cursor cursor{.at = data_at_}; cursor.row < height_;) {
+      const uint32_t count = bytes_.little(cursor.at, 1), value = bytes_.little(cursor.at + 1, 1);
+      cursor.at += 2;
       if (count > 0)
-        repeat(photo, place, count, value);
+        repeat(photo, cursor, count, value);
       else if (value <= 2)
-        escape(place, value);
+        escape(cursor, value);
       else
-        copy(photo, place, value);
+        copy(photo, cursor, value);
     }
   }
-  void repeat(Photo& photo, Place& place, uint32_t count, uint32_t value) const {
-    for (uint32_t i = 0; i < count; ++i) put_next(photo, place, index_of(value, i));
+  void repeat(Photo& photo, Cursor& cursor, uint32_t count, uint32_t value) const {
+    for (uint32_t i = 0; i < count; ++i) put_next(photo, cursor, index_of(value, i));
   }
-  void escape(Place& place, uint32_t value) const {
-    if (value == 0) place = {place.row + 1, 0, place.at};
-    if (value == 1) place.row = height_;
+  void escape(Cursor& cursor, uint32_t value) const {
+    if (value == 0) cursor = {cursor.row + 1, 0, cursor.at};
+    if (value == 1) cursor.row = height_;
     if (value == 2)
-      place = {place.row + bytes_.little(place.at + 1, 1), place.x + bytes_.little(place.at, 1), place.at + 2};
+      cursor = {cursor.row + bytes_.little(cursor.at + 1, 1), cursor.x + bytes_.little(cursor.at, 1), cursor.at + 2};
   }
-  void copy(Photo& photo, Place& place, uint32_t count) const {
+  void copy(Photo& photo, Cursor& cursor, uint32_t count) const {
     const uint32_t per_byte = 8 / bits_;
-    for (uint32_t i = 0; i < count; ++i) put_next(photo, place, index_of(bytes_.little(place.at + i / per_byte, 1), i));
-    place.at += (count + 2 * per_byte - 1) / (2 * per_byte) * 2;  // whole 16-bit words
+    for (uint32_t i = 0; i < count; ++i)
+      put_next(photo, cursor, index_of(bytes_.little(cursor.at + i / per_byte, 1), i));
+    cursor.at += (count + 2 * per_byte - 1) / (2 * per_byte) * 2;  // whole 16-bit words
   }
   uint32_t index_of(uint32_t byte, uint32_t i) const { return bits_ == 8 ? byte : i % 2 == 0 ? byte >> 4 : byte & 15; }
-  void put_next(Photo& photo, Place& place, uint32_t index) const {
-    if (place.x >= width_) bytes_.damaged("a run is longer than its row");
-    put(photo, place.row, place.x++, index);
+  void put_next(Photo& photo, Cursor& cursor, uint32_t index) const {
+    if (cursor.x >= width_) bytes_.damaged("a run is longer than its row");
+    put(photo, cursor.row, cursor.x++, index);
   }
 
   Bytes bytes_;
@@ -162,7 +163,7 @@ class BmpReader {
   int64_t width_ = 0, height_ = 0;
   uint32_t bits_ = 0, compression_ = kNone;
   std::array<BmpColour, 256> palette_{};
-  std::array<Field, 3> fields_{Field{0xff0000}, Field{0xff00}, Field{0xff}};
+  std::array<ColourMask, 3> fields_{ColourMask{0xff0000}, ColourMask{0xff00}, ColourMask{0xff}};
 };
 
 }  // namespace

@@ -119,11 +119,11 @@ void unpack(ArchiveReader& reader, const fs::path& into) {
   }
 }
 
-struct Content {
+struct ArchiveFolder {
   const char* folder;
   CifarKind kind;
 };
-constexpr Content kContents[] = {{"cifar-10-batches-bin", CifarKind::k10}, {"cifar-100-binary", CifarKind::k100}};
+constexpr ArchiveFolder kContents[] = {{"cifar-10-batches-bin", CifarKind::k10}, {"cifar-100-binary", CifarKind::k100}};
 
 }  // namespace
 
@@ -133,7 +133,7 @@ std::string unpack_cifar_archive(const std::string& archive, const std::string& 
   ArchiveReader reader(archive);
   const TemporaryFolder beside(dir);
   unpack(reader, beside.path());
-  for (const Content& content : kContents) {
+  for (const ArchiveFolder& content : kContents) {
     const fs::path unpacked = fs::path(beside.path()) / content.folder, target = fs::path(dir) / content.folder;
     if (!fs::is_directory(unpacked)) continue;
     for (const Split split : {Split::kTrain, Split::kTest}) read_cifar(unpacked.string(), content.kind, split);

@@ -289,8 +289,8 @@ Checked checked(const PhotoFiles& files, const PhotoSource& image) try {
   fail("out of memory at ", image.name, "; use fewer --threads");
 }
 
-// Fills in the index of each tar file; false if go_on() returned false.
-bool check_images(TarSplit& split, int threads, const std::function<bool(const PrepareState&)>& go_on) {
+// Fills in the index of each tar file; false if keep_going() returned false.
+bool check_images(TarSplit& split, int threads, const std::function<bool(const PrepareState&)>& keep_going) {
   PrepareState state{.photos = split.images()};
   for (Tar& tar : split.tars) {
     tar.index.tar_bytes = fs::file_size(tar.path());
@@ -304,7 +304,7 @@ bool check_images(TarSplit& split, int threads, const std::function<bool(const P
       std::optional<Checked> result;
       do {
         state.skipped = std::ssize(split.skipped);
-        if (!go_on(state)) return false;
+        if (!keep_going(state)) return false;
         result = results.next(std::chrono::milliseconds(200));
       } while (!result);
       split.turned += result->turned;
@@ -359,7 +359,7 @@ void write_indexes(const TarSplit& split, const IndexedSplit& counts) {
 }  // namespace
 
 std::vector<IndexedSplit> index_tars(const std::string& dir, const TarIndexing& settings,
-                                     const std::function<bool(const PrepareState&)>& go_on) try {
+                                     const std::function<bool(const PrepareState&)>& keep_going) try {
   std::vector<TarSplit> splits = splits_in(dir);
   const DataSetFolder folder(dir);
   for (TarSplit& split : splits)
@@ -369,7 +369,7 @@ std::vector<IndexedSplit> index_tars(const std::string& dir, const TarIndexing& 
   const ClassLabels keys(classes);
   for (TarSplit& split : splits) {
     for (Tar& tar : split.tars) label_images(tar, classes, keys);
-    if (!check_images(split, settings.threads, go_on)) return {};
+    if (!check_images(split, settings.threads, keep_going)) return {};
     check_limit(split, settings.most_skipped);
   }
   // Existing indexes may belong to other classes, and the colours to other images.

@@ -30,11 +30,11 @@ struct IndexedSplit {
 };
 
 // Indexes DIR/train/*.tar and DIR/val/*.tar. If DIR itself holds tar files, it first makes folders with links to them;
-// files with val or test in their names go to val. Decodes each image once. go_on() gets the progress of a split
+// files with val or test in their names go to val. Decodes each image once. keep_going() gets the progress of a split
 // several times a second. If it returns false, writing stops and the result is empty.
 // Throws Error for a split that owt prepare made; for tar files that are compressed, repeat a sample's name, or label
 // some images by number and others by name; and if more samples than allowed have no usable image or label.
 std::vector<IndexedSplit> index_tars(const std::string& dir, const TarIndexing& settings,
-                                     const std::function<bool(const PrepareState&)>& go_on);
+                                     const std::function<bool(const PrepareState&)>& keep_going);
 
 }  // namespace owt

@@ -84,11 +84,11 @@ class SplitWriter {
     prepared_.shards = (photos() + settings_.shard_images - 1) / settings_.shard_images;
   }
 
-  Prepared prepare(const std::function<bool(const PrepareState&)>& go_on) {
+  Prepared prepare(const std::function<bool(const PrepareState&)>& keep_going) {
     if (begin() == Prepared::How::kBefore) return {.how = Prepared::How::kBefore};
     find_missing_shards();
     check_skipped();
-    if (!write_missing_shards(go_on)) {
+    if (!write_missing_shards(keep_going)) {
       prepared_.how = Prepared::How::kStopped;
       return prepared_;
     }
@@ -198,7 +198,7 @@ class SplitWriter {
          settings_.most_skipped, "): ", first, "; ", file, " lists them; with a higher limit the same command goes on");
   }
 
-  bool write_missing_shards(const std::function<bool(const PrepareState&)>& go_on) {
+  bool write_missing_shards(const std::function<bool(const PrepareState&)>& keep_going) {
     std::vector<int64_t> places;  // indices in the order of the photos of the missing shards
     for (const int64_t shard : missing_)
       for (int64_t place = begin_of(shard); place < begin_of(shard + 1); ++place) places.push_back(place);
@@ -209,7 +209,7 @@ class SplitWriter {
         [&](int64_t i) { return converted(files, source(places[static_cast<size_t>(i)]), settings_); }, kWindow,
         kWindowBytes);
     for (const int64_t shard : missing_) {
-      if (!write_shard(shard, photos, go_on)) return false;
+      if (!write_shard(shard, photos, keep_going)) return false;
       check_skipped();
     }
     return true;
@@ -219,7 +219,8 @@ class SplitWriter {
     return sources_.photos[static_cast<size_t>(order_[static_cast<size_t>(place)])];
   }
 
-  bool write_shard(int64_t shard, InOrder<Converted>& photos, const std::function<bool(const PrepareState&)>& go_on) {
+  bool write_shard(int64_t shard, InOrder<Converted>& photos,
+                   const std::function<bool(const PrepareState&)>& keep_going) {
     const std::string tar_path = path(shard, ".tar"), beside = tar_path + ".tmp";
     ShardIndex index;
     std::string skipped;
@@ -228,7 +229,7 @@ class SplitWriter {
       for (int64_t place = begin_of(shard); place < begin_of(shard + 1); ++place) {
         std::optional<Converted> photo;
         do {
-          if (!go_on(state())) return false;
+          if (!keep_going(state())) return false;
           photo = photos.next(std::chrono::milliseconds(200));
         } while (!photo);
         add(place, *photo, tar, index, skipped);
@@ -298,8 +299,8 @@ class SplitWriter {
 }  // namespace
 
 Prepared prepare_split(const PhotoSources& sources, const std::string& dir, const PrepareSettings& settings,
-                       const std::function<bool(const PrepareState&)>& go_on) try {
-  return SplitWriter(sources, dir, settings).prepare(go_on);
+                       const std::function<bool(const PrepareState&)>& keep_going) try {
+  return SplitWriter(sources, dir, settings).prepare(keep_going);
 } catch (const fs::filesystem_error& e) {
   fail("cannot prepare ", dir, ": ", e.what());
 }

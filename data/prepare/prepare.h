@@ -36,12 +36,12 @@ struct Prepared {
 };
 
 // Writes `dir`. Continues if an earlier call with the same sources and settings was interrupted at any moment. In a
-// complete split it rewrites shards whose index is damaged or whose tar file has another size. Calls go_on() after each
-// photo and several times a second; false stops, and complete shards are kept.
+// complete split it rewrites shards whose index is damaged or whose tar file has another size. Calls keep_going() after
+// each photo and several times a second; false stops, and complete shards are kept.
 // Throws Error if `dir` holds other files, or the same split with other settings; if another process works on it; if
 // more than most_skipped photos were bad (finished work is kept, and a call with a higher limit continues); or if the
 // disk is full.
 Prepared prepare_split(const PhotoSources& sources, const std::string& dir, const PrepareSettings& settings,
-                       const std::function<bool(const PrepareState&)>& go_on);
+                       const std::function<bool(const PrepareState&)>& keep_going);
 
 }  // namespace owt

@@ -96,7 +96,7 @@ std::string prepare_synthetic(const std::string& dir, int64_t train_images, int6
 }
 
 bool write_synthetic_photos(const std::string& dir, const SyntheticPhotos& photos, int64_t count, int threads,
-                            const std::function<bool(int64_t)>& go_on) {
+                            const std::function<bool(int64_t)>& keep_going) {
   const fs::path target = fs::path(dir) / (photos.split == Split::kTrain ? "train" : "val");
   check_photos(photos, count, target);
   const TemporaryFolder beside(dir);
@@ -108,7 +108,7 @@ bool write_synthetic_photos(const std::string& dir, const SyntheticPhotos& photo
   for (int64_t i = 0; i < count; ++i) {
     std::optional<DrawnPhoto> photo;
     do {
-      if (!go_on(i)) return false;
+      if (!keep_going(i)) return false;
       photo = drawn.next(std::chrono::milliseconds(200));
     } while (!photo);
     write_photo((fresh / classes[static_cast<size_t>(photos.label(i))] / photo_name(i)).string(), photo->jpeg);

@@ -17,10 +17,10 @@ std::string prepare_synthetic(const std::string& dir, int64_t train_images, int6
                               bool force = false);
 
 // Writes `count` photographs as dir/SPLIT/CLASS/0000012.jpg, where SPLIT is train or val, for owt prepare folder and
-// imagenet. dir/SPLIT is created atomically. Drawn on `threads` threads. go_on(done) is called regularly; if it returns
-// false, nothing remains and the result is false. Throws Error for no image, classes out of range, an existing
+// imagenet. dir/SPLIT is created atomically. Drawn on `threads` threads. keep_going(done) is called regularly; if it
+// returns false, nothing remains and the result is false. Throws Error for no image, classes out of range, an existing
 // dir/SPLIT, or a folder that is not writable.
 bool write_synthetic_photos(const std::string& dir, const SyntheticPhotos& photos, int64_t count, int threads,
-                            const std::function<bool(int64_t)>& go_on);
+                            const std::function<bool(int64_t)>& keep_going);
 
 }  // namespace owt

@@ -165,26 +165,26 @@ class Layer {
 
   // This layer and some of its successors in a net as one op, where the device is faster that way. Forward writes the y
   // of the last layer. Backward takes the y and dy of the last layer, and may overwrite dy.
-  struct Run {
+  struct BoundOp {
     std::unique_ptr<Op> op;
     int64_t layers = 1;
   };
-  virtual Run bind_run(std::span<const std::unique_ptr<Layer>> followers, const Shape& in, const Compute& on) {
+  virtual BoundOp bind_run(std::span<const std::unique_ptr<Layer>> followers, const Shape& in, const Compute& on) {
     static_cast<void>(followers);
     return {bind(in, on), 1};
   }
 
   // Knowledge of the net about an op that it binds, so that the op allocates no more than it needs.
-  struct Place {
+  struct BindOptions {
     bool wants_dx = true;  // whether backward may be asked for the gradient of the input
     // An op of the same layer for at least as many rows; null: none. It never runs between forward and backward of this
     // op, and this op never between its forward and backward. So the two ops may share memory for activations between
     // inner layers.
     const Op* lender = nullptr;
   };
-  virtual Run bind_at(const Place& place, std::span<const std::unique_ptr<Layer>> followers, const Shape& in,
-                      const Compute& on) {
-    static_cast<void>(place);
+  virtual BoundOp bind_at(const BindOptions& options, std::span<const std::unique_ptr<Layer>> followers,
+                          const Shape& in, const Compute& on) {
+    static_cast<void>(options);
     return bind_run(followers, in, on);
   }
 

@@ -55,7 +55,7 @@ ConvAlgorithm ConvChoices::mode() const {
 }
 
 ConvAlgorithm ConvChoices::choose(const std::string& key, const Candidates& candidates, double largest_error,
-                                  const std::function<std::vector<Measured>()>& measure) {
+                                  const std::function<std::vector<Timing>()>& measure) {
   const std::lock_guard lock(mutex_);
   if (mode_ == ConvAlgorithm::kByShape) return candidates.back();
   if (mode_ != ConvAlgorithm::kAuto) return has(candidates, mode_) ? mode_ : ConvAlgorithm::kDirect;
@@ -66,11 +66,11 @@ ConvAlgorithm ConvChoices::choose(const std::string& key, const Candidates& cand
     return known(key, candidates);
   }
   if (follows_ || candidates.size() == 1) return ConvAlgorithm::kDirect;
-  std::vector<Measured> measured = measure();
+  std::vector<Timing> measured = measure();
   if (retime_) retime_(key, measured);
   ConvAlgorithm best = ConvAlgorithm::kDirect;
   double least = kWorthIt * measured.at(0).ms;
-  for (const Measured& each : measured)
+  for (const Timing& each : measured)
     if (each.ms < least && each.error <= largest_error) {
       best = each.algorithm;
       least = each.ms;
@@ -94,7 +94,7 @@ std::map<std::string, std::string> ConvChoices::exported() const {
 }
 
 void ConvChoices::preload(const std::map<std::string, std::string>& choices) {
-  std::map<std::string, Choice> loaded;
+  std::map<std::string, Chosen> loaded;
   for (const auto& [key, name] : choices) {
     const ConvAlgorithm algorithm = conv_algorithm_from(name);
     if (algorithm == ConvAlgorithm::kAuto || algorithm == ConvAlgorithm::kByShape)
@@ -130,18 +130,18 @@ void ConvChoices::clear() {
   replaced_ = 0;
 }
 
-std::vector<ConvChoices::Choice> ConvChoices::choices() const {
+std::vector<ConvChoices::Chosen> ConvChoices::choices() const {
   const std::lock_guard lock(mutex_);
-  std::vector<Choice> all;
+  std::vector<Chosen> all;
   for (const auto& [key, choice] : table_) all.push_back(choice);
   return all;
 }
 
 std::vector<std::string> ConvChoices::report() const {
   std::vector<std::string> lines;
-  for (const Choice& choice : choices()) {
+  for (const Chosen& choice : choices()) {
     std::string times;
-    for (const Measured& each : choice.measured)
+    for (const Timing& each : choice.measured)
       times += each.algorithm == ConvAlgorithm::kDirect
                    ? format("direct {:.2f} ms", each.ms)
                    : format(", {} {:.2f} ms with error {:.0e}", name_of(each.algorithm), each.ms, each.error);

@@ -34,15 +34,15 @@ class ConvChoices {
   // last.
   using Candidates = std::vector<ConvAlgorithm>;
   // The time of one pass includes all its costs in a step, such as packing the weights.
-  struct Measured {
+  struct Timing {
     ConvAlgorithm algorithm = ConvAlgorithm::kDirect;
     double ms = 0;
     double error = 0;  // ||its result - direct|| / ||direct||
   };
-  struct Choice {
+  struct Chosen {
     std::string key;
     ConvAlgorithm algorithm = ConvAlgorithm::kDirect;
-    std::vector<Measured> measured;  // one for each candidate; empty for a preloaded choice
+    std::vector<Timing> measured;  // one for each candidate; empty for a preloaded choice
   };
 
   // The table of this process.
@@ -59,7 +59,7 @@ class ConvChoices {
   // more than 5 % faster than direct. One host thread measures at a time; the others wait. measure() must not call this
   // table. If the entry is not a candidate, which may happen with a checkpoint from another machine, it becomes direct.
   ConvAlgorithm choose(const std::string& key, const Candidates& candidates, double largest_error,
-                       const std::function<std::vector<Measured>()>& measure);
+                       const std::function<std::vector<Timing>()>& measure);
 
   // All measured or preloaded choices: key -> "direct" | "winograd" ...
   std::map<std::string, std::string> exported() const;
@@ -72,12 +72,12 @@ class ConvChoices {
   void follow(const std::map<std::string, std::string>& choices);
   void clear();
   // For tests: called with the key and the measured times before the choice is made; it may change the times.
-  using Retime = std::function<void(const std::string& key, std::vector<Measured>& measured)>;
+  using Retime = std::function<void(const std::string& key, std::vector<Timing>& measured)>;
   void set_retime(Retime retime);
 
   // In order of keys. report(): lines for the log, "KEY: winograd (direct 46.01 ms, winograd 27.72 ms with error
   // 1e-06)".
-  std::vector<Choice> choices() const;
+  std::vector<Chosen> choices() const;
   std::vector<std::string> report() const;
   // One line each for choices of a checkpoint that are not possible on this machine.
   std::vector<std::string> warnings() const;
@@ -87,7 +87,7 @@ class ConvChoices {
 
   mutable std::mutex mutex_;  // also held while measuring
   ConvAlgorithm mode_ = ConvAlgorithm::kAuto;
-  std::map<std::string, Choice> table_;
+  std::map<std::string, Chosen> table_;
   std::map<std::string, ConvAlgorithm> all_teams_;  // by geometry
   int replaced_ = 0;                                // choices that were not candidates and became direct
   bool follows_ = false;                            // set by follow()

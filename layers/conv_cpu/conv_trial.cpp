@@ -97,10 +97,10 @@ ConvChoices::Candidates conv_candidates(const ConvShape& shape, PassKind kind) {
   return found;
 }
 
-std::vector<ConvChoices::Measured> measure_conv(const ConvShape& shape, PassKind kind,
-                                                const ConvChoices::Candidates& candidates, int rounds) {
+std::vector<ConvChoices::Timing> measure_conv(const ConvShape& shape, PassKind kind,
+                                              const ConvChoices::Candidates& candidates, int rounds) {
   std::vector<Trial> trials;
-  std::vector<ConvChoices::Measured> measured;
+  std::vector<ConvChoices::Timing> measured;
   for (const ConvAlgorithm algorithm : candidates) {
     trials.emplace_back(shape, kind, algorithm).milliseconds();
     measured.push_back({algorithm, std::numeric_limits<double>::infinity(),

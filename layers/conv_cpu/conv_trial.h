@@ -18,7 +18,7 @@ ConvChoices::Candidates conv_candidates(const ConvShape& shape, PassKind kind);
 // Runs each candidate as a training step does, on its own tensors: once to warm the caches, then `rounds` times; the
 // least time counts. The candidates alternate, so that a disturbance affects all of them. Errors are relative to the
 // first candidate.
-std::vector<ConvChoices::Measured> measure_conv(const ConvShape& shape, PassKind kind,
-                                                const ConvChoices::Candidates& candidates, int rounds);
+std::vector<ConvChoices::Timing> measure_conv(const ConvShape& shape, PassKind kind,
+                                              const ConvChoices::Candidates& candidates, int rounds);
 
 }  // namespace owt

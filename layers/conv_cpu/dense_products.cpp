@@ -75,8 +75,8 @@ void multiply(const uint32_t* a, const uint32_t* b, int64_t steps, float* to, in
 // A block of the gradient. It is computed in the second-level cache and read from there row by row. Rows are cut only
 // if they are very long, or if the columns of all images do not fit into the last-level cache: accessing the weight out
 // of memory order halves the memory speed.
-struct Block {
-  Block(int64_t features, int64_t steps) {
+struct GradientBlock {
+  GradientBlock(int64_t features, int64_t steps) {
     constexpr int64_t kMostElements = 150000, kMostUnits = 3 << 20;
     const int64_t most_columns = std::clamp<int64_t>(kMostUnits / steps, 1024, 16384);
     columns = round_up(quotient_up(features, quotient_up(features, most_columns)), kPanel);
@@ -92,7 +92,7 @@ void dense_weight_gradient(const DenseExtents& extents, const T* x, const T* dy,
   using namespace dense_products;
   const int64_t rows = extents.rows, features = extents.features, out = extents.out;
   const int64_t steps = quotient_up(rows, kRowsOfAStep<T>);
-  const Block block(features, steps);
+  const GradientBlock block(features, steps);
   const Workspace space((round_up(features, kPanel) + round_up(out, kPanel)) * steps, block.rows * block.columns);
   uint32_t *const packed_x = space.shared, *const packed_dy = packed_x + round_up(features, kPanel) * steps;
   pack(x, rows, features, packed_x);

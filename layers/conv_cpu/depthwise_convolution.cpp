@@ -27,7 +27,7 @@ class Convolution : public ConvPass {
  public:
   Convolution(const ConvShape& shape, PassKind kind) : images_(shape.rows), blocks_(shape.geometry.in_c) {
     const ConvGeometry& g = shape.geometry;
-    const Extent x{g.in_h, g.in_w, g.in_c}, y{g.out_h, g.out_w, g.out_c};
+    const ImageSize x{g.in_h, g.in_w, g.in_c}, y{g.out_h, g.out_w, g.out_c};
     if (kind == PassKind::kForward) {
       source_ = x, target_ = y;
       phases_.push_back(forward_phase(g));
@@ -45,7 +45,7 @@ class Convolution : public ConvPass {
   void pack(const float* weights, void* packed) const override {
     auto* to = static_cast<float*>(packed);
     std::fill_n(to, blocks_.lanes * taps(), 0.0f);
-    for (const Block& block : blocks_.all)
+    for (const ChannelBlock& block : blocks_.all)
       for (int64_t t = 0; t < taps(); ++t, to += block.vectors * kLanes)
         for_each_lane<Element>(block, [&](int64_t channel, int64_t lane) {
           to[lane] = Element(weights[channel * taps() + taps_[static_cast<size_t>(t)]]);
@@ -59,8 +59,8 @@ class Convolution : public ConvPass {
 
  private:
   // A row of outputs of a phase.
-  struct Row {
-    const Phase& phase;
+  struct OutputRow {
+    const OutputPhase& phase;
     const float *weights, *bias;
     Element* to;          // output 0
     int64_t column, row;  // elements between neighbouring outputs, and to the output below
@@ -84,7 +84,7 @@ class Convolution : public ConvPass {
         const int64_t image = row / rows, i = row % rows;
         const auto* from = static_cast<const Element*>(source) + image * source_.elements();
         auto* to = static_cast<Element*>(target) + image * target_.elements();
-        for (const Phase& phase : phases_)
+        for (const OutputPhase& phase : phases_)
           if (i < phase.rows) compute(row_of(phase, i, static_cast<const float*>(packed), by_lane, to), from, i);
       }
     });
@@ -95,12 +95,12 @@ class Convolution : public ConvPass {
     auto* const to = static_cast<float*>(conv_workspace(ConvBuffer::kBias, lanes * sizeof(float)));
     std::fill_n(to, lanes, 0.0f);
     if (!bias) return to;
-    for (const Block& block : blocks_.all)
+    for (const ChannelBlock& block : blocks_.all)
       for_each_lane<Element>(block, [&](int64_t channel, int64_t lane) { to[block.place + lane] = bias[channel]; });
     return to;
   }
 
-  Row row_of(const Phase& phase, int64_t i, const float* weights, const float* bias, Element* image) const {
+  OutputRow row_of(const OutputPhase& phase, int64_t i, const float* weights, const float* bias, Element* image) const {
     const int64_t first = (phase.to_row + i * phase.step_h) * target_.width + phase.to_column;
     return {phase,
             weights,
@@ -110,23 +110,23 @@ class Convolution : public ConvPass {
             phase.step_h * target_.width * target_.channels};
   }
 
-  void compute(const Row& row, const Element* image, int64_t i) const {
+  void compute(const OutputRow& row, const Element* image, int64_t i) const {
     for_each_tile(
         row.phase, source_, image, i, blocks_,
-        [&](auto tile, const auto& windows, int64_t first, const Block& block)
+        [&](auto tile, const auto& windows, int64_t first, const ChannelBlock& block)
             __attribute__((always_inline)) { this->compute_tile(tile, row, windows, first, block); },
-        [&](auto vectors, auto lanes, const auto& window, int64_t column, const Block& block) {
+        [&](auto vectors, auto lanes, const auto& window, int64_t column, const ChannelBlock& block) {
           this->template compute_output<vectors>(row, window, column, block, lanes);
         });
   }
 
-  const float* weights(const Row& row, const Block& block) const {
+  const float* weights(const OutputRow& row, const ChannelBlock& block) const {
     return row.weights + block.place * taps() + row.phase.tap * block.vectors * kLanes;
   }
 
   template <class Tile>
-  [[gnu::always_inline]] void compute_tile(Tile tile, const Row& row, const Windows<Element>& windows, int64_t first,
-                                           const Block& block) const {
+  [[gnu::always_inline]] void compute_tile(Tile tile, const OutputRow& row, const Windows<Element>& windows,
+                                           int64_t first, const ChannelBlock& block) const {
     constexpr int kVectors = Tile::kVectors, kStep = kVectors * kLanes;
     Vector sum[Tile::kColumns][kVectors];
 #pragma GCC unroll 8
@@ -149,7 +149,7 @@ class Convolution : public ConvPass {
   }
 
   template <int kVectors, class Lanes>
-  void compute_output(const Row& row, const Windows<Element>& window, int64_t column, const Block& block,
+  void compute_output(const OutputRow& row, const Windows<Element>& window, int64_t column, const ChannelBlock& block,
                       Lanes lanes) const {
     Vector sum[kVectors];
     load_block(row.bias + block.place, AllLanes{}, sum);
@@ -163,9 +163,9 @@ class Convolution : public ConvPass {
   }
 
   int64_t images_;
-  Extent source_{}, target_{};
+  ImageSize source_{}, target_{};
   Blocks blocks_;
-  std::vector<Phase> phases_;
+  std::vector<OutputPhase> phases_;
   std::vector<int64_t> taps_;  // for the taps of all phases: their index in the kernel
 };
 

@@ -14,7 +14,7 @@ namespace owt::depthwise {
 
 // Channels that are computed together, each in a lane. Two f32 vectors hold neighbouring channels; two vectors from
 // bf16 hold the even and the odd channels, which one instruction each converts to f32.
-struct Block {
+struct ChannelBlock {
   int64_t first;  // channel
   int vectors;    // 1 or 2
   int64_t lanes;  // lanes in use of a vector: kLanes, or all channels if there are fewer
@@ -25,17 +25,17 @@ struct Block {
 struct Blocks {
   explicit Blocks(int64_t channels);
 
-  std::span<const Block> doubles() const { return {all.data(), doubled}; }
-  std::span<const Block> singles() const { return {all.data() + doubled, all.size() - doubled}; }
+  std::span<const ChannelBlock> doubles() const { return {all.data(), doubled}; }
+  std::span<const ChannelBlock> singles() const { return {all.data() + doubled, all.size() - doubled}; }
 
-  std::vector<Block> all;
+  std::vector<ChannelBlock> all;
   size_t doubled = 0;  // number of blocks with two vectors, which come first
   int64_t lanes = 0;   // total of all blocks
 };
 
 // Calls visit(channel, lane of the block) for each channel of a block of images of Element.
 template <class Element, class Visit>
-void for_each_lane(const Block& block, const Visit& visit) {
+void for_each_lane(const ChannelBlock& block, const Visit& visit) {
   const int64_t channels = block.vectors * block.lanes;
   const bool in_turns = sizeof(Element) < sizeof(float) && block.vectors == 2;
   for (int64_t c = 0; c < channels; ++c) visit(block.first + c, in_turns ? c % 2 * kLanes + c / 2 : c);
@@ -74,18 +74,18 @@ template <int kVectors, class Lanes>
 // Maps source pixels to target pixels. Output (i, j) is computed from the window of kernel_h x kernel_w pixels that
 // begins at row i * stride_h - top and column j * stride_w - left of the source. A forward pass has one phase; backward
 // data has one for each remainder of the strides.
-struct Phase {
+struct OutputPhase {
   int64_t kernel_h, kernel_w, stride_h, stride_w, top, left;
   int64_t rows, columns;      // number of outputs
   int64_t to_row, to_column;  // position of output (0, 0) in the target
   int64_t step_h, step_w;     // distance between outputs in the target
   int64_t tap;                // index of the first of its kernel_h * kernel_w taps in the taps of all phases
 };
-inline Phase forward_phase(const ConvGeometry& g) {
+inline OutputPhase forward_phase(const ConvGeometry& g) {
   return {g.kernel_h, g.kernel_w, g.stride_h, g.stride_w, g.top, g.left, g.out_h, g.out_w, 0, 0, 1, 1, 0};
 }
 
-struct Extent {
+struct ImageSize {
   int64_t height, width, channels;
   int64_t elements() const { return height * width * channels; }
 };
@@ -93,7 +93,8 @@ struct Extent {
 // The windows of neighbouring outputs of row i, starting at column j. Pixels outside the source are not read.
 template <class Element>
 struct Windows {
-  Windows(const Phase& phase, const Extent& source, const Element* image, int64_t i, int64_t j, int64_t outputs)
+  Windows(const OutputPhase& phase, const ImageSize& source, const Element* image, int64_t i, int64_t j,
+          int64_t outputs)
       : image(image), row(source.width * source.channels), column(source.channels) {
     const int64_t y = i * phase.stride_h - phase.top, x = j * phase.stride_w - phase.left,
                   width = (outputs - 1) * phase.stride_w + phase.kernel_w;
@@ -119,7 +120,7 @@ struct Tile {
   template <int kOutputs, int kOfBlock>
   using Of = Tile<kWidth, kStride, kOutputs, kOfBlock>;
 
-  static bool suits(const Phase& phase) { return phase.kernel_w == kWidth && phase.stride_w == kStride; }
+  static bool suits(const OutputPhase& phase) { return phase.kernel_w == kWidth && phase.stride_w == kStride; }
 };
 using KnownTiles = std::tuple<Tile<1, 1>, Tile<2, 1>, Tile<3, 1>, Tile<5, 1>, Tile<7, 1>, Tile<3, 2>, Tile<5, 2>>;
 
@@ -130,8 +131,8 @@ inline constexpr int kMostColumns = kRegisters == 32 ? 7 : 4, kFewestColumns = (
 // Calls multiply(pixel, v, j) for every pixel in row u of the windows of a tile, and for each output j whose window has
 // the pixel in column v.
 template <class Tile, class Element, class Multiply>
-[[gnu::always_inline]] inline void for_each_pixel(Tile, const Windows<Element>& windows, int64_t u, const Block& block,
-                                                  const Multiply& multiply) {
+[[gnu::always_inline]] inline void for_each_pixel(Tile, const Windows<Element>& windows, int64_t u,
+                                                  const ChannelBlock& block, const Multiply& multiply) {
   const int64_t at = windows.begin + u * windows.row + block.first;
 #pragma GCC unroll 32
   for (int k = 0; k < Tile::kInputs; ++k)
@@ -159,24 +160,24 @@ template <Ask kAsk, int kColumns, int kVectors, class Element>
 }
 // Prefetches the rows that enter the windows with the next row of outputs.
 template <class Tile, class Element>
-[[gnu::always_inline]] inline void ask_for_next(Tile, const Phase& phase, const Windows<Element>& windows,
-                                                const Block& block) {
+[[gnu::always_inline]] inline void ask_for_next(Tile, const OutputPhase& phase, const Windows<Element>& windows,
+                                                const ChannelBlock& block) {
   for (int64_t u = phase.kernel_h; u < phase.kernel_h + phase.stride_h; ++u)
     ask_for<Ask::kRead, Tile::kColumns * Tile::kStride, Tile::kVectors>(
         windows.image, windows.begin + u * windows.row + block.first, windows.column);
 }
 
 template <class Tile, class Element, class Compute>
-[[gnu::noinline]] void compute_tile(const Windows<Element>& windows, int64_t first, std::span<const Block> blocks,
-                                    const Compute& compute) {
-  for (const Block& block : blocks) compute(Tile{}, windows, first, block);
+[[gnu::noinline]] void compute_tile(const Windows<Element>& windows, int64_t first,
+                                    std::span<const ChannelBlock> blocks, const Compute& compute) {
+  for (const ChannelBlock& block : blocks) compute(Tile{}, windows, first, block);
 }
 
 // Computes row i of the outputs of a phase. Calls tile(Tile{}, windows, first column, block) if there is a tile for
 // such windows, else output(std::integral_constant<int, vectors>{}, lanes, window, column, block) for each output.
 template <class Element, class OfTile, class OfOutput>
-void for_each_tile(const Phase& phase, const Extent& source, const Element* image, int64_t i, const Blocks& blocks,
-                   const OfTile& tile, const OfOutput& output) {
+void for_each_tile(const OutputPhase& phase, const ImageSize& source, const Element* image, int64_t i,
+                   const Blocks& blocks, const OfTile& tile, const OfOutput& output) {
   const auto in_tiles = [&](auto known) {
     using Known = decltype(known);
     if (!Known::suits(phase)) return false;
@@ -193,16 +194,16 @@ void for_each_tile(const Phase& phase, const Extent& source, const Element* imag
   if (fills && std::apply([&](auto... known) { return (in_tiles(known) || ...); }, KnownTiles{})) return;
   for (int64_t column = 0; column < phase.columns; ++column) {
     const Windows<Element> window(phase, source, image, i, column, 1);
-    for (const Block& block : blocks.doubles())
+    for (const ChannelBlock& block : blocks.doubles())
       output(std::integral_constant<int, 2>{}, AllLanes{}, window, column, block);
-    for (const Block& block : blocks.singles())
+    for (const ChannelBlock& block : blocks.singles())
       output(std::integral_constant<int, 1>{}, block.lanes, window, column, block);
   }
 }
 
 // Calls multiply(pixel, tap) for every pixel of a window of any kernel.
 template <int kVectors, class Element, class Lanes, class Multiply>
-void for_each_tap(const Phase& phase, const Windows<Element>& window, const Block& block, Lanes lanes,
+void for_each_tap(const OutputPhase& phase, const Windows<Element>& window, const ChannelBlock& block, Lanes lanes,
                   const Multiply& multiply) {
   for (int64_t u = window.top; u < window.bottom; ++u)
     for (int64_t v = window.left; v < window.right; ++v) {

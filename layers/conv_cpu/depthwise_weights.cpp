@@ -8,9 +8,9 @@ namespace {
 // The gradients of weights and bias. Each thread sums the products of its rows of y, tile by tile. The sums of the
 // threads are added in the order of the threads.
 template <class Element>
-class BackwardWeights : public ConvPass {
+class DepthwiseBackwardWeights : public ConvPass {
  public:
-  explicit BackwardWeights(const ConvShape& shape)
+  explicit DepthwiseBackwardWeights(const ConvShape& shape)
       : images_(shape.rows),
         phase_(forward_phase(shape.geometry)),
         taps_(phase_.kernel_h * phase_.kernel_w),
@@ -30,12 +30,12 @@ class BackwardWeights : public ConvPass {
     });
     for (int64_t t = 1; t < threads_; ++t)
       for (int64_t s = 0; s < each; ++s) sums[s] += sums[t * each + s];
-    for (const Block& block : blocks_.all) finish(block, sums, beta, weights, bias_beta, bias);
+    for (const ChannelBlock& block : blocks_.all) finish(block, sums, beta, weights, bias_beta, bias);
   }
 
  private:
   // sums[block][taps, then the bias][lanes of the block]
-  float* sums_of(const Block& block, float* sums) const { return sums + block.place * (taps_ + 1); }
+  float* sums_of(const ChannelBlock& block, float* sums) const { return sums + block.place * (taps_ + 1); }
 
   void add_rows(Slice rows, const Element* x, const Element* dy, float* sums) const {
     std::fill_n(sums, blocks_.lanes * (taps_ + 1), 0.0f);
@@ -47,17 +47,17 @@ class BackwardWeights : public ConvPass {
   void add_row(const Element* image, int64_t i, const Element* dy, float* sums) const {
     for_each_tile(
         phase_, source_, image, i, blocks_,
-        [&](auto tile, const auto& windows, int64_t first, const Block& block) __attribute__((always_inline)) {
+        [&](auto tile, const auto& windows, int64_t first, const ChannelBlock& block) __attribute__((always_inline)) {
           this->add_tile(tile, windows, first, block, dy, this->sums_of(block, sums));
         },
-        [&](auto vectors, auto lanes, const auto& window, int64_t column, const Block& block) {
+        [&](auto vectors, auto lanes, const auto& window, int64_t column, const ChannelBlock& block) {
           this->template add_output<vectors>(window, column, block, lanes, dy, this->sums_of(block, sums));
         });
   }
 
   template <class Tile>
-  [[gnu::always_inline]] void add_tile(Tile tile, const Windows<Element>& windows, int64_t first, const Block& block,
-                                       const Element* dy_row, float* sums) const {
+  [[gnu::always_inline]] void add_tile(Tile tile, const Windows<Element>& windows, int64_t first,
+                                       const ChannelBlock& block, const Element* dy_row, float* sums) const {
     constexpr int kVectors = Tile::kVectors, kStep = kVectors * kLanes;
     const int64_t channels = source_.channels, at = first * channels + block.first;
     Vector dy[Tile::kColumns][kVectors], bias[kVectors] = {};
@@ -82,7 +82,7 @@ class BackwardWeights : public ConvPass {
   }
 
   template <int kVectors, class Lanes>
-  void add_output(const Windows<Element>& window, int64_t column, const Block& block, Lanes lanes,
+  void add_output(const Windows<Element>& window, int64_t column, const ChannelBlock& block, Lanes lanes,
                   const Element* dy_row, float* sums) const {
     Vector dy[kVectors];
     load_block(dy_row + column * source_.channels + block.first, lanes, dy);
@@ -98,7 +98,7 @@ class BackwardWeights : public ConvPass {
     for (int i = 0; i < kVectors; ++i) store(load(to + i * kLanes) + sum[i], to + i * kLanes);
   }
 
-  void finish(const Block& block, float* sums, float beta, float* weights, float bias_beta, float* bias) const {
+  void finish(const ChannelBlock& block, float* sums, float beta, float* weights, float bias_beta, float* bias) const {
     const auto keep = [](float sum, float its_beta, float& total) { total = its_beta == 0 ? sum : total + sum; };
     const float* const of_block = sums_of(block, sums);
     const int64_t lanes = block.vectors * kLanes;
@@ -110,9 +110,9 @@ class BackwardWeights : public ConvPass {
   }
 
   int64_t images_;
-  Phase phase_;
+  OutputPhase phase_;
   int64_t taps_;
-  Extent source_;
+  ImageSize source_;
   Blocks blocks_;
   int64_t threads_;
 };
@@ -120,7 +120,7 @@ class BackwardWeights : public ConvPass {
 }  // namespace
 
 std::unique_ptr<ConvPass> make_backward_weights(const ConvShape& shape) {
-  return make_of_element<BackwardWeights>(shape);
+  return make_of_element<DepthwiseBackwardWeights>(shape);
 }
 
 }  // namespace owt::depthwise

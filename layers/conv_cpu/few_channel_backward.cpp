@@ -33,14 +33,14 @@ class Panel {
   int64_t floats() const { return rows_ * steps_ * runs_->lanes; }
 
   // The vectors of a block, as many for each step (a unit of columns) as the block has, row after row.
-  float* at(const Block& block, int64_t row) const {
+  float* at(const OutputBlock& block, int64_t row) const {
     return memory_ + (block.first * rows_ + row * block.vectors * kLanes) * steps_;
   }
 
   // Copies these columns of dy into the row and adds their sums to `sums`. It prefetches the data that follows after
   // one panel size, which is needed when this panel has been used.
   void enter(int64_t row, const Element* dy, int64_t columns, float* sums) const {
-    for (const Block& block : runs_->blocks)
+    for (const OutputBlock& block : runs_->blocks)
       with_constant<kMostVectors>(block.vectors, [&](auto vectors) {
         this->enter_block<vectors>(dy + block.first, dy + columns * runs_->g.out_c, at(block, row), sums + block.first);
       });
@@ -101,7 +101,8 @@ class BackwardPart {
  public:
   static int64_t floats(const Runs& runs) {
     const Panel<Element> panel(runs);
-    return sums(runs) + runs.lanes + panel.floats() + (slots(panel, runs) + 1) * Window<float>::elements_of_row(runs);
+    return sums(runs) + runs.lanes + panel.floats() +
+           (slots(panel, runs) + 1) * RowWindow<float>::elements_of_row(runs);
   }
 
   BackwardPart(const Runs& runs, float* memory)
@@ -112,7 +113,7 @@ class BackwardPart {
         bias_(memory + sums(runs)),
         row_(bias_ + runs.lanes + panel_.floats()),
         window_(runs, slots(panel_, runs),
-                reinterpret_cast<Unit<Element>*>(row_ + Window<float>::elements_of_row(runs))) {}
+                reinterpret_cast<Unit<Element>*>(row_ + RowWindow<float>::elements_of_row(runs))) {}
 
   void compute(Slice rows, const Element* x, const Element* dy) {
     std::fill_n(weights_, sums(runs_) + runs_.lanes, 0.0f);
@@ -129,14 +130,14 @@ class BackwardPart {
   }
 
   // The sum for element k of the kernel of output o of a block; valid after compute().
-  float weight(const Block& block, int64_t o, int64_t k) const {
+  float weight(const OutputBlock& block, int64_t o, int64_t k) const {
     return weights_[block.first * g_.kernel_h * runs_.length + k * block.vectors * kLanes + o];
   }
   float bias(int64_t o) const { return bias_[o]; }
 
  private:
   // The rows and columns of y in the panel.
-  struct Extent {
+  struct OutputRange {
     int64_t rows, first_column, columns;
   };
 
@@ -155,37 +156,36 @@ class BackwardPart {
     }
   }
 
-  void add(const Element* dy, const Extent& extent) {
-    for (int64_t row = 0; row < extent.rows; ++row)
-      panel_.enter(row, dy + row * g_.out_w * g_.out_c, extent.columns, bias_);
-    for (const Block& block : runs_.blocks)
+  void add(const Element* dy, const OutputRange& range) {
+    for (int64_t row = 0; row < range.rows; ++row)
+      panel_.enter(row, dy + row * g_.out_w * g_.out_c, range.columns, bias_);
+    for (const OutputBlock& block : runs_.blocks)
       with_constant<kMostVectors>(block.vectors, [&](auto vectors) {
-        for (int64_t u = 0; u < g_.kernel_h; ++u) this->add_run<vectors>(block, u, extent);
+        for (int64_t u = 0; u < g_.kernel_h; ++u) this->add_run<vectors>(block, u, range);
       });
   }
 
   template <int kVectors>
-  void add_run(const Block& block, int64_t u, const Extent& extent) {
+  void add_run(const OutputBlock& block, int64_t u, const OutputRange& range) {
     float* const to = weights_ + (block.first * g_.kernel_h + u * kVectors * kLanes) * runs_.length;
     in_parts(runs_.length, block_rows(kVectors), [&](int64_t k, int elements) {
-      with_constant<block_rows(kVectors)>(elements, [&](auto height) {
-        this->tile<height, kVectors>(block, u, k, extent, to + k * kVectors * kLanes);
-      });
+      with_constant<block_rows(kVectors)>(
+          elements, [&](auto height) { this->tile<height, kVectors>(block, u, k, range, to + k * kVectors * kLanes); });
     });
   }
 
   // Elements [k, k + kElements) of row u of the kernel.
   template <int kElements, int kVectors>
-  [[gnu::noinline]] void tile(const Block& block, int64_t u, int64_t k, const Extent& extent, float* to) {
+  [[gnu::noinline]] void tile(const OutputBlock& block, int64_t u, int64_t k, const OutputRange& range, float* to) {
     Vector sum[kElements][kVectors] = {};
     constexpr int64_t kUnit = sizeof(float), kStep = kVectors * kLanes;
-    const int64_t steps = extent.columns / kPerUnit<Element>;
-    for (int64_t row = 0; row < extent.rows; ++row) {
-      const Unit<Element>* run = window_[u + row * g_.stride_h] + extent.first_column * runs_.stride + k;
+    const int64_t steps = range.columns / kPerUnit<Element>;
+    for (int64_t row = 0; row < range.rows; ++row) {
+      const Unit<Element>* run = window_[u + row * g_.stride_h] + range.first_column * runs_.stride + k;
       const float* dy = panel_.at(block, row);
       multiply_add<Element>(sum, run, kUnit, kPerUnit<Element> * runs_.stride * kUnit, dy, kStep * kUnit, steps);
       if constexpr (kPerUnit<Element> == 2)
-        if (extent.columns % 2)
+        if (range.columns % 2)
           multiply_add_halves(sum, reinterpret_cast<const Bf16*>(run + steps * 2 * runs_.stride), 2,
                               dy + steps * kStep);
     }
@@ -202,13 +202,13 @@ class BackwardPart {
   const ConvGeometry& g_;
   Panel<Element> panel_;
   float *weights_, *bias_, *row_;
-  Window<Unit<Element>> window_;
+  RowWindow<Unit<Element>> window_;
 };
 
 template <class Element>
-class BackwardWeights : public ConvPass {
+class FewChannelBackwardWeights : public ConvPass {
  public:
-  explicit BackwardWeights(const ConvShape& shape)
+  explicit FewChannelBackwardWeights(const ConvShape& shape)
       : runs_(shape.geometry), images_(shape.rows), threads_(team_size()) {}
 
   void backward_weights(const void* x, const void* dy, float beta, float* weights, float bias_beta,
@@ -220,7 +220,7 @@ class BackwardWeights : public ConvPass {
     split_rows(runs_, images_, threads_, [&](int64_t thread, Slice rows) {
       parts[static_cast<size_t>(thread)].compute(rows, static_cast<const Element*>(x), static_cast<const Element*>(dy));
     });
-    for (const Block& block : runs_.blocks)
+    for (const OutputBlock& block : runs_.blocks)
       parallel_for(block.count, kLanes, [&](int64_t begin, int64_t end) {
         for (int64_t o = begin; o < end; ++o) {
           add_weights(parts, block, o, beta, weights);
@@ -234,7 +234,7 @@ class BackwardWeights : public ConvPass {
  private:
   using Parts = std::vector<BackwardPart<Element>>;
 
-  void add_weights(const Parts& parts, const Block& block, int64_t o, float beta, float* weights) const {
+  void add_weights(const Parts& parts, const OutputBlock& block, int64_t o, float beta, float* weights) const {
     const int64_t elements = runs_.g.kernel_h * runs_.length;
     float* const to = weights + (block.first + o) * elements;
     for (int64_t k = 0; k < elements; ++k)
@@ -256,7 +256,7 @@ class BackwardWeights : public ConvPass {
 }  // namespace
 
 std::unique_ptr<ConvPass> make_backward_weights(const ConvShape& shape) {
-  return make_of_element<BackwardWeights>(shape);
+  return make_of_element<FewChannelBackwardWeights>(shape);
 }
 
 }  // namespace owt::few_channel

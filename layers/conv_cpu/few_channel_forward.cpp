@@ -17,7 +17,7 @@ class ForwardPart {
       const Element* pixels = x_ + image * g_.in_h * g_.in_w * g_.in_c;
       window_.move(row * g_.stride_h - g_.top, g_.kernel_h,
                    [&](int64_t i, Element* to) { copy_row(runs_, pixels, i, to); });
-      for (const Block& block : runs_.blocks)
+      for (const OutputBlock& block : runs_.blocks)
         with_constant<kMostVectors>(block.vectors, [&](auto vectors) {
           this->compute_block<vectors>(block, y_ + (image * g_.out_h + row) * g_.out_w * g_.out_c + block.first);
         });
@@ -26,7 +26,7 @@ class ForwardPart {
 
  private:
   template <int kVectors>
-  void compute_block(const Block& block, Element* to) {
+  void compute_block(const OutputBlock& block, Element* to) {
     Vector bias[kVectors] = {};
     if (bias_) std::memcpy(bias, bias_ + block.first, static_cast<size_t>(block.count) * sizeof(float));
     const float* weights = packed_ + block.first * g_.kernel_h * quotient_up(runs_.length, kPerUnit<Element>);
@@ -71,7 +71,7 @@ class ForwardPart {
   const Element* x_;
   const float *packed_, *bias_;
   Element* y_;
-  Window<Element> window_;
+  RowWindow<Element> window_;
 };
 
 void write_unit(float weight, float, float* to) { *to = weight; }
@@ -81,9 +81,10 @@ void write_unit(Bf16 weight, Bf16 next, float* to) {
 }
 
 template <class Element>
-class Forward : public ConvPass {
+class FewChannelForward : public ConvPass {
  public:
-  explicit Forward(const ConvShape& shape) : runs_(shape.geometry), images_(shape.rows), threads_(team_size()) {}
+  explicit FewChannelForward(const ConvShape& shape)
+      : runs_(shape.geometry), images_(shape.rows), threads_(team_size()) {}
 
   size_t packed_bytes() const override {
     const int64_t units = runs_.g.kernel_h * quotient_up(runs_.length, kPerUnit<Element>) * runs_.lanes;
@@ -96,7 +97,7 @@ class Forward : public ConvPass {
     const auto weight = [&](int64_t o, int64_t u, int64_t k) {
       return o < runs_.g.out_c && k < runs_.length ? weights[(o * runs_.g.kernel_h + u) * runs_.length + k] : 0.0f;
     };
-    for (const Block& block : runs_.blocks)
+    for (const OutputBlock& block : runs_.blocks)
       for (int64_t u = 0; u < runs_.g.kernel_h; ++u)
         for (int64_t k = 0; k < runs_.length; k += kPerUnit<Element>)
           for (int64_t o = block.first; o < block.first + block.vectors * kLanes; ++o)
@@ -104,7 +105,7 @@ class Forward : public ConvPass {
   }
 
   void forward(const void* x, const void* packed, const float* bias, void* y) const override {
-    const int64_t each = runs_.g.kernel_h * Window<Element>::elements_of_row(runs_);
+    const int64_t each = runs_.g.kernel_h * RowWindow<Element>::elements_of_row(runs_);
     auto* memory = workspace<Element>(threads_ * each);
     split_rows(runs_, images_, threads_, [&](int64_t thread, Slice rows) {
       ForwardPart<Element>(runs_, static_cast<const Element*>(x), static_cast<const float*>(packed), bias,
@@ -120,6 +121,6 @@ class Forward : public ConvPass {
 
 }  // namespace
 
-std::unique_ptr<ConvPass> make_forward(const ConvShape& shape) { return make_of_element<Forward>(shape); }
+std::unique_ptr<ConvPass> make_forward(const ConvShape& shape) { return make_of_element<FewChannelForward>(shape); }
 
 }  // namespace owt::few_channel

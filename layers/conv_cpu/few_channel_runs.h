@@ -14,7 +14,7 @@
 namespace owt::few_channel {
 
 // Outputs whose sums are computed together.
-struct Block {
+struct OutputBlock {
   int64_t first;
   int vectors;    // 1 to kMostVectors
   int64_t count;  // outputs; the last vector may have more lanes
@@ -28,7 +28,7 @@ struct Runs {
   int64_t length, stride;  // length of a run; distance between the runs of neighbouring columns of y
   int64_t row;             // length of an image row with the zeros at both ends that the columns of y need
   int64_t zeros, copied;   // elements of `row` before the image, and from the image
-  std::vector<Block> blocks;
+  std::vector<OutputBlock> blocks;
   int64_t lanes;  // outputs, rounded up to whole vectors
 };
 
@@ -63,9 +63,9 @@ void copy_row(const Runs& runs, const Element* image, int64_t i, Element* to) {
 
 // A ring buffer of image rows under some rows of y; each image row is copied once.
 template <class Stored>
-class Window {
+class RowWindow {
  public:
-  Window(const Runs& runs, int64_t slots, Stored* memory)
+  RowWindow(const Runs& runs, int64_t slots, Stored* memory)
       : slots_(slots), row_(elements_of_row(runs)), memory_(memory) {}
   static int64_t elements_of_row(const Runs& runs) { return quotient_up(runs.row, 32) * 32; }
 

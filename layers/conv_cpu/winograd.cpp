@@ -108,8 +108,8 @@ class Winograd : public ConvPass {
   }
 
   void enter(const Images<const Image>& in, int64_t tile, char* to, int64_t plane) const {
-    const Tiling::Place at = tiling_.place(tile);
-    const Square<kSide, Image> square(in, true, {at.image, at.y - top_, at.x - left_}, zeros_.data());
+    const Tiling::TileOrigin at = tiling_.origin(tile);
+    const InputTile<kSide, Image> square(in, true, {at.image, at.y - top_, at.x - left_}, zeros_.data());
     for (int64_t c = 0; c < in.channels; c += kLanes) {
       Vector values[kPlanes], planes[kPlanes];
       square.load(c, in.channels - c, values);
@@ -135,7 +135,7 @@ class Winograd : public ConvPass {
   }
 
   void leave(const char* sums, int64_t plane, const float* bias, int64_t tile, const Images<Image>& out) const {
-    const Tiling::Place at = tiling_.place(tile);
+    const Tiling::TileOrigin at = tiling_.origin(tile);
     const int64_t height = std::min<int64_t>(kOutputs, out.height - at.y),
                   width = std::min<int64_t>(kOutputs, out.width - at.x);
     for (int64_t o = 0; o < out.channels; o += kLanes) {

@@ -38,10 +38,10 @@ struct Tiling {
 
   int64_t tiles() const { return rows * down * across; }
 
-  struct Place {
+  struct TileOrigin {
     int64_t image, y, x;
   };
-  Place place(int64_t tile) const {
+  TileOrigin origin(int64_t tile) const {
     const int64_t in_image = tile % (down * across);
     return {tile / (down * across), in_image / across * outputs, in_image % across * outputs};
   }
@@ -49,10 +49,10 @@ struct Tiling {
 
 // A square of kSide x kSide pixels of an image, starting at (y, x); pixels outside the image are zeros.
 template <int kSide, class Element>
-class Square {
+class InputTile {
  public:
   // exists: whether the image exists. zeros: a pixel of zeros.
-  Square(const Images<const Element>& images, bool exists, const Tiling::Place& at, const Element* zeros) {
+  InputTile(const Images<const Element>& images, bool exists, const Tiling::TileOrigin& at, const Element* zeros) {
     for (int i = 0; i < kSide; ++i)
       for (int j = 0; j < kSide; ++j) {
         const int64_t y = at.y + i, x = at.x + j;

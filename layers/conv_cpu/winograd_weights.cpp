@@ -90,10 +90,11 @@ class WinogradWeights : public ConvPass {
   void enter(const Images<const Image>& images, int64_t top, int64_t left, int64_t first, int64_t width,
              const double (&matrix)[kSide][kColumns], int64_t tile, char* to, int64_t plane) const {
     const auto square = [&](int64_t index) {
-      const Tiling::Place at = tiling_.place(index);
-      return Square<kWide, Image>(images, index < tiling_.tiles(), {at.image, at.y - top, at.x - left}, zeros_.data());
+      const Tiling::TileOrigin at = tiling_.origin(index);
+      return InputTile<kWide, Image>(images, index < tiling_.tiles(), {at.image, at.y - top, at.x - left},
+                                     zeros_.data());
     };
-    const Square<kWide, Image> squares[] = {square(tile), square(tile + kParts - 1)};
+    const InputTile<kWide, Image> squares[] = {square(tile), square(tile + kParts - 1)};
     for (int64_t c = first; c < std::min(first + width, images.channels); c += kLanes, to += 4 * kLanes) {
       Vector values[kWide * kWide], planes[kParts][kPlanes];
       for (int part = 0; part < kParts; ++part) {

@@ -10,19 +10,19 @@ namespace owt {
 template <class T, int kPackWidth>
 struct NormSums {
   static constexpr int kWidth = kPackWidth, kSums = 2, kResident = 4;
-  struct Local {
+  struct Pivots {
     float pivot[kWidth];
   };
   const T *x, *pivots;  // pivots: x at the first position of the group
 
   __device__ void enter(const PositionGroup& group) { pivots += group.first * group.channels; }
-  __device__ Local prepare(int channel) const {
-    Local local;
+  __device__ Pivots prepare(int channel) const {
+    Pivots local;
     const Pack<T, kWidth> first = load_pack<T, kWidth>(pivots + channel);
     for (int i = 0; i < kWidth; ++i) local.pivot[i] = to_float(first.at[i]);
     return local;
   }
-  __device__ void at(int64_t, int64_t index, const Local& local, float (&sums)[kMaxSums][kWidth]) const {
+  __device__ void at(int64_t, int64_t index, const Pivots& local, float (&sums)[kMaxSums][kWidth]) const {
     const Pack<T, kWidth> in = load_pack<T, kWidth>(x + index);
     for (int i = 0; i < kWidth; ++i) {
       const float value = to_float(in.at[i]) - local.pivot[i];
@@ -75,7 +75,7 @@ struct NormStatistics {
 template <class T, int kPackWidth>
 struct Normalize {
   static constexpr int kWidth = kPackWidth, kSums = 0, kResident = 5;
-  struct Local {
+  struct ScaleAndShift {
     float mean[kWidth], scale[kWidth], bias[kWidth];
   };
   const T* x;
@@ -87,8 +87,8 @@ struct Normalize {
     mean += int64_t{group.index} * group.channels;
     inverse_std += int64_t{group.index} * group.channels;
   }
-  __device__ Local prepare(int channel) const {
-    Local local;
+  __device__ ScaleAndShift prepare(int channel) const {
+    ScaleAndShift local;
     float factor[kWidth];
     load_numbers(weight + channel, factor);
     load_numbers((variance ? variance : inverse_std) + channel, local.scale);
@@ -98,7 +98,7 @@ struct Normalize {
       local.scale[i] = factor[i] * (variance ? 1 / sqrtf(local.scale[i] + eps) : local.scale[i]);
     return local;
   }
-  __device__ void at(int64_t, int64_t index, const Local& local, float (&)[kMaxSums][kWidth]) const {
+  __device__ void at(int64_t, int64_t index, const ScaleAndShift& local, float (&)[kMaxSums][kWidth]) const {
     Pack<T, kWidth> pack = load_pack<T, kWidth>(x + index);
     for (int i = 0; i < kWidth; ++i)
       pack.at[i] = from_float<T>((to_float(pack.at[i]) - local.mean[i]) * local.scale[i] + local.bias[i]);
@@ -110,19 +110,19 @@ struct Normalize {
 template <class T, int kPackWidth>
 struct NormGradientSums {
   static constexpr int kWidth = kPackWidth, kSums = 2, kResident = 4;
-  struct Local {
+  struct Means {
     float mean[kWidth];
   };
   const T *x, *dy;
   const float* mean;
 
   __device__ void enter(const PositionGroup& group) { mean += int64_t{group.index} * group.channels; }
-  __device__ Local prepare(int channel) const {
-    Local local;
+  __device__ Means prepare(int channel) const {
+    Means local;
     load_numbers(mean + channel, local.mean);
     return local;
   }
-  __device__ void at(int64_t, int64_t index, const Local& local, float (&sums)[kMaxSums][kWidth]) const {
+  __device__ void at(int64_t, int64_t index, const Means& local, float (&sums)[kMaxSums][kWidth]) const {
     const Pack<T, kWidth> in = load_pack<T, kWidth>(x + index), gradient = load_pack<T, kWidth>(dy + index);
     for (int i = 0; i < kWidth; ++i) {
       const float slope = to_float(gradient.at[i]);
@@ -221,7 +221,7 @@ struct NormGradients {
 template <class T, int kPackWidth>
 struct NormInputGradient {
   static constexpr int kWidth = kPackWidth, kSums = 0, kResident = 1;
-  struct Local {
+  struct InputGradientTerms {
     float scale[kWidth], mean[kWidth], dy_mean[kWidth], tilt[kWidth];
   };
   const T *x, *dy;
@@ -235,8 +235,8 @@ struct NormInputGradient {
     dy_mean += first;
     tilt += first;
   }
-  __device__ Local prepare(int channel) const {
-    Local local;
+  __device__ InputGradientTerms prepare(int channel) const {
+    InputGradientTerms local;
     float factor[kWidth];
     load_numbers(weight + channel, factor);
     load_numbers(inverse_std + channel, local.scale);
@@ -246,7 +246,7 @@ struct NormInputGradient {
     for (int i = 0; i < kWidth; ++i) local.scale[i] *= factor[i];
     return local;
   }
-  __device__ void at(int64_t, int64_t index, const Local& local, float (&)[kMaxSums][kWidth]) const {
+  __device__ void at(int64_t, int64_t index, const InputGradientTerms& local, float (&)[kMaxSums][kWidth]) const {
     const Pack<T, kWidth> in = load_pack<T, kWidth>(x + index), gradient = load_pack<T, kWidth>(dy + index);
     Pack<T, kWidth> out;
     for (int i = 0; i < kWidth; ++i) {

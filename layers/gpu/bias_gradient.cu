@@ -12,13 +12,12 @@ enum class Follows { kNothing, kRelu, kReluDropout };
 template <class T, int kPackWidth, Follows kFollows>
 struct SumGradient {
   static constexpr int kWidth = kPackWidth, kSums = 1, kResident = 5;
-  struct Local {};
   const T* y;
   T* dy;
   float scale;
 
-  __device__ Local prepare(int) const { return {}; }
-  __device__ void at(int64_t, int64_t index, const Local&, float (&sums)[kMaxSums][kWidth]) const {
+  __device__ int prepare(int channel) const { return channel; }
+  __device__ void at(int64_t, int64_t index, int, float (&sums)[kMaxSums][kWidth]) const {
     Pack<T, kWidth> gradient = load_pack<T, kWidth>(dy + index);
     if constexpr (kFollows != Follows::kNothing) {
       const Pack<T, kWidth> out = load_pack<T, kWidth>(y + index);
@@ -37,7 +36,7 @@ constexpr int kResidentBlocks = SumGradient<float, 1, Follows::kNothing>::kResid
 
 class ChannelBiasGradient : public BiasGradient {
  public:
-  ChannelBiasGradient(int64_t positions, int64_t channels, Param* bias, std::optional<ReluBehind> relu)
+  ChannelBiasGradient(int64_t positions, int64_t channels, Param* bias, std::optional<FollowingRelu> relu)
       : positions_(positions),
         channels_(channels),
         bias_(bias),
@@ -46,16 +45,16 @@ class ChannelBiasGradient : public BiasGradient {
 
   void queue(const Stream& stream, const Tensor& y, const Tensor& dy) override {
     if (!relu_)
-      queue_behind<Follows::kNothing>(stream, y, dy);
+      queue_after<Follows::kNothing>(stream, y, dy);
     else if (relu_->scale == 1)
-      queue_behind<Follows::kRelu>(stream, y, dy);
+      queue_after<Follows::kRelu>(stream, y, dy);
     else
-      queue_behind<Follows::kReluDropout>(stream, y, dy);
+      queue_after<Follows::kReluDropout>(stream, y, dy);
   }
 
  private:
   template <Follows kFollows>
-  void queue_behind(const Stream& stream, const Tensor& y, Tensor dy) {
+  void queue_after(const Stream& stream, const Tensor& y, Tensor dy) {
     with_element(dy.dtype(), [&](auto element) {
       with_width<decltype(element)>(channels_, {relu_ ? y.raw() : nullptr, dy.raw()}, [&](auto t, auto width) {
         using T = decltype(t);
@@ -68,14 +67,14 @@ class ChannelBiasGradient : public BiasGradient {
 
   int64_t positions_, channels_;
   Param* bias_;
-  std::optional<ReluBehind> relu_;
-  ChannelSums sums_;
+  std::optional<FollowingRelu> relu_;
+  SumBuffers sums_;
 };
 
 }  // namespace
 
 std::unique_ptr<BiasGradient> make_bias_gradient(int64_t positions, int64_t channels, Param* bias,
-                                                 std::optional<ReluBehind> relu) {
+                                                 std::optional<FollowingRelu> relu) {
   if (!relu && !(bias && learns(bias->role))) return nullptr;
   return std::make_unique<ChannelBiasGradient>(positions, channels, bias, relu);
 }

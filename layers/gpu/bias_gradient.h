@@ -12,7 +12,7 @@
 namespace owt {
 
 // The layers after the bias: a relu, and possibly a dropout that multiplies kept elements by `scale`.
-struct ReluBehind {
+struct FollowingRelu {
   float scale = 1;
 };
 
@@ -29,6 +29,6 @@ class BiasGradient {
 
 // bias may be null or frozen; it must outlive the result. Returns null if there is neither a trained bias nor a relu.
 std::unique_ptr<BiasGradient> make_bias_gradient(int64_t positions, int64_t channels, Param* bias,
-                                                 std::optional<ReluBehind> relu);
+                                                 std::optional<FollowingRelu> relu);
 
 }  // namespace owt

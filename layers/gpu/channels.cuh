@@ -6,11 +6,11 @@
 //     static constexpr int kWidth;     // neighbouring channels that one call handles
 //     static constexpr int kSums;      // sums for each channel, may be 0
 //     static constexpr int kResident;  // blocks that must fit on a multiprocessor: limits the registers
-//     struct Local;                    // what a thread stores for its kWidth channels
-//     __device__ Local prepare(int channel) const;
+//     // What a thread stores for the kWidth channels from `channel` on, of any type; at() gets it.
+//     __device__ auto prepare(int channel) const;
 //     // Handles the elements at `index`, which is position * channels + channel, and the kWidth - 1 after it; adds to
 //     // sums[s][lane].
-//     __device__ void at(int64_t position, int64_t index, const Local& local, float (&sums)[kMaxSums][kWidth]) const;
+//     __device__ void at(int64_t position, int64_t index, const auto& prepared, float (&sums)[kMaxSums][kWidth]) const;
 //   };
 // The order of summation depends only on the work and the extents, so it is the same on every GPU. Threads and blocks
 // sum in f32; the sums of blocks are added in f64. The last block of a group of channels to arrive does that, and calls
@@ -115,10 +115,10 @@ inline Tensor arrived_blocks(int64_t channels, int64_t groups = 1) {
 }
 
 // The intermediate memory of one op.
-class ChannelSums {
+class SumBuffers {
  public:
-  ChannelSums() = default;
-  ChannelSums(int64_t positions, int64_t channels, int sums, int resident)
+  SumBuffers() = default;
+  SumBuffers(int64_t positions, int64_t channels, int sums, int resident)
       : partial_({partial_sums(positions, channels, sums, resident)}, DType::kF32, Device::kCuda),
         arrived_(arrived_blocks(channels)) {}
 
@@ -229,7 +229,7 @@ __global__ void __launch_bounds__(kChannelThreads, Work::kResident)
   }
   float sums[kMaxSums][kWidth] = {};
   if (channel < channels) {
-    const typename Work::Local local = work.prepare(channel);
+    const auto local = work.prepare(channel);
     const int64_t begin = group.first + blockIdx.y * chunk;
     const int64_t end = begin + chunk < group.last ? begin + chunk : group.last;
     for (int64_t p = begin + threadIdx.y; p < end; p += blockDim.y) work.at(p, p * channels + channel, local, sums);

@@ -11,18 +11,18 @@ namespace owt {
 template <class T, int kPackWidth, bool kRelu>
 struct AddBias {
   static constexpr int kWidth = kPackWidth, kSums = 0, kResident = 1;
-  struct Local {
+  struct Biases {
     float bias[kWidth];
   };
   T* y;
   const float* bias;
 
-  __device__ Local prepare(int channel) const {
-    Local local{};
+  __device__ Biases prepare(int channel) const {
+    Biases local{};
     if (bias) load_numbers(bias + channel, local.bias);
     return local;
   }
-  __device__ void at(int64_t, int64_t index, const Local& local, float (&)[kMaxSums][kWidth]) const {
+  __device__ void at(int64_t, int64_t index, const Biases& local, float (&)[kMaxSums][kWidth]) const {
     Pack<T, kWidth> pack = load_pack<T, kWidth>(y + index);
     for (int i = 0; i < kWidth; ++i) {
       const float value = to_float(pack.at[i]) + local.bias[i];

@@ -95,7 +95,7 @@ class Chooser {
                                     double* ms = nullptr) const {
     std::optional<ChannelPacking> packing = packing_of(presentation, geometry_);
     const ConvGeometry& g = packing ? packing->packed() : geometry_;
-    std::optional<Forward> forward = choose_forward(g, fusion);
+    std::optional<ForwardPlan> forward = choose_forward(g, fusion);
     std::optional<ChosenPlan> weights;
     if (learns_) weights = choose_plan(conv_weight_gradient_graph(g, rows_, dtype_), rules_, stream_);
     if (!forward || (learns_ && !weights)) return {};
@@ -113,7 +113,7 @@ class Chooser {
   }
 
  private:
-  struct Forward {
+  struct ForwardPlan {
     CudnnPlan plan;
     bool fused;
     double ms;  // 0: not measured
@@ -137,7 +137,7 @@ class Chooser {
     return best;
   }
 
-  std::optional<Forward> choose_forward(const ConvGeometry& g, Fusion fusion) const {
+  std::optional<ForwardPlan> choose_forward(const ConvGeometry& g, Fusion fusion) const {
     const bool epilogue = epilogue_.bias || epilogue_.relu;
     std::optional<ChosenPlan> plain, fused;
     if (fusion != Fusion::kFused) plain = choose_plan(conv_forward_graph(g, rows_, dtype_), rules_, stream_);
@@ -145,7 +145,7 @@ class Chooser {
     if (fusion != Fusion::kApart && epilogue)
       fused = choose_plan(graph, rules_, stream_, epilogue_.relu ? keeps_nan(g) : PlanCheck());
     if (!plain && !fused) return {};
-    if (!epilogue) return Forward{std::move(plain->plan), false, plain->ms};
+    if (!epilogue) return ForwardPlan{std::move(plain->plan), false, plain->ms};
 
     std::string choice = plain ? "apart 0" : "fused";
     if (plain && fused)
@@ -154,9 +154,9 @@ class Chooser {
         if (plain->ms == 0 || fused->ms == 0 || own_ms == 0) return std::string();
         return fused->ms < plain->ms + own_ms ? "fused" : concat("apart ", own_ms);
       });
-    if (choice == "fused") return Forward{std::move(fused->plan), true, fused->ms};
+    if (choice == "fused") return ForwardPlan{std::move(fused->plan), true, fused->ms};
     const double own_ms = choice.empty() ? 0 : std::stod(choice.substr(choice.find(' ')));
-    return Forward{std::move(plain->plan), false, plain->ms == 0 || choice.empty() ? 0 : plain->ms + own_ms};
+    return ForwardPlan{std::move(plain->plan), false, plain->ms == 0 || choice.empty() ? 0 : plain->ms + own_ms};
   }
 
   // cuDNN may compute a relu as max(x, 0), which drops NaN on GPUs. A NaN must not disappear, so that a network that

@@ -17,7 +17,7 @@ inline int to_int(int64_t value) {
 }
 
 // The range of one window, or of the windows over one pixel, along one extent.
-struct Span {
+struct WindowRange {
   int begin, end;
 };
 
@@ -27,11 +27,11 @@ struct PixelPlace {
 };
 
 // The geometry of one pooling: windows over planes.
-struct Planes {
+struct CudaPoolGeometry {
   int kernel, stride, pad;
   int rows, height, width, channels, out_height, out_width;
 
-  Planes(const Window& window, const Shape& in)
+  CudaPoolGeometry(const Window& window, const Shape& in)
       : kernel(to_int(window.kernel)),
         stride(to_int(window.stride)),
         pad(to_int(window.pad)),
@@ -56,14 +56,16 @@ struct Planes {
 
   __device__ int start(int out) const { return out * stride - pad; }  // first row of a window; negative in the padding
   // Pixels of window `out` inside an image extent.
-  __device__ Span pixels(int out, int extent) const { return {max(start(out), 0), min(start(out) + kernel, extent)}; }
+  __device__ WindowRange pixels(int out, int extent) const {
+    return {max(start(out), 0), min(start(out) + kernel, extent)};
+  }
   // Positions of window `out` inside the padded extent.
   __device__ int positions(int out, int extent) const { return min(start(out) + kernel, extent + pad) - start(out); }
   __device__ float inverse_positions(int oh, int ow) const {
     return 1.0f / static_cast<float>(positions(oh, height) * positions(ow, width));
   }
   // The windows over pixel `in`; `windows`: their number along the extent.
-  __device__ Span windows_over(int in, int windows) const {
+  __device__ WindowRange windows_over(int in, int windows) const {
     return {in + pad < kernel ? 0 : (in + pad - kernel) / stride + 1, min((in + pad) / stride + 1, windows)};
   }
 

@@ -19,7 +19,7 @@ namespace owt {
 class ChannelPacking {
  public:
   // The source of a packed channel: a pixel of the block and its channel; channel < 0: a zero for padding.
-  struct Place {
+  struct Source {
     int row, column, channel;
   };
 
@@ -37,7 +37,7 @@ class ChannelPacking {
 
   __host__ __device__ const ConvGeometry& packed() const { return packed_; }
 
-  __host__ __device__ Place place(int packed_channel) const {
+  __host__ __device__ Source source(int packed_channel) const {
     const int pixel = packed_channel / channels_;
     if (pixel >= block_h_ * block_w_) return {0, 0, -1};
     return {pixel / block_w_, pixel % block_w_, packed_channel % channels_};
@@ -60,7 +60,7 @@ class ChannelPacking {
 
   // The index of the weight, in [out, kernel_h, kernel_w, in_c], at this place of the packed weights; -1: a zero.
   __host__ __device__ int64_t weight_source(int64_t packed_weight) const {
-    const Place at = place(static_cast<int>(packed_weight % packed_.in_c));
+    const Source at = source(static_cast<int>(packed_weight % packed_.in_c));
     const int64_t tap = packed_weight / packed_.in_c;
     const int64_t v = tap % packed_.kernel_w * block_w_ + at.column;
     const int64_t u = tap / packed_.kernel_w % packed_.kernel_h * block_h_ + at.row;

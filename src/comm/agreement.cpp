@@ -26,10 +26,10 @@ Facts facts_in(const std::string& text) {
 }
 
 // The part of two differing values that an error shows: the first lines that differ.
-struct Shown {
+struct DifferingLines {
   std::string mine, other;
 };
-Shown shown(const std::string& mine, const std::string& other) {
+DifferingLines shown(const std::string& mine, const std::string& other) {
   const auto lines = split_lines(mine), others = split_lines(other);
   if (lines.size() <= 1 && others.size() <= 1) return {mine, other};
   size_t i = 0;
@@ -57,7 +57,7 @@ std::optional<std::string> first_difference(const std::vector<Facts>& by_rank) {
       if (fact.what == wanted[i].what && fact.value == wanted[i].value) continue;
       if (fact.what != wanted[i].what)
         return concat(who(rank, by_rank), "nothing to say of: ", wanted[i].what, "; start the same command everywhere");
-      const Shown values = shown(fact.value, wanted[i].value);
+      const DifferingLines values = shown(fact.value, wanted[i].value);
       return concat(fact.what, ": ", who(rank, by_rank), values.mine, place(fact), ", ", who(0, by_rank), values.other,
                     place(wanted[i]), "; ", fact.cure);
     }

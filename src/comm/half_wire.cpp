@@ -70,17 +70,17 @@ class HalfWire : public Communicator {
     if (!halves(call.whole())) return inner_.run(call);
     const bool message = is_message(call.collective);
     if (message && call.whole().device() != Device::kCpu) return on_its_route(call);
-    Half& there = half_for(Way::kThere, call.in.defined() ? call.in : call.out);
+    Half& there = half_for(Direction::kThere, call.in.defined() ? call.in : call.out);
     Half& back = message || call.collective == Collective::kAllReduce
                      ? there
-                     : half_for(Way::kBack, call.out.defined() ? call.out : call.in);
+                     : half_for(Direction::kBack, call.out.defined() ? call.out : call.in);
     const Stream& stream = call.whole().device() == Device::kCpu ? host_ : leaving_;
     const Event rounded = leave(call.in, there.values, {there.free, back.free}, call.after, stream);
     return arrive(there, back, call.out, inner_.run(halved(call, there.values, back.values, rounded)));
   }
 
  private:
-  enum class Way { kThere, kBack };
+  enum class Direction { kThere, kBack };
   // The bf16 copy of an f32 tensor.
   struct Half {
     Tensor values;
@@ -98,8 +98,8 @@ class HalfWire : public Communicator {
     inner_.connect(routes);
     if (device_ == Device::kCpu) return;
     for (const Route& route : routes) {
-      if (route.from == rank()) lanes_.insert_or_assign({Way::kThere, route.to}, lane_for(route));
-      if (route.to == rank()) lanes_.insert_or_assign({Way::kBack, route.from}, lane_for(route));
+      if (route.from == rank()) lanes_.insert_or_assign({Direction::kThere, route.to}, lane_for(route));
+      if (route.to == rank()) lanes_.insert_or_assign({Direction::kBack, route.from}, lane_for(route));
     }
     inner_.host_barrier();
   }
@@ -112,7 +112,7 @@ class HalfWire : public Communicator {
   }
 
   Event on_its_route(const Call& call) {
-    Lane& lane = lanes_.at({call.in.defined() ? Way::kThere : Way::kBack, call.root});
+    Lane& lane = lanes_.at({call.in.defined() ? Direction::kThere : Direction::kBack, call.root});
     Half half = std::move(lane.halves.front());
     lane.halves.pop_front();
     const Tensor values = half.values.part(0, call.whole().shape());
@@ -130,8 +130,8 @@ class HalfWire : public Communicator {
 
   bool halves(const Tensor& tensor) const { return tensor.dtype() == DType::kF32 && ranks() > 1; }
 
-  Half& half_for(Way way, const Tensor& tensor) {
-    Halves& alike = halves_[{way, tensor.device(), tensor.elements()}];
+  Half& half_for(Direction direction, const Tensor& tensor) {
+    Halves& alike = halves_[{direction, tensor.device(), tensor.elements()}];
     return tensor.device() == Device::kCpu ? free_half(alike, tensor) : next_half(alike, tensor);
   }
 
@@ -183,8 +183,8 @@ class HalfWire : public Communicator {
   Communicator& inner_;
   Device device_;
   Stream host_, leaving_, arriving_;
-  std::map<std::tuple<Way, Device, int64_t>, Halves> halves_;
-  std::map<std::pair<Way, int>, Lane> lanes_;
+  std::map<std::tuple<Direction, Device, int64_t>, Halves> halves_;
+  std::map<std::pair<Direction, int>, Lane> lanes_;
 };
 
 }  // namespace

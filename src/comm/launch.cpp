@@ -60,19 +60,19 @@ int cores_of(pid_t process) {
   return sched_getaffinity(process, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 0;
 }
 
-std::optional<Launch> open_mpi(const Environment& environment) {
+std::optional<ProcessLaunch> open_mpi(const Environment& environment) {
   const auto rank = number(environment, "OMPI_COMM_WORLD_RANK"), ranks = number(environment, "OMPI_COMM_WORLD_SIZE");
   if (!rank || !ranks) return {};
-  return Launch{*rank,
-                *ranks,
-                number(environment, "OMPI_COMM_WORLD_LOCAL_RANK").value_or(0),
-                number(environment, "OMPI_COMM_WORLD_LOCAL_SIZE").value_or(1),
-                environment("OMPI_MCA_orte_bound_at_launch") ||
-                    (environment("PRTE_LAUNCHED") && has_fewer_cores_than({"prterun", "prted", "mpirun"})),
-                "Open MPI"};
+  return ProcessLaunch{*rank,
+                       *ranks,
+                       number(environment, "OMPI_COMM_WORLD_LOCAL_RANK").value_or(0),
+                       number(environment, "OMPI_COMM_WORLD_LOCAL_SIZE").value_or(1),
+                       environment("OMPI_MCA_orte_bound_at_launch") ||
+                           (environment("PRTE_LAUNCHED") && has_fewer_cores_than({"prterun", "prted", "mpirun"})),
+                       "Open MPI"};
 }
 
-std::optional<Launch> slurm(const Environment& environment) {
+std::optional<ProcessLaunch> slurm(const Environment& environment) {
   if (!environment("SLURM_STEP_ID")) return {};  // a batch script has SLURM_PROCID too, but is not a task of a step
   const auto rank = number(environment, "SLURM_PROCID");
   auto ranks = number(environment, "SLURM_STEP_NUM_TASKS");
@@ -80,23 +80,23 @@ std::optional<Launch> slurm(const Environment& environment) {
   if (!rank || !ranks) return {};
   const char* counts = environment("SLURM_STEP_TASKS_PER_NODE");
   const char* binding = environment("SLURM_CPU_BIND_TYPE");  // "mask_cpu:" if tasks are bound
-  return Launch{*rank,
-                *ranks,
-                number(environment, "SLURM_LOCALID").value_or(0),
-                counts ? listed_count(counts, number(environment, "SLURM_NODEID").value_or(0)) : 1,
-                binding && std::strchr(binding, ':'),
-                "Slurm"};
+  return ProcessLaunch{*rank,
+                       *ranks,
+                       number(environment, "SLURM_LOCALID").value_or(0),
+                       counts ? listed_count(counts, number(environment, "SLURM_NODEID").value_or(0)) : 1,
+                       binding && std::strchr(binding, ':'),
+                       "Slurm"};
 }
 
-std::optional<Launch> pmi(const Environment& environment) {
+std::optional<ProcessLaunch> pmi(const Environment& environment) {
   const auto rank = number(environment, "PMI_RANK"), ranks = number(environment, "PMI_SIZE");
   if (!rank || !ranks) return {};
-  return Launch{*rank,
-                *ranks,
-                number(environment, "MPI_LOCALRANKID").value_or(0),
-                number(environment, "MPI_LOCALNRANKS").value_or(1),
-                false,
-                "PMI"};
+  return ProcessLaunch{*rank,
+                       *ranks,
+                       number(environment, "MPI_LOCALRANKID").value_or(0),
+                       number(environment, "MPI_LOCALNRANKS").value_or(1),
+                       false,
+                       "PMI"};
 }
 
 }  // namespace
@@ -108,8 +108,8 @@ bool has_fewer_cores_than(const std::vector<std::string>& launchers) {
   return false;
 }
 
-Launch launch_from(const Environment& environment) {
-  Launch found;
+ProcessLaunch launch_from(const Environment& environment) {
+  ProcessLaunch found;
   // The order matters: mpirun within a Slurm step sets its own variables as well as Slurm's, and srun sets PMI's as
   // well as its own.
   for (const auto& look : {open_mpi, slurm, pmi}) {
@@ -125,8 +125,8 @@ Launch launch_from(const Environment& environment) {
   return found;
 }
 
-const Launch& launch() {
-  static const Launch own = launch_from([](const char* name) { return std::getenv(name); });
+const ProcessLaunch& launch() {
+  static const ProcessLaunch own = launch_from([](const char* name) { return std::getenv(name); });
   return own;
 }
 
@@ -136,12 +136,12 @@ std::string host_name() {
   return name[0] ? name : "localhost";
 }
 
-int cores_per_rank(int ranks, const Launch& process) {
+int cores_per_rank(int ranks, const ProcessLaunch& process) {
   const int processes = process.bound ? 1 : process.local_ranks;
   return std::clamp(hardware_cores() / (processes * std::max(ranks, 1)), 1, omp_get_thread_limit());
 }
 
-int threads_per_rank(int threads, int ranks, const Launch& process) {
+int threads_per_rank(int threads, int ranks, const ProcessLaunch& process) {
   if (threads == 0) {
     const int here = process.several() ? 1 : ranks, of_process = threads_of_environment();
     return of_process > 0 ? std::max(1, of_process / here) : cores_per_rank(here, process);

@@ -7,7 +7,7 @@
 
 namespace owt {
 
-struct Launch {
+struct ProcessLaunch {
   int rank = 0, ranks = 1;              // among the processes that were started together
   int local_rank = 0, local_ranks = 1;  // among the processes on this host; 0 of 1 if the launcher does not say
   bool bound = false;                   // the launcher bound this process to its own cores
@@ -22,25 +22,25 @@ using Environment = std::function<const char*(const char* name)>;
 // Reads the variables of Open MPI (OMPI_COMM_WORLD_*), of MPICH and Intel MPI (PMI_*, MPI_LOCAL*), and of Slurm
 // (SLURM_*, in a process started by srun, not in a batch script or a shell of salloc). Throws Error if they are
 // inconsistent.
-Launch launch_from(const Environment& environment);
+ProcessLaunch launch_from(const Environment& environment);
 
 // Whether this process may run on fewer cores than its nearest ancestor with one of these names (as in ps -o comm).
 // False if there is no such ancestor. Open MPI 5 does not say in any other way whether it has bound a process.
 bool has_fewer_cores_than(const std::vector<std::string>& launchers);
 
 // This process's launch, read once.
-const Launch& launch();
+const ProcessLaunch& launch();
 
 // This machine's name, for messages.
 std::string host_name();
 
 // Cores for each of `ranks` ranks of this process, at least 1. They are the cores that the process may use, shared with
 // the other processes of the launch on this host unless the process is bound.
-int cores_per_rank(int ranks, const Launch& process = launch());
+int cores_per_rank(int ranks, const ProcessLaunch& process = launch());
 
 // Compute threads of one of `ranks` ranks, at least 1: this rank's part of `threads`, the number for all ranks of this
 // host. The ranks are threads of this process, or the processes of the launch. 0: $OMP_NUM_THREADS for each process, or
 // all cores of the host if it is not set.
-int threads_per_rank(int threads, int ranks, const Launch& process = launch());
+int threads_per_rank(int threads, int ranks, const ProcessLaunch& process = launch());
 
 }  // namespace owt

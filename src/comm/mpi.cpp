@@ -13,9 +13,9 @@ namespace owt {
 
 // State shared by the communicators of a process.
 struct MpiProcess {
-  MpiProcess(const Launch& launch, const LostRanks& lost_ranks) : launch(launch), thread(lost_ranks) {}
+  MpiProcess(const ProcessLaunch& launch, const LostRanks& lost_ranks) : launch(launch), thread(lost_ranks) {}
 
-  const Launch launch;
+  const ProcessLaunch launch;
   MpiThread thread;
   int next_context = 1;  // greater than the context of every group that this process has been in; 0 is the world's
 };
@@ -46,17 +46,18 @@ class MpiCommunicator : public Communicator {
   }
 
   std::unique_ptr<Communicator> split(int color) override {
-    struct Card {
+    struct ColorAndContext {
       int color, next_context;
     };
-    const std::vector<Card> cards = on_host::gather<Card>(*this, {{color, process_.next_context}}, Device::kCpu);
+    const std::vector<ColorAndContext> colors =
+        on_host::gather<ColorAndContext>(*this, {{color, process_.next_context}}, Device::kCpu);
     MpiGroup part;
     for (int r = 0; r < ranks(); ++r) {
-      const Card& card = cards[static_cast<size_t>(r)];
-      if (card.color != color) continue;
+      const ColorAndContext& each = colors[static_cast<size_t>(r)];
+      if (each.color != color) continue;
       if (r == rank()) part.rank = part.ranks();
       part.members.push_back(group_->members[static_cast<size_t>(r)]);
-      part.context = std::max(part.context, card.next_context);
+      part.context = std::max(part.context, each.next_context);
     }
     process_.next_context = part.context + 1;
     if (part.ranks() == 1) return make_solo_communicator(Device::kCpu);
@@ -75,7 +76,7 @@ class MpiCommunicator : public Communicator {
   std::shared_ptr<const MpiGroup> group_;
 };
 
-void initialize(const Launch& launch) {
+void initialize(const ProcessLaunch& launch) {
   int given = 0, ranks = 0, rank = 0;
   // Open MPI's emulation of remote writes over TCP uses a link in one direction at a time, so two ranks that exchange
   // large messages get half of its rate. Plain messages use both directions. A value that is already set is kept.
@@ -124,7 +125,7 @@ std::string process_library() {
   return all.substr(0, all.find_first_of(",\n"));
 }
 
-Mpi::Mpi(const Launch& launch, const LostRanks& lost_ranks, const std::string& text, double seconds)
+Mpi::Mpi(const ProcessLaunch& launch, const LostRanks& lost_ranks, const std::string& text, double seconds)
     : texts_(std::make_shared<std::vector<std::string>>()) {
   auto* const process = new MpiProcess(launch, lost_ranks);  // not freed after a failure: its thread may be in MPI
   run_within(seconds, *process, "MPI_Init", [process] { initialize(process->launch); });

@@ -21,7 +21,7 @@ class Mpi {
   // Starts MPI and gathers every process's `text`; neither can be interrupted. Throws Error if the program was built
   // without MPI, if MPI does not find the processes that the launcher started, or if one of the two takes longer than
   // `seconds`. In the last case its thread keeps waiting, so `lost_ranks` may never be freed.
-  Mpi(const Launch& launch, const LostRanks& lost_ranks, const std::string& text, double seconds);
+  Mpi(const ProcessLaunch& launch, const LostRanks& lost_ranks, const std::string& text, double seconds);
   ~Mpi();  // must follow finish()
   Mpi(const Mpi&) = delete;
   Mpi& operator=(const Mpi&) = delete;

@@ -43,16 +43,16 @@ MpiThread::~MpiThread() {
   thread_.join();
 }
 
-std::shared_ptr<MpiThread::Job> MpiThread::run(std::string name, std::function<void()> work,
-                                               std::shared_ptr<const std::vector<int>> group) {
-  return call(std::make_shared<Job>(*this, std::move(name), std::move(work), std::nullopt, std::move(group)));
+std::shared_ptr<MpiThread::QueuedJob> MpiThread::run(std::string name, std::function<void()> work,
+                                                     std::shared_ptr<const std::vector<int>> group) {
+  return call(std::make_shared<QueuedJob>(*this, std::move(name), std::move(work), std::nullopt, std::move(group)));
 }
 
-std::shared_ptr<MpiThread::Job> MpiThread::post(std::string name, const MpiMessage& message) {
-  return call(std::make_shared<Job>(*this, std::move(name), nullptr, message));
+std::shared_ptr<MpiThread::QueuedJob> MpiThread::post(std::string name, const MpiMessage& message) {
+  return call(std::make_shared<QueuedJob>(*this, std::move(name), nullptr, message));
 }
 
-std::shared_ptr<MpiThread::Job> MpiThread::call(std::shared_ptr<Job> job) {
+std::shared_ptr<MpiThread::QueuedJob> MpiThread::call(std::shared_ptr<QueuedJob> job) {
   {
     const std::lock_guard lock(mutex_);
     if (job->message_)
@@ -65,21 +65,21 @@ std::shared_ptr<MpiThread::Job> MpiThread::call(std::shared_ptr<Job> job) {
 }
 
 bool MpiThread::in_queue(const Event& event) {
-  const auto* const job = dynamic_cast<const Job*>(event.pending());
+  const auto* const job = dynamic_cast<const QueuedJob*>(event.pending());
   return job && !job->message_;
 }
 
 void MpiThread::loop() {
   set_team_size(1);
   prctl(PR_SET_TIMERSLACK, 1000);  // ns; otherwise rests would last twice as long
-  while (const std::shared_ptr<Job> job = next()) {
+  while (const std::shared_ptr<QueuedJob> job = next()) {
     execute(*job);
     if (failure_) failed_.push_back(job);
   }
 }
 
 // The next job; messages move until there is one. None at the end.
-std::shared_ptr<MpiThread::Job> MpiThread::next() {
+std::shared_ptr<MpiThread::QueuedJob> MpiThread::next() {
   while (true) {
     std::string message;
     {
@@ -89,7 +89,7 @@ std::shared_ptr<MpiThread::Job> MpiThread::next() {
       if (calls_seen_ != calls_) idle_ = 0;
       calls_seen_ = calls_;
       if (!queue_.empty()) {
-        const std::shared_ptr<Job> job = queue_.front();
+        const std::shared_ptr<QueuedJob> job = queue_.front();
         queue_.pop_front();
         idle_ = 0;
         return job;
@@ -107,7 +107,7 @@ std::shared_ptr<MpiThread::Job> MpiThread::next() {
   }
 }
 
-void MpiThread::execute(Job& job) {
+void MpiThread::execute(QueuedJob& job) {
   note_collective(job.name_, /*under_way=*/true);
   running_ = &job;
   guarded(job.name_, [&] {
@@ -159,19 +159,19 @@ bool MpiThread::move_messages() {
     messages_.insert(messages_.end(), posted_.begin(), posted_.end());
     posted_.clear();
   }
-  for (const std::shared_ptr<Job>& job : messages_) {
+  for (const std::shared_ptr<QueuedJob>& job : messages_) {
     any = move(*job) || any;
     if (job->done() || !job->message_->over()) continue;
     job->ms_ = job->message_->ms();
     job->finish(nullptr);
   }
-  std::erase_if(messages_, [](const std::shared_ptr<Job>& job) { return job->done(); });
+  std::erase_if(messages_, [](const std::shared_ptr<QueuedJob>& job) { return job->done(); });
   return any;
 }
 
 // A message with a process that is gone fails. So does a message for which MPI reports an error shortly before the loss
 // is known. Otherwise MPI may keep it in transit forever.
-bool MpiThread::move(Job& job) {
+bool MpiThread::move(QueuedJob& job) {
   const int peer = job.message_->peer();
   const auto fail_if_gone = [&] {
     try {
@@ -205,7 +205,7 @@ void MpiThread::end_messages() {
     posted_.clear();
     any_posted_.store(false);
   }
-  for (const std::shared_ptr<Job>& message : messages_)
+  for (const std::shared_ptr<QueuedJob>& message : messages_)
     if (!message->done()) message->finish(failure_);
   failed_.insert(failed_.end(), messages_.begin(), messages_.end());
   messages_.clear();
@@ -267,7 +267,7 @@ void MpiThread::begin_wait() {
 }
 
 // Threads of a server, which are no rank, wait for any message: they need no eager tests.
-void MpiThread::Job::wait() {
+void MpiThread::QueuedJob::wait() {
   if (!done()) {
     const Waits waits(WaitsFor::kOthers);
     const bool is_rank = is_this_thread_the_rank();
@@ -283,12 +283,12 @@ void MpiThread::Job::wait() {
   if (failure_) std::rethrow_exception(failure_);
 }
 
-bool MpiThread::Job::wait_for(double seconds) {
+bool MpiThread::QueuedJob::wait_for(double seconds) {
   std::unique_lock lock(mutex_);
   return finished_.wait_for(lock, std::chrono::duration<double>(seconds), [&] { return done(); });
 }
 
-void MpiThread::Job::finish(const std::exception_ptr& failure) {
+void MpiThread::QueuedJob::finish(const std::exception_ptr& failure) {
   {
     const std::lock_guard lock(mutex_);
     failure_ = failure;

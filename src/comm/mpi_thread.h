@@ -21,7 +21,7 @@ namespace owt {
 
 class MpiThread {
  public:
-  class Job;
+  class QueuedJob;
 
   explicit MpiThread(const LostRanks& lost_ranks);
   ~MpiThread();  // ends at once if nothing is queued
@@ -31,11 +31,11 @@ class MpiThread {
   // Queues work(); messages call it `name`. The event ends with the work and throws what it throws. After a failure all
   // further jobs fail, and their memory is kept, because messages may still arrive. group: the processes that take
   // part; the job fails if one of them is gone (LostRanks).
-  std::shared_ptr<Job> run(std::string name, std::function<void()> work,
-                           std::shared_ptr<const std::vector<int>> group = nullptr);
+  std::shared_ptr<QueuedJob> run(std::string name, std::function<void()> work,
+                                 std::shared_ptr<const std::vector<int>> group = nullptr);
   // Starts a message as soon as possible, even during other work. The event ends with it. If the other process is gone,
   // only this message fails.
-  std::shared_ptr<Job> post(std::string name, const MpiMessage& message);
+  std::shared_ptr<QueuedJob> post(std::string name, const MpiMessage& message);
   // Whether the event belongs to a run(), and therefore precedes everything that is queued later.
   static bool in_queue(const Event& event);
   void set_crowded(bool crowded) { crowded_.store(crowded); }
@@ -48,17 +48,17 @@ class MpiThread {
   std::byte* scratch(int64_t bytes);
 
  private:
-  using Jobs = std::vector<std::shared_ptr<Job>>;
+  using Jobs = std::vector<std::shared_ptr<QueuedJob>>;
 
-  std::shared_ptr<Job> call(std::shared_ptr<Job> job);  // queues it
+  std::shared_ptr<QueuedJob> call(std::shared_ptr<QueuedJob> job);  // queues it
   void loop();
-  std::shared_ptr<Job> next();
-  void execute(Job& job);
+  std::shared_ptr<QueuedJob> next();
+  void execute(QueuedJob& job);
   template <class Work>
   void guarded(const std::string& name, const Work& work);
   void check(const std::string& name) const;
   bool move_messages();
-  bool move(Job& job);
+  bool move(QueuedJob& job);
   void end_messages();
   void begin_wait();
   void end_wait() { --waiting_; }
@@ -70,7 +70,7 @@ class MpiThread {
   std::atomic<bool> any_posted_{false};  // posted_ is not empty
 
   std::mutex mutex_;  // guards the members down to wake_
-  std::deque<std::shared_ptr<Job>> queue_;
+  std::deque<std::shared_ptr<QueuedJob>> queue_;
   Jobs posted_;  // messages that have not started
   bool stopped_ = false;
   int64_t calls_ = 0;  // calls of begin_wait(), by ranks that started to wait
@@ -79,7 +79,7 @@ class MpiThread {
   // Only the communication thread uses the members below.
   int idle_ = 0;            // number of tests since the last progress
   int64_t calls_seen_ = 0;  // calls_ when idle_ was reset
-  const Job* running_ = nullptr;
+  const QueuedJob* running_ = nullptr;
   Jobs messages_;  // in transit, in the order in which they were posted
   std::vector<int> arrived_;
   std::vector<std::byte> scratch_;
@@ -90,10 +90,10 @@ class MpiThread {
 };
 
 // A job of the queue, or a message, as an event.
-class MpiThread::Job : public Event::Pending, public std::enable_shared_from_this<Job> {
+class MpiThread::QueuedJob : public Event::Pending, public std::enable_shared_from_this<QueuedJob> {
  public:
-  Job(MpiThread& thread, std::string name, std::function<void()> work, std::optional<MpiMessage> message = {},
-      std::shared_ptr<const std::vector<int>> group = nullptr)
+  QueuedJob(MpiThread& thread, std::string name, std::function<void()> work, std::optional<MpiMessage> message = {},
+            std::shared_ptr<const std::vector<int>> group = nullptr)
       : thread_(thread),
         name_(std::move(name)),
         work_(std::move(work)),

@@ -64,11 +64,11 @@ class ShareSums {
   }
 
  private:
-  struct Slot {
+  struct ChunkRequests {
     Requests receives, sends;
   };
 
-  Slot& slot(int64_t index) { return slots_[static_cast<size_t>(index % kInFlight)]; }
+  ChunkRequests& slot(int64_t index) { return slots_[static_cast<size_t>(index % kInFlight)]; }
 
   // The chunk of the rank `step` after this one.
   std::byte* received(int64_t index, int step) const {
@@ -78,7 +78,7 @@ class ShareSums {
   void post(int64_t index) {
     const Slice mine = chunk(wire_.rank(), index);
     for (int step = 1; step < wire_.ranks(); ++step)
-      wire_.receive(slot(index).receives, received(index, step), mine.size() * size_, wire_.behind(step));
+      wire_.receive(slot(index).receives, received(index, step), mine.size() * size_, wire_.after(step));
     for (int step = 1; step < wire_.ranks(); ++step) {
       const int to = wire_.before(step);
       const Slice theirs = chunk(to, index);
@@ -92,7 +92,7 @@ class ShareSums {
     std::vector<const void*> addends(static_cast<size_t>(wire_.ranks()));
     addends[static_cast<size_t>(wire_.rank())] = all_ + mine.begin * size_;
     for (int step = 1; step < wire_.ranks(); ++step)
-      addends[static_cast<size_t>(wire_.behind(step))] = received(index, step);
+      addends[static_cast<size_t>(wire_.after(step))] = received(index, step);
     const int64_t offset = mine.begin - shares_[static_cast<size_t>(wire_.rank())].begin;
     sum_up(Cpu{}, dtype_, addends, mine.size(), sum_ + offset * size_, Stream());
   }
@@ -105,7 +105,7 @@ class ShareSums {
   std::byte* sum_;
   int64_t chunk_ = 0, chunks_ = 0;  // elements of a chunk, and number of chunks
   std::byte* scratch_ = nullptr;
-  std::array<Slot, kInFlight> slots_;
+  std::array<ChunkRequests, kInFlight> slots_;
 };
 
 // A chain of ranks that begins at `first` and follows their numbers in a ring.
@@ -113,7 +113,7 @@ struct Chain {
   Chain(const MpiWire& wire, int first)
       : position((wire.rank() - first + wire.ranks()) % wire.ranks()),
         is_last(position == wire.ranks() - 1),
-        next(wire.behind(1)),
+        next(wire.after(1)),
         previous(wire.before(1)) {}
 
   int position;
@@ -133,7 +133,7 @@ void send_all_reduce(MpiWire& wire, Tensor& sum) {
     wire.wait(requests);
     const Slice mine = sums.chunk(wire.rank(), index);
     for (int step = 1; step < wire.ranks(); ++step) {
-      const int to = wire.behind(step), from = wire.before(step);
+      const int to = wire.after(step), from = wire.before(step);
       const Slice theirs = sums.chunk(from, index);
       wire.receive(requests, all + theirs.begin * size, theirs.size() * size, from, MpiWire::kSums);
       wire.send(requests, all + mine.begin * size, mine.size() * size, to, MpiWire::kSums);
@@ -145,7 +145,7 @@ void send_all_reduce(MpiWire& wire, Tensor& sum) {
 void send_all_gather(MpiWire& wire, const Tensor& mine, Tensor& all) {
   Requests requests;
   for (int step = 1; step < wire.ranks(); ++step) {
-    const int to = wire.behind(step), from = wire.before(step);
+    const int to = wire.after(step), from = wire.before(step);
     wire.receive(requests, bytes_of(all) + from * mine.bytes(), mine.bytes(), from);
     wire.send(requests, bytes_of(mine), mine.bytes(), to);
   }
@@ -163,7 +163,7 @@ void send_all_to_all(MpiWire& wire, const Tensor& mine, Tensor& theirs) {
   const int64_t part = mine.bytes() / wire.ranks();
   Requests requests;
   for (int step = 1; step < wire.ranks(); ++step) {
-    const int to = wire.behind(step), from = wire.before(step);
+    const int to = wire.after(step), from = wire.before(step);
     wire.receive(requests, bytes_of(theirs) + from * part, part, from);
     wire.send(requests, bytes_of(mine) + to * part, part, to);
   }

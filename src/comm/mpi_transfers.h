@@ -34,7 +34,7 @@ class MpiWire {
   int ranks() const { return group_.ranks(); }
   // The rank `step` after this one, in a ring. All ranks visit their partners in this order, so that they do not all
   // send to the same rank at a time.
-  int behind(int step) const { return (rank() + step) % ranks(); }
+  int after(int step) const { return (rank() + step) % ranks(); }
   int before(int step) const { return (rank() + ranks() - step) % ranks(); }
 
   // Adds the requests to the list. Nothing is sent if there are no bytes.

@@ -80,7 +80,7 @@ class NcclCommunicator : public Communicator {
   // Split groups queue their work in the same stream, so that no rank can start them in another order.
   NcclCommunicator(const NcclMember& member, const Stream& stream) : stream_(stream), link_(member) {}
   ~NcclCommunicator() override {
-    for (Lane& lane : lanes_) lane.link.reset();  // in the same order on all ranks
+    for (RouteEnd& lane : lanes_) lane.link.reset();  // in the same order on all ranks
   }
 
   int rank() const override { return link_.member().rank; }
@@ -96,13 +96,14 @@ class NcclCommunicator : public Communicator {
   }
 
   std::unique_ptr<Communicator> split(int color) override {
-    const std::vector<Card> cards = on_host::gather<Card>(*this, {{color, make_nccl_id(Cuda{})}}, Device::kCuda);
+    const std::vector<ColorAndId> colors =
+        on_host::gather<ColorAndId>(*this, {{color, make_nccl_id(Cuda{})}}, Device::kCuda);
     NcclMember part = link_.member();
     part.rank = part.ranks = 0;
     for (int r = 0; r < ranks(); ++r) {
-      const Card& card = cards[static_cast<size_t>(r)];
-      if (card.color != color) continue;
-      if (part.ranks == 0) part.id = card.id;  // the first rank's id
+      const ColorAndId& each = colors[static_cast<size_t>(r)];
+      if (each.color != color) continue;
+      if (part.ranks == 0) part.id = each.id;  // the first rank's id
       if (r < rank()) ++part.rank;
       ++part.ranks;
     }
@@ -114,20 +115,20 @@ class NcclCommunicator : public Communicator {
   Event run(const Call& call) override {
     OWT_CHECK_EQ(call.whole().device(), Device::kCuda, "NCCL moves tensors on GPUs only");
     if (!is_message(call.collective)) return run(call, stream_, link_);
-    const Lane& lane = *std::find_if(lanes_.begin(), lanes_.end(), [&](const Lane& lane) {
+    const RouteEnd& lane = *std::find_if(lanes_.begin(), lanes_.end(), [&](const RouteEnd& lane) {
       return lane.peer == call.root && lane.sends == (call.collective == Collective::kSend);
     });
     return run(call, lane.stream, *lane.link);
   }
 
  private:
-  struct Card {  // shown to the other ranks in split()
+  struct ColorAndId {  // shown to the other ranks in split()
     int color = 0;
     NcclId id;
   };
   // One end of a route. NCCL runs the work of a communicator in order, so each route has its own communicator of two
   // ranks; the sender is rank 0.
-  struct Lane {
+  struct RouteEnd {
     bool sends;
     int peer;
     Stream stream;
@@ -148,7 +149,7 @@ class NcclCommunicator : public Communicator {
     const bool sends = route.from == rank();
     const int peer = sends ? route.to : route.from;
     if (!sends && route.to != rank()) return;
-    for (const Lane& lane : lanes_)
+    for (const RouteEnd& lane : lanes_)
       if (lane.sends == sends && lane.peer == peer) return;  // a lane serves any size
     const NcclMember member{sends ? 0 : 1, 2, id, link_.member().aborted, link_.member().patience};
     lanes_.push_back({sends, peer, Stream(Device::kCuda), std::make_unique<NcclLink>(member)});
@@ -215,7 +216,7 @@ class NcclCommunicator : public Communicator {
 
   Stream stream_;
   NcclLink link_;
-  std::vector<Lane> lanes_;
+  std::vector<RouteEnd> lanes_;
 };
 
 }  // namespace

@@ -23,7 +23,7 @@ struct NcclMember {
   NcclId id;
   std::function<bool()> aborted{};                                // true once a rank failed; asked often, by any thread
   std::chrono::milliseconds patience = std::chrono::minutes(10);  // time limit for calls that make no progress
-  ThreadGroup::Place here{};  // the place among ranks that are threads of this process; no group: they are processes
+  ThreadGroup::Member here{};  // the place among ranks that are threads of this process; no group: they are processes
 };
 
 // For tensors on the calling host thread's GPU; NCCL allows one rank per GPU. Returns when all ranks have joined. If a

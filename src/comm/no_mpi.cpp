@@ -7,7 +7,7 @@ struct MpiProcess {};
 
 std::string process_library() { return ""; }
 
-Mpi::Mpi(const Launch& launch, const LostRanks&, const std::string&, double) {
+Mpi::Mpi(const ProcessLaunch& launch, const LostRanks&, const std::string&, double) {
   fail(
       "started as rank ", launch.rank, " of ", launch.ranks, " processes (", launch.by,
       "), but this program was built without MPI; install libopenmpi-dev and build again, or start it without mpirun, ",

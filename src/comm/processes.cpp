@@ -61,10 +61,10 @@ class Processes {
   void start() {
     this_thread_is_the_rank();
     std::signal(SIGPIPE, SIG_IGN);  // MPI writes to processes that have ended
-    const auto post = launch().rank == 0 ? std::make_unique<Watch::Post>() : nullptr;
+    const auto rendezvous = launch().rank == 0 ? std::make_unique<Watch::Rendezvous>() : nullptr;
     // The address of rank 0, and this process's identity.
     const std::string mine =
-        packed({post ? post->address() : "", host_name(), std::to_string(getpid()), process_space()});
+        packed({rendezvous ? rendezvous->address() : "", host_name(), std::to_string(getpid()), process_space()});
     mpi_ = std::make_unique<Mpi>(launch(), lost_ranks_, mine, start_timeout());
     world_ = mpi_->world(/*crowded=*/false);
     members_.resize(static_cast<size_t>(launch().ranks));
@@ -75,8 +75,8 @@ class Processes {
       peers.push_back({unpacked(text).at(1), std::stoi(unpacked(text).at(2)), unpacked(text).at(3)});
     const std::vector<Watch::Overdue> overdue{{kGraceToSay, [this] { say_loss(); }},
                                               {kGraceToEnd, [this] { leave(); }}};
-    watch_ = post ? std::make_unique<Watch>(*post, peers, lost_ranks_, overdue)
-                  : std::make_unique<Watch>(address, launch().rank, peers, lost_ranks_, overdue);
+    watch_ = rendezvous ? std::make_unique<Watch>(*rendezvous, peers, lost_ranks_, overdue)
+                        : std::make_unique<Watch>(address, launch().rank, peers, lost_ranks_, overdue);
   }
 
   Mpi& mpi() { return *mpi_; }
@@ -84,7 +84,7 @@ class Processes {
   LostRanks& lost_ranks() { return lost_ranks_; }
   const LostRanks& lost_ranks() const { return lost_ranks_; }
 
-  std::unique_ptr<Communicator> go_on_without(const std::vector<int>& gone) {
+  std::unique_ptr<Communicator> continue_without(const std::vector<int>& gone) {
     std::vector<int> left;
     for (size_t rank = 0; rank < members_.size(); ++rank)
       if (std::ranges::find(gone, static_cast<int>(rank)) == gone.end()) left.push_back(members_[rank]);
@@ -98,11 +98,11 @@ class Processes {
   // Reports once: the first failure is the cause.
   void say_failed(const std::string& text) {
     failed_.store(true);
-    if (!told_.test_and_set()) watch_->say_failed(text);
+    if (!reported_.test_and_set()) watch_->say_failed(text);
   }
   // The other ranks then ignore the end of this process.
   void say_goodbye() {
-    if (!told_.test_and_set()) watch_->say_goodbye();
+    if (!reported_.test_and_set()) watch_->say_goodbye();
   }
 
   // False: MPI does not end, for example because a process is gone. This object may not be freed then.
@@ -138,7 +138,7 @@ class Processes {
   int worlds_ = 0;            // number of worlds made after the first
   std::unique_ptr<Watch> watch_;
   std::atomic<bool> failed_{false};
-  std::atomic_flag told_;
+  std::atomic_flag reported_;
 };
 
 std::atomic<bool> begun{false};           // joining has begun; MPI may have a thread from here on
@@ -218,7 +218,9 @@ std::vector<std::string> tolerated_losses() {
   return all ? all->lost_ranks().what_is_gone() : std::vector<std::string>();
 }
 
-std::unique_ptr<Communicator> go_on_without(const std::vector<int>& gone) { return processes().go_on_without(gone); }
+std::unique_ptr<Communicator> continue_without(const std::vector<int>& gone) {
+  return processes().continue_without(gone);
+}
 
 ProcessPlace process_place() {
   if (!launch().several()) return {};

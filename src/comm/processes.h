@@ -32,7 +32,7 @@ std::vector<std::string> tolerated_losses();
 // Collective over the ranks of the current world except `gone` (numbers in it), on which they agree. Only these ranks
 // are then the processes of from_rank() and so on. Returns a communicator of them. Communicators of older worlds may
 // only be used to end their work.
-std::unique_ptr<Communicator> go_on_without(const std::vector<int>& gone);
+std::unique_ptr<Communicator> continue_without(const std::vector<int>& gone);
 // This process's place in the current world.
 struct ProcessPlace {
   int rank = 0, ranks = 1;

@@ -23,7 +23,7 @@
 namespace owt {
 namespace {
 
-struct Header {
+struct MessageHeader {
   uint32_t kind;
   int32_t rank;
   uint32_t bytes;
@@ -84,7 +84,7 @@ bool becomes_writable(int socket, std::chrono::milliseconds patience) {
 
 bool take_messages(std::string& bytes, const std::function<void(const Message&)>& take) {
   size_t begin = 0;
-  Header header{};
+  MessageHeader header{};
   while (bytes.size() - begin >= sizeof header) {
     std::memcpy(&header, bytes.data() + begin, sizeof header);
     if (header.bytes > kMostBytes) return false;
@@ -96,12 +96,12 @@ bool take_messages(std::string& bytes, const std::function<void(const Message&)>
   return true;
 }
 
-Connection::Connection(int socket) : socket_(socket) {
+MessageConnection::MessageConnection(int socket) : socket_(socket) {
   const int on = 1;
   setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
 }
 
-Connection& Connection::operator=(Connection&& other) noexcept {
+MessageConnection& MessageConnection::operator=(MessageConnection&& other) noexcept {
   close();
   socket_ = std::exchange(other.socket_, -1);
   in_ = std::move(other.in_);
@@ -109,22 +109,22 @@ Connection& Connection::operator=(Connection&& other) noexcept {
   return *this;
 }
 
-void Connection::close() {
+void MessageConnection::close() {
   if (socket_ >= 0) ::close(socket_);
   socket_ = -1;
   out_.clear();
 }
 
-void Connection::send(const Message& message) {
+void MessageConnection::send(const Message& message) {
   if (!open()) return;
-  const Header header{message.kind, message.rank,
-                      static_cast<uint32_t>(std::min<size_t>(message.text.size(), kMostBytes))};
+  const MessageHeader header{message.kind, message.rank,
+                             static_cast<uint32_t>(std::min<size_t>(message.text.size(), kMostBytes))};
   out_.append(reinterpret_cast<const char*>(&header), sizeof header);
   out_.append(message.text, 0, header.bytes);
   flush();
 }
 
-void Connection::flush() {
+void MessageConnection::flush() {
   while (open() && !out_.empty()) {
     const ssize_t sent = ::send(socket_, out_.data(), out_.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
     if (sent < 0 && errno == EINTR) continue;
@@ -135,7 +135,7 @@ void Connection::flush() {
   }
 }
 
-void Connection::receive(const std::function<void(const Message&)>& take) {
+void MessageConnection::receive(const std::function<void(const Message&)>& take) {
   constexpr int kMostParts = 64;  // one sender must not block all others
   char part[4096];
   bool ended = false;
@@ -180,9 +180,9 @@ Listener listen_anywhere() {
   return listener;
 }
 
-Connection accept_from(int listener) {
+MessageConnection accept_from(int listener) {
   const int socket = accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
-  return socket < 0 ? Connection() : Connection(socket);
+  return socket < 0 ? MessageConnection() : MessageConnection(socket);
 }
 
 std::vector<std::string> addresses_of_host() {
@@ -199,11 +199,11 @@ std::vector<std::string> addresses_of_host() {
   return addresses;
 }
 
-Connection connect_to(const std::string& address, int port, std::chrono::milliseconds patience) {
+MessageConnection connect_to(const std::string& address, int port, std::chrono::milliseconds patience) {
   const Address to = parsed(address, port);
   const int socket = socket_for(to);
   if (socket < 0) fail(why(errno));
-  Connection connection(socket);
+  MessageConnection connection(socket);
   if (connect(socket, to->ai_addr, to->ai_addrlen) == 0) return connection;
   if (errno != EINPROGRESS) fail(why(errno));
   if (!becomes_writable(socket, patience)) fail("no answer");

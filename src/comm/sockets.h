@@ -19,13 +19,13 @@ struct Message {
 // message.
 bool take_messages(std::string& bytes, const std::function<void(const Message&)>& take);
 
-class Connection {
+class MessageConnection {
  public:
-  Connection() = default;
-  explicit Connection(int socket);  // takes ownership
-  ~Connection() { close(); }
-  Connection(Connection&& other) noexcept { *this = std::move(other); }
-  Connection& operator=(Connection&& other) noexcept;
+  MessageConnection() = default;
+  explicit MessageConnection(int socket);  // takes ownership
+  ~MessageConnection() { close(); }
+  MessageConnection(MessageConnection&& other) noexcept { *this = std::move(other); }
+  MessageConnection& operator=(MessageConnection&& other) noexcept;
 
   bool open() const { return socket_ >= 0; }
   int socket() const { return socket_; }
@@ -53,9 +53,9 @@ struct Listener {
   int socket = -1, port = 0;
 };
 Listener listen_anywhere();
-Connection accept_from(int listener);          // not open if no connection is waiting
+MessageConnection accept_from(int listener);   // not open if no connection is waiting
 std::vector<std::string> addresses_of_host();  // numeric; loopback last
 // Throws Error with the reason.
-Connection connect_to(const std::string& address, int port, std::chrono::milliseconds patience);
+MessageConnection connect_to(const std::string& address, int port, std::chrono::milliseconds patience);
 
 }  // namespace owt

@@ -30,18 +30,18 @@ Stuck in_collectives(const std::vector<std::optional<Standing>>& standings, cons
   int64_t least = one.collective, most = one.collective;
   for (const auto& rank : standings)
     if (rank) least = std::min(least, rank->collective), most = std::max(most, rank->collective);
-  const int behind = least < most ? first(standings, [&](const Standing& s) { return s.collective == least; })
-                                  : first(standings, [&](const Standing& s) { return s.name != one.name; });
-  if (behind < 0) {
+  const int slowest = least < most ? first(standings, [&](const Standing& s) { return s.collective == least; })
+                                   : first(standings, [&](const Standing& s) { return s.name != one.name; });
+  if (slowest < 0) {
     const int any = first(standings, [](const Standing&) { return true; });
     return {any, concat("like all others it has been in ", place(one), " for ", seconds,
                         " and no message moves; look at the network between the hosts")};
   }
-  const Standing& its = *standings[static_cast<size_t>(behind)];
+  const Standing& its = *standings[static_cast<size_t>(slowest)];
   const int other =
       first(standings, [&](const Standing& s) { return s.collective != its.collective || s.name != its.name; });
-  return {behind, concat("it has been in ", place(its), " for ", seconds, ", while rank ", other, " waits in ",
-                         place(*standings[static_cast<size_t>(other)]))};
+  return {slowest, concat("it has been in ", place(its), " for ", seconds, ", while rank ", other, " waits in ",
+                          place(*standings[static_cast<size_t>(other)]))};
 }
 
 // `rank` is the first that waits for a message. The chain may end in a cycle, at a rank that waits for something else,

@@ -29,9 +29,9 @@ class ThreadCommunicator : public Communicator {
  public:
   ThreadCommunicator(ThreadGroup& group, int rank, Device device)
       : group_(group), rank_(rank), device_(device), stream_(device) {}
-  ThreadCommunicator(const ThreadGroup::Place& place, Device device)
-      : ThreadCommunicator(*place.group, place.rank, device) {
-    owned_ = place.group;
+  ThreadCommunicator(const ThreadGroup::Member& member, Device device)
+      : ThreadCommunicator(*member.group, member.rank, device) {
+    owned_ = member.group;
   }
 
   int rank() const override { return rank_; }
@@ -148,15 +148,15 @@ void ThreadGroup::abort() {
     if (const auto group = part.lock()) group->abort();
 }
 
-ThreadGroup::Place ThreadGroup::split(int rank, int color) {
+ThreadGroup::Member ThreadGroup::split(int rank, int color) {
   joining_[static_cast<size_t>(rank)] = {color, nullptr};
   host_barrier();
   int first = -1, members = 0;
-  Place place;
+  Member member;
   for (int r = 0; r < ranks(); ++r) {
     if (joining_[static_cast<size_t>(r)].color != color) continue;
     if (first < 0) first = r;
-    if (r < rank) ++place.rank;
+    if (r < rank) ++member.rank;
     ++members;
   }
   if (first == rank) {
@@ -166,9 +166,9 @@ ThreadGroup::Place ThreadGroup::split(int rank, int color) {
     joining_[static_cast<size_t>(rank)].made = made;
   }
   host_barrier();  // an abort before this point is thrown here; a later one reaches the parts
-  place.group = joining_[static_cast<size_t>(first)].made;
+  member.group = joining_[static_cast<size_t>(first)].made;
   host_barrier();  // no rank may join the next groups before all have read these
-  return place;
+  return member;
 }
 
 void ThreadGroup::check() const {

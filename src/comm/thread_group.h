@@ -31,11 +31,11 @@ class ThreadGroup {
   // Makes host_barrier() throw from then on, on all ranks and in all groups split off.
   void abort();
   // The group of the ranks with the same color, and this rank's place in it. All ranks call it together.
-  struct Place {
+  struct Member {
     std::shared_ptr<ThreadGroup> group;
     int rank = 0;
   };
-  Place split(int rank, int color);
+  Member split(int rank, int color);
   bool aborted() const { return aborted_.load(); }
 
   std::vector<Post> posts;  // by rank

@@ -231,7 +231,7 @@ class Watch::Thread {
         link.left = true;  // its end is no loss
         return;
       case kTold:
-        link.told = true;
+        link.acknowledged = true;
         return;
       case kLost:
         return lost_ranks_.set_lost(message.rank, message.text);
@@ -284,7 +284,7 @@ class Watch::Thread {
   void look_for_answers() {
     if (!awaits_answers_) return;
     for (const WatchLink& link : links_)
-      if (link.connection.open() && !link.left && !link.told) return;
+      if (link.connection.open() && !link.left && !link.acknowledged) return;
     awaits_answers_ = false;
     set_said();
   }
@@ -313,8 +313,8 @@ class Watch::Thread {
   std::thread thread_;
 };
 
-Watch::Watch(Post& post, std::vector<Peer> peers, LostRanks& lost_ranks, std::vector<Overdue> overdue) {
-  auto links = links_of_rank_0(post, peers);
+Watch::Watch(Rendezvous& rendezvous, std::vector<Peer> peers, LostRanks& lost_ranks, std::vector<Overdue> overdue) {
+  auto links = links_of_rank_0(rendezvous, peers);
   thread_ = std::make_unique<Thread>(0, std::move(peers), std::move(links), lost_ranks, std::move(overdue));
 }
 

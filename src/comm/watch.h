@@ -43,12 +43,12 @@ std::string process_space();
 class Watch {
  public:
   // The address of rank 0 for the others: IP addresses, port and a random token, as text.
-  class Post {
+  class Rendezvous {
    public:
-    Post();  // starts to listen; throws Error
-    ~Post();
-    Post(const Post&) = delete;
-    Post& operator=(const Post&) = delete;
+    Rendezvous();  // starts to listen; throws Error
+    ~Rendezvous();
+    Rendezvous(const Rendezvous&) = delete;
+    Rendezvous& operator=(const Rendezvous&) = delete;
     std::string address() const;
     int socket() const { return socket_; }
     uint64_t token() const { return token_; }
@@ -66,7 +66,7 @@ class Watch {
 
   // For rank 0, and for the others. Returns when all ranks are connected; throws Error after start_timeout(). `peers`
   // by rank, `overdue` by grace.
-  Watch(Post& post, std::vector<Peer> peers, LostRanks& lost_ranks, std::vector<Overdue> overdue);
+  Watch(Rendezvous& rendezvous, std::vector<Peer> peers, LostRanks& lost_ranks, std::vector<Overdue> overdue);
   Watch(const std::string& address, int rank, std::vector<Peer> peers, LostRanks& lost_ranks,
         std::vector<Overdue> overdue);
   ~Watch();  // closes the connections; the others lose this rank unless it has said goodbye

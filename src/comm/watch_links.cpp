@@ -21,7 +21,7 @@ Clock::time_point start_ends() {
 }
 
 // Accepts a connection that says hello with the token; closes it if it sends anything else.
-void welcome(Connection& stranger, uint64_t token, int ranks, std::vector<WatchLink>& links) {
+void welcome(MessageConnection& stranger, uint64_t token, int ranks, std::vector<WatchLink>& links) {
   std::optional<int> rank;
   bool known = true;
   stranger.receive([&](const Message& message) {
@@ -47,8 +47,8 @@ void welcome(Connection& stranger, uint64_t token, int ranks, std::vector<WatchL
 }
 
 // Says hello at this address, and returns when rank 0 has answered. Throws Error with the reason otherwise.
-Connection say_hello(const std::string& address, int port, int rank, const std::string& token) {
-  Connection connection = connect_to(address, port, kConnect);
+MessageConnection say_hello(const std::string& address, int port, int rank, const std::string& token) {
+  MessageConnection connection = connect_to(address, port, kConnect);
   connection.send({kHello, rank, token});
   bool welcome = false;
   const auto give_up = start_ends();
@@ -71,10 +71,10 @@ std::optional<int> rank_of_hello(const Message& message, uint64_t token, int ran
   return message.rank;
 }
 
-std::vector<WatchLink> links_of_rank_0(const Watch::Post& post, const std::vector<Peer>& peers) {
+std::vector<WatchLink> links_of_rank_0(const Watch::Rendezvous& rendezvous, const std::vector<Peer>& peers) {
   allow_open_files(std::ssize(peers) + kOtherFiles);
   std::vector<WatchLink> links;
-  std::vector<Connection> strangers;
+  std::vector<MessageConnection> strangers;
   const auto give_up = start_ends();
   auto next_alive = Clock::now();
   while (links.size() + 1 < peers.size()) {
@@ -84,13 +84,15 @@ std::vector<WatchLink> links_of_rank_0(const Watch::Post& post, const std::vecto
       for (WatchLink& link : links) link.connection.send({kAlive, 0, ""});
       next_alive = now + alive_every();
     }
-    std::vector<int> sockets{post.socket()};
-    for (const Connection& stranger : strangers) sockets.push_back(stranger.socket());
+    std::vector<int> sockets{rendezvous.socket()};
+    for (const MessageConnection& stranger : strangers) sockets.push_back(stranger.socket());
     wait_readable(sockets, Milliseconds(100));
-    for (Connection come = accept_from(post.socket()); come.open(); come = accept_from(post.socket()))
+    for (MessageConnection come = accept_from(rendezvous.socket()); come.open();
+         come = accept_from(rendezvous.socket()))
       strangers.push_back(std::move(come));
-    for (Connection& stranger : strangers) welcome(stranger, post.token(), static_cast<int>(peers.size()), links);
-    std::erase_if(strangers, [](const Connection& stranger) { return !stranger.open(); });
+    for (MessageConnection& stranger : strangers)
+      welcome(stranger, rendezvous.token(), static_cast<int>(peers.size()), links);
+    std::erase_if(strangers, [](const MessageConnection& stranger) { return !stranger.open(); });
   }
   return links;
 }
@@ -117,7 +119,7 @@ std::vector<WatchLink> links_to_rank_0(const std::string& address, int rank, con
        "); let the hosts of a run connect to each other");
 }
 
-Watch::Post::Post() {
+Watch::Rendezvous::Rendezvous() {
   const Listener listener = listen_anywhere();
   socket_ = listener.socket;
   port_ = listener.port;
@@ -125,9 +127,9 @@ Watch::Post::Post() {
   token_ = (uint64_t{random()} << 32) | random();
 }
 
-Watch::Post::~Post() { close(socket_); }
+Watch::Rendezvous::~Rendezvous() { close(socket_); }
 
-std::string Watch::Post::address() const {
+std::string Watch::Rendezvous::address() const {
   std::string text = concat(token_, ' ', port_);
   for (const std::string& one : addresses_of_host()) text += ' ' + one;
   return text;

@@ -29,17 +29,17 @@ std::chrono::milliseconds alive_every();
 // A connection to another rank, and what was received over it.
 struct WatchLink {
   int rank = 0;
-  Connection connection;
+  MessageConnection connection;
   std::chrono::steady_clock::time_point heard;
   std::optional<Standing> standing{};
-  bool left = false;      // has said goodbye
-  bool told = false;      // has answered this rank's report of its failure
-  bool given_up = false;  // although it may be alive
+  bool left = false;          // has said goodbye
+  bool acknowledged = false;  // has answered this rank's report of its failure
+  bool given_up = false;      // although it may be alive
 };
 
 // Rank 0's connections to all others, which connect to its post; another rank's connection to rank 0. Throws Error
 // after start_timeout().
-std::vector<WatchLink> links_of_rank_0(const Watch::Post& post, const std::vector<Peer>& peers);
+std::vector<WatchLink> links_of_rank_0(const Watch::Rendezvous& rendezvous, const std::vector<Peer>& peers);
 std::vector<WatchLink> links_to_rank_0(const std::string& address, int rank, const std::vector<Peer>& peers);
 
 }  // namespace owt

@@ -81,7 +81,7 @@ std::vector<float> mean_of(std::vector<Checkpoint>& checkpoints, const std::stri
 }
 
 int64_t write_mean(std::vector<Checkpoint>& checkpoints, const std::string& path) {
-  std::vector<SafetensorsWriter::Entry> entries;
+  std::vector<SafetensorsWriter::NamedShape> entries;
   for (const auto& entry : checkpoints.front().weights.entries()) entries.push_back({entry.name, entry.shape});
   SafetensorsWriter writer(path, entries, {{"format", "pt"}});
   int64_t values = 0;

@@ -63,8 +63,8 @@ Options::Options(std::string command, std::string about) : command_(std::move(co
   flag("help", "print this text");
 }
 
-void Options::declare(Entry entry) {
-  for (const Entry& other : entries_) OWT_CHECK(other.name != entry.name, "declared twice: ", entry.name);
+void Options::declare(Declaration entry) {
+  for (const Declaration& other : entries_) OWT_CHECK(other.name != entry.name, "declared twice: ", entry.name);
   entries_.push_back(std::move(entry));
 }
 
@@ -99,13 +99,14 @@ void Options::repeated(const std::string& name, const std::string& placeholder, 
 
 void Options::flag(const std::string& name, const std::string& help) { declare({name, "", help, Kind::kFlag}); }
 
-const Options::Entry& Options::entry(const std::string& name) const {
-  const auto found = std::find_if(entries_.begin(), entries_.end(), [&](const Entry& e) { return e.name == name; });
+const Options::Declaration& Options::entry(const std::string& name) const {
+  const auto found =
+      std::find_if(entries_.begin(), entries_.end(), [&](const Declaration& e) { return e.name == name; });
   OWT_CHECK(found != entries_.end(), command_, " declares no '", name, "'");
   return *found;
 }
 
-std::string Options::shown(const Entry& entry) const {
+std::string Options::shown(const Declaration& entry) const {
   return is_positional(entry.kind) ? entry.name : "--" + entry.name;
 }
 
@@ -115,7 +116,7 @@ void Options::wrong(const std::string& message) const {
 
 void Options::unknown_option(const std::string& word) const {
   std::vector<std::string> names;
-  for (const Entry& e : entries_)
+  for (const Declaration& e : entries_)
     if (!is_positional(e.kind)) names.push_back(e.name);
   const size_t dashes = std::min(word.find_first_not_of('-'), word.size());
   const std::string name = word.substr(dashes, word.find('=') - dashes), near = nearest(name, names);
@@ -128,7 +129,7 @@ void Options::unknown_option(const std::string& word) const {
 bool Options::parse(const std::vector<std::string>& arguments) {
   values_.clear();
   po::options_description known;
-  for (const Entry& e : entries_) {
+  for (const Declaration& e : entries_) {
     const std::string name = e.name == "help" ? "help,h" : e.name;
     if (e.kind == Kind::kFlag) known.add_options()(name.c_str(), "");
     if (e.kind == Kind::kValue || e.kind == Kind::kRepeated)
@@ -157,7 +158,7 @@ bool Options::parse(const std::vector<std::string>& arguments) {
     wrong(e.what());
   }
   if (given("help")) return false;
-  for (const Entry& e : entries_)
+  for (const Declaration& e : entries_)
     if (e.kind == Kind::kValue && given(e.name) && values_[e.name].size() > 1)
       wrong(concat("--", e.name, " is given ", values_[e.name].size(), " times, wanted at most once"));
   assign_positionals(words);
@@ -166,7 +167,7 @@ bool Options::parse(const std::vector<std::string>& arguments) {
 
 void Options::assign_positionals(const std::vector<std::string>& words) {
   size_t next = 0;
-  for (const Entry& e : entries_) {
+  for (const Declaration& e : entries_) {
     if (!is_positional(e.kind)) continue;
     if (next == words.size()) {
       if (e.kind != Kind::kOptionalPositional && e.kind != Kind::kOptionalList)
@@ -184,7 +185,7 @@ void Options::assign_positionals(const std::vector<std::string>& words) {
 
 std::string Options::usage_line() const {
   std::string line = "Usage: " + command_;
-  for (const Entry& e : entries_) {
+  for (const Declaration& e : entries_) {
     if (e.kind == Kind::kPositional) line += " " + e.name;
     if (e.kind == Kind::kOptionalPositional) line += " [" + e.name + "]";
     if (e.kind == Kind::kPositionalList) line += " " + e.name + "...";
@@ -194,13 +195,13 @@ std::string Options::usage_line() const {
 }
 
 std::string Options::help() const {
-  const auto left = [this](const Entry& e) {
+  const auto left = [this](const Declaration& e) {
     return "  " + shown(e) + (is_positional(e.kind) || e.placeholder.empty() ? "" : " " + e.placeholder);
   };
   size_t width = 0;
-  for (const Entry& e : entries_) width = std::max(width, left(e).size() + 2);
+  for (const Declaration& e : entries_) width = std::max(width, left(e).size() + 2);
 
-  const auto line = [&](const Entry& e) {
+  const auto line = [&](const Declaration& e) {
     std::string text = e.help;
     if (e.has_default && !e.otherwise.empty()) text += " (default: " + e.otherwise + ")";
     if (e.kind == Kind::kRepeated) text += " (may be repeated)";
@@ -209,13 +210,14 @@ std::string Options::help() const {
     return start + wrapped(text, width);
   };
   std::string arguments, options, last;
-  for (const Entry& e : entries_) (is_positional(e.kind) ? arguments : e.name == "help" ? last : options) += line(e);
+  for (const Declaration& e : entries_)
+    (is_positional(e.kind) ? arguments : e.name == "help" ? last : options) += line(e);
   return usage_line() + "\n" + wrapped(about_, 0) + (arguments.empty() ? "" : "\nArguments:\n" + arguments) +
          "\nOptions:\n" + options + last;
 }
 
 bool Options::declares(const std::string& name) const {
-  return std::any_of(entries_.begin(), entries_.end(), [&](const Entry& e) { return e.name == name; });
+  return std::any_of(entries_.begin(), entries_.end(), [&](const Declaration& e) { return e.name == name; });
 }
 
 bool Options::given(const std::string& name) const { return values_.count(entry(name).name) > 0; }

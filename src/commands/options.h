@@ -66,24 +66,24 @@ class Options {
 
  private:
   enum class Kind { kValue, kRepeated, kFlag, kPositional, kOptionalPositional, kPositionalList, kOptionalList };
-  struct Entry {
+  struct Declaration {
     std::string name, placeholder, help;
     Kind kind;
     bool has_default = false;
     std::string otherwise = {};
   };
 
-  void declare(Entry entry);
-  const Entry& entry(const std::string& name) const;
+  void declare(Declaration entry);
+  const Declaration& entry(const std::string& name) const;
   void assign_positionals(const std::vector<std::string>& words);
   std::string usage_line() const;
-  std::string shown(const Entry& entry) const;  // "--workers", or "CONFIG"
+  std::string shown(const Declaration& entry) const;  // "--workers", or "CONFIG"
   [[noreturn]] void wrong(const std::string& message) const;
   [[noreturn]] void unknown_option(const std::string& word) const;
   [[noreturn]] void wrong_value(const std::string& name, const std::string& wanted) const;
 
   std::string command_, about_;
-  std::vector<Entry> entries_;
+  std::vector<Declaration> entries_;
   std::map<std::string, std::vector<std::string>> values_;  // the values as given
 };
 

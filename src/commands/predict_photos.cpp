@@ -18,8 +18,8 @@ Classifier::Classifier(const Settings& settings, const ClassifyOptions& options)
   log_device(settings_);
 }
 
-std::vector<Answer> Classifier::classify(std::span<const std::string> files) {
-  std::vector<Answer> answers(files.size());
+std::vector<PhotoPrediction> Classifier::classify(std::span<const std::string> files) {
+  std::vector<PhotoPrediction> answers(files.size());
   LoadedPhotos loaded = load_photos(input_, files);
   const std::vector<Photo>& photos = loaded.photos;
   std::vector<size_t> good;
@@ -47,10 +47,10 @@ std::vector<Answer> Classifier::classify(std::span<const std::string> files) {
   return answers;
 }
 
-std::string Classifier::json(const std::vector<Answer>& answers) const {
+std::string Classifier::json(const std::vector<PhotoPrediction>& answers) const {
   using Json = nlohmann::ordered_json;
   Json all = Json::array();
-  for (const Answer& answer : answers) {
+  for (const PhotoPrediction& answer : answers) {
     Json one{{"file", answer.file}};
     if (!answer.error.empty()) one["error"] = answer.error;
     for (const RankedClass& ranked : answer.top)

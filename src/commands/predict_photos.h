@@ -22,7 +22,7 @@ struct ClassifyOptions {
   int top = 5;             // most classes of an answer
 };
 
-struct Answer {
+struct PhotoPrediction {
   std::string file;
   std::string error;             // why there is no answer; empty: there is one
   std::vector<RankedClass> top;  // in descending order
@@ -36,10 +36,10 @@ class Classifier {
 
   // Returns answers in the order of the files, for as many files as memory allows. A file that is no photo has an error
   // in its answer.
-  std::vector<Answer> classify(std::span<const std::string> files);
+  std::vector<PhotoPrediction> classify(std::span<const std::string> files);
   std::string class_name(int index) const;  // its number if it has no name
   // [{"file": ..., "top": [{"class": 3, "name": "cat", "probability": 0.9}, ...]}, {"file": ..., "error": ...}, ...]
-  std::string json(const std::vector<Answer>& answers) const;
+  std::string json(const std::vector<PhotoPrediction>& answers) const;
 
  private:
   Settings settings_;

@@ -200,7 +200,7 @@ void train_on_rank(const Job& job, Communicator& comm, const std::function<void(
   while (end == TrainingEnd::kWithout) {
     const std::vector<int>& lost = trainer->without();
     jobs.push_back(job_without(jobs.empty() ? job : jobs.back(), static_cast<int>(lost.size())));
-    worlds.push_back(go_on_without(lost));
+    worlds.push_back(continue_without(lost));
     trainer = std::make_unique<Trainer>(jobs.back(), *worlds.back(), trainer.get());
     end = trainer->run();
   }

@@ -89,7 +89,7 @@ class CudaQueue : public Stream::Queue {
   cudaStream_t stream_ = nullptr;
 };
 
-class CudaGraph : public Graph::Recorded {
+class CudaGraph : public Graph::Executable {
  public:
   // Every node keeps the priority of the stream that it was recorded on.
   explicit CudaGraph(cudaGraph_t graph) {
@@ -199,7 +199,7 @@ void set_all_bits(Cuda, void* to, int64_t bytes, const Stream& stream) {
 
 std::shared_ptr<Stream::Queue> make_queue(Cuda, Priority priority) { return std::make_shared<CudaQueue>(priority); }
 
-std::shared_ptr<Graph::Recorded> record_graph(Cuda, const Stream& stream, const std::function<void()>& queue_work) {
+std::shared_ptr<Graph::Executable> record_graph(Cuda, const Stream& stream, const std::function<void()>& queue_work) {
   const cudaStream_t queue = cuda_stream(stream);
   cudaGraph_t graph = nullptr;
   OWT_CUDA(cudaStreamBeginCapture(queue, cudaStreamCaptureModeThreadLocal));

@@ -52,7 +52,7 @@ bool is_at(int file, const std::string& path) {
          opened.st_ino == named.st_ino;
 }
 
-enum class Without { kGoOn, kMakeItNew };  // locks
+enum class Without { kContinue, kMakeItNew };  // locks
 
 // Opens the file, empty and locked while it is open; -1 if another writer has it open.
 int open_alone(const std::string& path, Without locks) {
@@ -61,7 +61,7 @@ int open_alone(const std::string& path, Without locks) {
   if (!made && errno == EEXIST) file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
   if (file < 0) fail_to_write(path, errno);
   const bool locked = ::flock(file, LOCK_EX | LOCK_NB) == 0, no_locks = !locked && errno != EWOULDBLOCK;
-  const bool alone = locked || (no_locks && (made || locks == Without::kGoOn));
+  const bool alone = locked || (no_locks && (made || locks == Without::kContinue));
   // The previous owner of the lock may have renamed or removed the file.
   if (alone && is_at(file, path) && ::ftruncate(file, 0) == 0) return file;
   ::close(file);
@@ -115,7 +115,7 @@ std::vector<std::string> split_lines(const std::string& text) {
 
 std::vector<std::string> text_lines(const std::string& path) { return split_lines(read_file(path)); }
 
-FileWriter::FileWriter(const std::string& path) : FileWriter(path, open_alone(path, Without::kGoOn)) {
+FileWriter::FileWriter(const std::string& path) : FileWriter(path, open_alone(path, Without::kContinue)) {
   if (descriptor_ < 0)
     fail("cannot write ", path, ": another process is writing it; wait for it, or name another file");
 }

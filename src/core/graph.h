@@ -10,9 +10,9 @@ namespace owt {
 
 class Graph {
  public:
-  class Recorded {
+  class Executable {
    public:
-    virtual ~Recorded() = default;
+    virtual ~Executable() = default;
     virtual void launch(const Stream& stream) = 0;
   };
 
@@ -27,10 +27,10 @@ class Graph {
   void launch(const Stream& stream) const { recorded_->launch(stream); }
 
  private:
-  std::shared_ptr<Recorded> recorded_;
+  std::shared_ptr<Executable> recorded_;
 };
 
-std::shared_ptr<Graph::Recorded> record_graph(Cpu, const Stream& stream, const std::function<void()>& queue_work);
-std::shared_ptr<Graph::Recorded> record_graph(Cuda, const Stream& stream, const std::function<void()>& queue_work);
+std::shared_ptr<Graph::Executable> record_graph(Cpu, const Stream& stream, const std::function<void()>& queue_work);
+std::shared_ptr<Graph::Executable> record_graph(Cuda, const Stream& stream, const std::function<void()>& queue_work);
 
 }  // namespace owt

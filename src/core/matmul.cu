@@ -138,7 +138,7 @@ __global__ void add_bias(int64_t m, int64_t n, int64_t ldc, const T* bias, T* c)
 }
 
 // A type of this program: nvcc 13.0 needs it to put an algorithm into a container.
-struct Algorithm {
+struct CublasAlgorithm {
   cublasLtMatmulAlgo_t chosen;
 
   // The algorithm's bytes, which cuBLASLt allows to be stored for the same version. Some bytes are uninitialised
@@ -149,9 +149,9 @@ struct Algorithm {
       for (int shift = 60; shift >= 0; shift -= 4) hex += "0123456789abcdef"[word >> shift & 15];
     return hex;
   }
-  static std::optional<Algorithm> from(const std::string& text) {
+  static std::optional<CublasAlgorithm> from(const std::string& text) {
     constexpr size_t kDigits = 16;  // hexadecimal digits of a 64-bit word
-    Algorithm algorithm{};
+    CublasAlgorithm algorithm{};
     if (text.size() != std::size(algorithm.chosen.data) * kDigits) return {};
     for (size_t i = 0; i < std::size(algorithm.chosen.data); ++i) {
       const char* const begin = text.data() + i * kDigits;
@@ -192,9 +192,9 @@ double milliseconds(const Stream& stream, const Queue& queue_work) {
 
 }  // namespace
 
-class Matmul::Bound {
+class Matmul::Tuned {
  public:
-  explicit Bound(const MatmulForm& form);
+  explicit Tuned(const MatmulForm& form);
   void run(const void* a, const void* b, const void* bias, float beta, void* c, const Stream& stream) const;
 
  private:
@@ -203,11 +203,11 @@ class Matmul::Bound {
   };
 
   void describe();
-  Algorithm choose() const;
-  std::optional<Algorithm> remembered(const std::optional<std::string>& text) const;
-  std::vector<Algorithm> candidates() const;
-  Algorithm fastest(const std::vector<Algorithm>& algorithms) const;
-  void queue(const Algorithm& algorithm, const void* a, const void* b, const void* bias, float beta, void* c,
+  CublasAlgorithm choose() const;
+  std::optional<CublasAlgorithm> remembered(const std::optional<std::string>& text) const;
+  std::vector<CublasAlgorithm> candidates() const;
+  CublasAlgorithm fastest(const std::vector<CublasAlgorithm>& algorithms) const;
+  void queue(const CublasAlgorithm& algorithm, const void* a, const void* b, const void* bias, float beta, void* c,
              void* workspace, const Stream& stream) const;
 
   MatmulForm form_;
@@ -215,10 +215,10 @@ class Matmul::Bound {
   std::shared_ptr<Context> context_;
   Description description_;
   Layout a_, b_, c_;
-  Algorithm algorithm_;
+  CublasAlgorithm algorithm_;
 };
 
-Matmul::Bound::Bound(const MatmulForm& form)
+Matmul::Tuned::Tuned(const MatmulForm& form)
     : form_(form),
       alignments_{alignment(form.lda, factors(form)), alignment(form.ldb, factors(form)),
                   alignment(form.ldc, form.product)},
@@ -230,7 +230,7 @@ Matmul::Bound::Bound(const MatmulForm& form)
 
 // C' = B'' * A'' in column-major order; cuBLASLt's first factor is therefore our B. Its bias has one number for each of
 // its rows, which are our columns.
-void Matmul::Bound::describe() {
+void Matmul::Tuned::describe() {
   const DType type = factors(form_);
   const bool a_transposed = form_.a == Transpose::kYes, b_transposed = form_.b == Transpose::kYes;
   a_ = a_transposed ? column_major(form_.k, form_.m, form_.lda, type) : column_major(form_.m, form_.k, form_.lda, type);
@@ -249,20 +249,20 @@ void Matmul::Bound::describe() {
 }
 
 // One host thread at a time: ranks on one GPU must not disturb each other's measurements and must make the same choice.
-Algorithm Matmul::Bound::choose() const {
+CublasAlgorithm Matmul::Tuned::choose() const {
   static std::mutex mutex;
   PlanCache& cache = PlanCache::process();
   const std::string key = concat("cublasLt ", cublasLtGetVersion(), "\n", context_->model, "\n", form_);
   const std::lock_guard lock(mutex);
   if (const auto known = remembered(cache.find(key))) return *known;
-  const Algorithm chosen = fastest(candidates());
+  const CublasAlgorithm chosen = fastest(candidates());
   cache.store(key, chosen.text());
   return chosen;
 }
 
 // None if there is no text, or if cuBLASLt rejects it.
-std::optional<Algorithm> Matmul::Bound::remembered(const std::optional<std::string>& text) const {
-  const std::optional<Algorithm> algorithm = text ? Algorithm::from(*text) : std::nullopt;
+std::optional<CublasAlgorithm> Matmul::Tuned::remembered(const std::optional<std::string>& text) const {
+  const std::optional<CublasAlgorithm> algorithm = text ? CublasAlgorithm::from(*text) : std::nullopt;
   if (!algorithm) return {};
   cublasLtMatmulHeuristicResult_t result{};
   const auto status = cublasLtMatmulAlgoCheck(context_->handle.get(), description_.get(), b_.get(), a_.get(), c_.get(),
@@ -271,7 +271,7 @@ std::optional<Algorithm> Matmul::Bound::remembered(const std::optional<std::stri
   return algorithm;
 }
 
-std::vector<Algorithm> Matmul::Bound::candidates() const {
+std::vector<CublasAlgorithm> Matmul::Tuned::candidates() const {
   cublasLtMatmulPreference_t created = nullptr;
   OWT_CUBLAS(cublasLtMatmulPreferenceCreate(&created));
   const Preference preference(created);
@@ -287,7 +287,7 @@ std::vector<Algorithm> Matmul::Bound::candidates() const {
   int found = 0;
   OWT_CUBLAS(cublasLtMatmulAlgoGetHeuristic(context_->handle.get(), description_.get(), b_.get(), a_.get(), c_.get(),
                                             c_.get(), preference.get(), kCandidates, results.data(), &found));
-  std::vector<Algorithm> algorithms;
+  std::vector<CublasAlgorithm> algorithms;
   for (int i = 0; i < found; ++i)
     if (const auto& result = results[static_cast<size_t>(i)]; result.state == CUBLAS_STATUS_SUCCESS)
       algorithms.push_back({result.algo});
@@ -296,7 +296,7 @@ std::vector<Algorithm> Matmul::Bound::candidates() const {
   return algorithms;
 }
 
-Algorithm Matmul::Bound::fastest(const std::vector<Algorithm>& algorithms) const {
+CublasAlgorithm Matmul::Tuned::fastest(const std::vector<CublasAlgorithm>& algorithms) const {
   if (algorithms.size() == 1) return algorithms.front();
   const Stream stream(Device::kCuda);
   const auto matrix = [&](int64_t rows, int64_t ld, DType dtype) {
@@ -311,7 +311,7 @@ Algorithm Matmul::Bound::fastest(const std::vector<Algorithm>& algorithms) const
   Tensor c = matrix(form_.m, form_.ldc, form_.product);
   Tensor workspace({kWorkspaceBytes}, DType::kU8, Device::kCuda);  // the thread's own workspace may be in use by queued
                                                                    // work
-  const auto milliseconds_or_never = [&](const Algorithm& algorithm) {
+  const auto milliseconds_or_never = [&](const CublasAlgorithm& algorithm) {
     try {
       return milliseconds(stream,
                           [&] { queue(algorithm, a.raw(), b.raw(), bias.raw(), 0, c.raw(), workspace.raw(), stream); });
@@ -331,7 +331,7 @@ Algorithm Matmul::Bound::fastest(const std::vector<Algorithm>& algorithms) const
   return algorithms[choice];
 }
 
-void Matmul::Bound::run(const void* a, const void* b, const void* bias, float beta, void* c,
+void Matmul::Tuned::run(const void* a, const void* b, const void* bias, float beta, void* c,
                         const Stream& stream) const {
   const auto check = [&](const void* address, int64_t bytes, const char* name) {
     OWT_CHECK(reinterpret_cast<uintptr_t>(address) % static_cast<uintptr_t>(bytes) == 0, name, " at ", address, " in ",
@@ -351,7 +351,7 @@ void Matmul::Bound::run(const void* a, const void* b, const void* bias, float be
   });
 }
 
-void Matmul::Bound::queue(const Algorithm& algorithm, const void* a, const void* b, const void* bias, float beta,
+void Matmul::Tuned::queue(const CublasAlgorithm& algorithm, const void* a, const void* b, const void* bias, float beta,
                           void* c, void* workspace, const Stream& stream) const {
   if (fuses_bias(form_)) set(description_, CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
   const float alpha = 1;
@@ -359,13 +359,13 @@ void Matmul::Bound::queue(const Algorithm& algorithm, const void* a, const void*
                             c_.get(), c, c_.get(), &algorithm.chosen, workspace, kWorkspaceBytes, cuda_stream(stream)));
 }
 
-Matmul::Matmul(const MatmulForm& form) : bound_(std::make_unique<Bound>(form)) {}
+Matmul::Matmul(const MatmulForm& form) : tuned_(std::make_unique<Tuned>(form)) {}
 Matmul::Matmul(Matmul&&) noexcept = default;
 Matmul::~Matmul() = default;
 
 void Matmul::operator()(const void* a, const void* b, const void* bias, float beta, void* c,
                         const Stream& stream) const {
-  bound_->run(a, b, bias, beta, c, stream);
+  tuned_->run(a, b, bias, beta, c, stream);
 }
 
 }  // namespace owt

@@ -44,8 +44,8 @@ class Matmul {
   static constexpr int64_t kAlignment = 16;  // bytes
 
  private:
-  class Bound;
-  std::unique_ptr<Bound> bound_;
+  class Tuned;
+  std::unique_ptr<Tuned> tuned_;
 };
 
 }  // namespace owt

@@ -12,7 +12,7 @@ namespace owt {
 // Passed to kernels by value.
 class DevicePhilox {
  public:
-  struct Block {
+  struct PhiloxBlock {
     uint32_t at[4];
   };
 
@@ -25,7 +25,7 @@ class DevicePhilox {
     return other;
   }
 
-  __device__ Block block(uint64_t index) const {
+  __device__ PhiloxBlock block(uint64_t index) const {
     const r123::Philox4x32::ctr_type counter{
         {static_cast<uint32_t>(index), static_cast<uint32_t>(index >> 32), words_.step, words_.purpose}};
     const r123::Philox4x32::key_type key{{words_.key[0], words_.key[1]}};
@@ -37,7 +37,7 @@ class DevicePhilox {
   __device__ float uniform(uint64_t element) const { return to_uniform(bits(element)); }
   // Computed in double precision as on the host, whose logarithm and angle functions may differ in the last bit.
   __device__ float normal(uint64_t element) const {
-    const Block four = block(element / 4);
+    const PhiloxBlock four = block(element / 4);
     const uint64_t pair = element % 4 / 2 * 2;
     const double radius = sqrt(-2.0 * log((four.at[pair] + 1.0) * 0x1p-32));
     const double angle = 2.0 * std::numbers::pi * four.at[pair + 1] * 0x1p-32;

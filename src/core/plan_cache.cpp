@@ -18,11 +18,11 @@ std::string packed(const std::string& key, const std::string& text) {
   return concat(kMagic, " ", hex(checksum_of(key + text)), " ", key.size(), " ", text.size(), "\n", key, text);
 }
 
-struct Entry {
+struct CachedPlan {
   std::string key, text;
 };
 
-std::optional<Entry> unpacked(const std::string& content) {
+std::optional<CachedPlan> unpacked(const std::string& content) {
   const size_t line = content.find('\n');
   if (line == std::string::npos) return {};
   std::istringstream header(content.substr(0, line));
@@ -33,7 +33,7 @@ std::optional<Entry> unpacked(const std::string& content) {
   if (!header || magic != kMagic || key_bytes > body.size() || text_bytes != body.size() - key_bytes ||
       checksum != hex(checksum_of(body)))
     return {};
-  return Entry{body.substr(0, key_bytes), body.substr(key_bytes)};
+  return CachedPlan{body.substr(0, key_bytes), body.substr(key_bytes)};
 }
 
 std::string variable(const char* name) {
@@ -85,7 +85,7 @@ std::optional<std::string> PlanCache::read(const std::string& key) const {
   const std::string path = path_of(key);
   std::error_code unreadable;
   if (!std::filesystem::exists(path, unreadable)) return {};
-  std::optional<Entry> entry;
+  std::optional<CachedPlan> entry;
   try {
     entry = unpacked(read_file(path));
   } catch (const Error& error) {

@@ -11,7 +11,7 @@ Stream::Stream(Device device, Priority priority) : device_(device) {
   queue_ = dispatch(device, [&](auto tag) { return make_queue(tag, priority); });
 }
 
-std::shared_ptr<Graph::Recorded> record_graph(Cpu, const Stream&, const std::function<void()>&) {
+std::shared_ptr<Graph::Executable> record_graph(Cpu, const Stream&, const std::function<void()>&) {
   fail("work on the CPU runs at once and cannot be recorded");
 }
 

@@ -12,7 +12,7 @@ namespace owt {
 namespace {
 
 // The position after the string that begins at `at`. toml++ reports a string that does not end.
-size_t behind_string(std::string_view text, size_t at) {
+size_t end_of_string(std::string_view text, size_t at) {
   const char quote = text[at];
   const bool of_lines = text.substr(at, 3) == std::string(3, quote);
   const std::string_view end = text.substr(at, of_lines ? 3 : 1);
@@ -43,7 +43,7 @@ void check_dotted_keys(std::string_view text, const std::string& name) {
            ": a key of more than ", kMostDots + 1, " words; no table is so deep");
     if (c == '\n' || c == '=' || c == ',' || c == '{') dots = 0;
     if (c == '"' || c == '\'')
-      i = behind_string(text, i);
+      i = end_of_string(text, i);
     else
       i = c == '#' ? std::min(text.find('\n', i), text.size()) : i + 1;
   }

@@ -185,10 +185,10 @@ std::string CheckpointWriter::begin(int64_t step) {
   return beside.string();
 }
 
-void CheckpointWriter::give_up(int64_t step, const std::string& why, bool goes_on) {
+void CheckpointWriter::give_up(int64_t step, const std::string& why, bool run_continues) {
   clear_leftovers(folder_);
   begun_ = -1;
-  if (goes_on)
+  if (run_continues)
     log_warn("no checkpoint of step {} was written: {}; training continues, and the next checkpoint is tried", step,
              why);
 }

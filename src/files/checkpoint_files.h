@@ -40,7 +40,7 @@ class CheckpointWriter {
   std::string begin(int64_t step);
   // Removes what begin() made, because there is no room for the files. If the run continues, logs a warning with the
   // reason.
-  void give_up(int64_t step, const std::string& why, bool goes_on);
+  void give_up(int64_t step, const std::string& why, bool run_continues);
   // Writes state.json and makes the checkpoint of begin() the latest one. Then removes checkpoints that are no longer
   // kept, and checkpoints of an abandoned branch between the previous latest one and this one. Returns the folder. All
   // files of state.checksums must exist.

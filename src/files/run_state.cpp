@@ -50,7 +50,7 @@ std::vector<double> shares_in(const Json& json, int workers) {
   return shares;
 }
 
-RunState::Updates updates_in(const Json& json) {
+RunState::UpdateCounts updates_in(const Json& json) {
   if (!json.contains("updates")) return {};
   const Json& pair = json.at("updates");
   const auto counts = [](const Json& count) { return count.is_number_unsigned() && count.get<uint64_t>() >> 62 == 0; };
@@ -106,8 +106,8 @@ RunState RunState::from_json(const std::string& text, const std::string& path) {
     const uint64_t noted = parse_hex(json_get<std::string>(json, kOwnChecksum, "a text"));
     json.erase(kOwnChecksum);
     if (checksum_of(json.dump()) != noted) fail("its checksum does not match");
-    const std::string behind = text.substr(text.rfind('}') + 1);
-    if (!behind.empty() && behind != "\n") fail("there are bytes behind its end");
+    const std::string rest = text.substr(text.rfind('}') + 1);
+    if (!rest.empty() && rest != "\n") fail("there are bytes behind its end");
     state.step = json_whole(json, "step", 0);
     state.epoch = json_whole(json, "epoch", 0);
     state.step_rows = json_whole(json, "step_rows", 0);

@@ -35,9 +35,9 @@ struct RunState {
   std::string optimizer = "sgd";  // OptimizerSettings::name()
   // The number of updates of the front part's and the back part's parameters. Checkpoints with sgd may lack it, since
   // sgd does not depend on it.
-  struct Updates {
+  struct UpdateCounts {
     int64_t front = 0, back = 0;
-    bool operator==(const Updates&) const = default;
+    bool operator==(const UpdateCounts&) const = default;
   } updates{};
   std::vector<double> measured_shares{};  // shares of the workers' rows, for a resumed run; empty: not measured
   Plateau plateau{};

@@ -234,7 +234,7 @@ class HeaderParser {
   std::set<std::string> names_{};
 };
 
-std::string make_header(const std::vector<SafetensorsWriter::Entry>& entries,
+std::string make_header(const std::vector<SafetensorsWriter::NamedShape>& entries,
                         const std::map<std::string, std::string>& metadata) {
   nlohmann::ordered_json header = nlohmann::ordered_json::object();
   if (!metadata.empty()) header[kMetadata] = metadata;
@@ -261,7 +261,7 @@ std::string bare_tensor_name(std::string_view name) {
   return std::string(name);
 }
 
-SafetensorsWriter::SafetensorsWriter(const std::string& path, std::vector<Entry> entries,
+SafetensorsWriter::SafetensorsWriter(const std::string& path, std::vector<NamedShape> entries,
                                      const std::map<std::string, std::string>& metadata)
     : path_(path), entries_(std::move(entries)), file_(path) {
   const std::string header = make_header(entries_, metadata);
@@ -278,7 +278,7 @@ void SafetensorsWriter::skip_complete() {
 void SafetensorsWriter::write(const std::string& name, std::span<const float> values) {
   if (values.empty()) return;
   OWT_CHECK(current_ < entries_.size(), path_, " is complete; surplus tensor '", name, "'");
-  const Entry& entry = entries_[current_];
+  const NamedShape& entry = entries_[current_];
   OWT_CHECK_EQ(name, entry.name, "tensors are written in the order declared");
   written_ += static_cast<int64_t>(values.size());
   OWT_CHECK(written_ <= entry.shape.elements(), "tensor '", name, "' is ", entry.shape, ", got ", written_,

@@ -22,13 +22,13 @@ namespace owt {
 // finish(). If the writer is destroyed before, the file is removed.
 class SafetensorsWriter {
  public:
-  struct Entry {
+  struct NamedShape {
     std::string name;
     Shape shape;
   };
 
   // entries: the tensors in the order of writing. Throws Error if the file cannot be created.
-  SafetensorsWriter(const std::string& path, std::vector<Entry> entries,
+  SafetensorsWriter(const std::string& path, std::vector<NamedShape> entries,
                     const std::map<std::string, std::string>& metadata = {});
 
   // Writes the next elements of tensor `name`. A tensor may be written in several pieces; an empty one need not be
@@ -41,7 +41,7 @@ class SafetensorsWriter {
   void skip_complete();
 
   std::string path_;
-  std::vector<Entry> entries_;
+  std::vector<NamedShape> entries_;
   FileWriter file_;
   size_t current_ = 0;   // the entry being written
   int64_t written_ = 0;  // number of its elements

@@ -21,14 +21,14 @@ Tensor pixels_of(const Tensor& batch) {
 
 class BranchesOp : public PreparedOp {
  public:
-  BranchesOp(std::span<Net> branches, const Shape& in, const Compute& on, const Layer::Place& place)
+  BranchesOp(std::span<Net> branches, const Shape& in, const Compute& on, const Layer::BindOptions& options)
       : in_(in), on_(on), type_(activation_type(on.precision)) {
-    const auto* lender = dynamic_cast<const BranchesOp*>(place.lender);
+    const auto* lender = dynamic_cast<const BranchesOp*>(options.lender);
     int64_t first = 0;
     for (size_t b = 0; b < branches.size(); ++b) {
       const Shape out = branches[b].out().batch_of(in.rows());
       tapes_.push_back(std::make_unique<Tape>(branches[b], in.rows(), on, nullptr, Tape::Scratch::kOfPass,
-                                              place.wants_dx, lender ? lender->tapes_[b].get() : nullptr));
+                                              options.wants_dx, lender ? lender->tapes_[b].get() : nullptr));
       tapes_.back()->forget_in_evaluation();
       outs_.push_back({out, first, out[out.rank() - 1]});
       first += outs_.back().width;
@@ -46,13 +46,13 @@ class BranchesOp : public PreparedOp {
   // Each branch gets a copy of its columns of dy, which it may overwrite. The first branch writes its gradient of x to
   // dx, and the gradients of the other branches are added.
   void backward_data(const Pass& pass, const Tensor& x, const Tensor&, const Tensor& dy, Tensor* dx) override {
-    const int64_t behind_branches = branch_bytes(Phase::kBackward);
+    const int64_t after_branches = branch_bytes(Phase::kBackward);
     for (size_t b = 0; b < tapes_.size(); ++b) {
       const auto& [shape, first, width] = outs_[b];
-      Tensor gradient = pass.scratch_at(behind_branches, shape, type_);
+      Tensor gradient = pass.scratch_at(after_branches, shape, type_);
       Tensor columns = pixels_of(gradient);
       copy_columns(pixels_of(dy), first, columns, 0, width, *pass.stream);
-      Tensor of_branch = pass.scratch_at(behind_branches + largest_out(), in_, type_);
+      Tensor of_branch = pass.scratch_at(after_branches + largest_out(), in_, type_);
       tapes_[b]->backward(pass, x, gradient, !dx ? nullptr : b == 0 ? dx : &of_branch);
       if (dx && b > 0) dispatch(on_, [&](auto tag) { add_branches(tag, *dx, of_branch, false, *dx, *pass.stream); });
     }
@@ -128,10 +128,10 @@ class Branches : public Composite {
     return (out.rank() == 1 ? Shape{columns} : Shape{out[0], out[1], columns}).batch_of(in.rows());
   }
 
-  Run bind_at(const Place& place, std::span<const std::unique_ptr<Layer>>, const Shape& in,
-              const Compute& on) override {
+  BoundOp bind_at(const BindOptions& options, std::span<const std::unique_ptr<Layer>>, const Shape& in,
+                  const Compute& on) override {
     out_shape(in);
-    return {std::make_unique<BranchesOp>(branches_, in, on, place), 1};
+    return {std::make_unique<BranchesOp>(branches_, in, on, options), 1};
   }
 
   Described describe(const Shape&) override { return {type(), {}, {}}; }

@@ -57,13 +57,15 @@ Tape::Tape(Net& net, int64_t rows, const Compute& on, Profiler* profiler, Scratc
       scratch_(scratch) {
   Shape in = net.in().batch_of(rows);
   for (int64_t i = 0; i < net.size();) {
-    const bool behind_learning = !runs_.empty() && (runs_.back().learns || runs_.back().wants_dx);
-    const Layer::Place place{.wants_dx = behind_learning || wants_dx, .lender = lender ? lender->op_at(i) : nullptr};
+    const bool after_learning = !runs_.empty() && (runs_.back().learns || runs_.back().wants_dx);
+    const Layer::BindOptions options{.wants_dx = after_learning || wants_dx,
+                                     .lender = lender ? lender->op_at(i) : nullptr};
     // Without rows or columns nothing runs, and layers need not be bound.
     const bool nothing = net.layer(i).out_shape(in).elements() == 0;
-    Layer::Run bound = nothing ? Layer::Run{nullptr, 1} : net.layer(i).bind_at(place, net.layers_from(i + 1), in, on);
+    Layer::BoundOp bound =
+        nothing ? Layer::BoundOp{nullptr, 1} : net.layer(i).bind_at(options, net.layers_from(i + 1), in, on);
     Run run{std::move(bound.op), i, i + bound.layers, net.layer(i).name(), bound.layers == 1 && net.in_place(i), false,
-            behind_learning,     in};
+            after_learning,      in};
     Shape& out = run.out;
     for (int64_t l = run.begin; l < run.end; ++l) {
       out = net.layer(l).out_shape(out);
@@ -193,7 +195,7 @@ void Tape::forward(const Pass& pass, int64_t layer) {
   if (!run.op) return;
   if (!run.in_place) poison(out_, *pass.stream);
   run.op->forward(with_scratch(pass), x, out_);
-  poison_behind_forward(pass, run, x);
+  poison_after_forward(pass, run, x);
 }
 
 void Tape::poison_scratch(const Pass& pass, const Run& run, Phase phase) const {
@@ -202,7 +204,7 @@ void Tape::poison_scratch(const Pass& pass, const Run& run, Phase phase) const {
 }
 
 // Also poisons the previous output if it is not kept.
-void Tape::poison_behind_forward(const Pass& pass, const Run& run, const Tensor& x) const {
+void Tape::poison_after_forward(const Pass& pass, const Run& run, const Tensor& x) const {
   poison_scratch(pass, run, Phase::kForward);
   if (run.begin > 0 && !run.in_place && !keeps(pass, runs_[run_of_layer_[static_cast<size_t>(run.begin - 1)]]))
     poison(x, *pass.stream);
@@ -210,7 +212,7 @@ void Tape::poison_behind_forward(const Pass& pass, const Run& run, const Tensor&
 
 // Poisons the run's gradient, unless it belongs to the caller, and the run's output, which earlier runs do not read.
 // In-place runs use the memory of the run before them. The last output is valid until the next forward.
-void Tape::poison_behind_backward(const Pass& pass, const Run& run) const {
+void Tape::poison_after_backward(const Pass& pass, const Run& run) const {
   poison_scratch(pass, run, Phase::kBackward);
   if (run.in_place || run.end == net_.size()) return;
   poison(gradient_, *pass.stream);
@@ -276,7 +278,7 @@ void Tape::backward_weights(const Pass& pass, int64_t layer) {
     const Profiler::Scope scope(profiler_, run.name, Phase::kBackward);
     run.op->backward_weights(with_scratch(pass), input_of(run), gradient_);
   }
-  if (run.learns || wants_dx(run)) poison_behind_backward(pass, run);
+  if (run.learns || wants_dx(run)) poison_after_backward(pass, run);
 }
 
 void Tape::backward(const Pass& pass, const Tensor& x, const Tensor& dy, Tensor* dx) {

@@ -126,8 +126,8 @@ class Tape {
   Pass with_scratch(Pass pass) const;
   // Poisons memory that is no longer read (src/core/poison.h), after forward or backward of the run.
   void poison_scratch(const Pass& pass, const Run& run, Phase phase) const;
-  void poison_behind_forward(const Pass& pass, const Run& run, const Tensor& x) const;
-  void poison_behind_backward(const Pass& pass, const Run& run) const;
+  void poison_after_forward(const Pass& pass, const Run& run, const Tensor& x) const;
+  void poison_after_backward(const Pass& pass, const Run& run) const;
 
   Net& net_;
   int64_t rows_;

@@ -18,8 +18,8 @@ constexpr int64_t kGrain = 1 << 14;  // elements per thread that are worth wakin
 class ResidualOp : public PreparedOp {
  public:
   // Without a shortcut the second branch is x.
-  ResidualOp(Net& body, Net* shortcut, bool relu, const Shape& in, const Compute& on, const Layer::Place& place)
-      : ResidualOp(body, shortcut, relu, in, on, place.wants_dx, dynamic_cast<const ResidualOp*>(place.lender)) {}
+  ResidualOp(Net& body, Net* shortcut, bool relu, const Shape& in, const Compute& on, const Layer::BindOptions& options)
+      : ResidualOp(body, shortcut, relu, in, on, options.wants_dx, dynamic_cast<const ResidualOp*>(options.lender)) {}
 
   ResidualOp(Net& body, Net* shortcut, bool relu, const Shape& in, const Compute& on, bool wants_dx,
              const ResidualOp* lender)
@@ -122,10 +122,10 @@ class Residual : public Composite {
     return static_cast<double>(out_shape(in).elements()) + Composite::flops(in);
   }
 
-  Run bind_at(const Place& place, std::span<const std::unique_ptr<Layer>>, const Shape& in,
-              const Compute& on) override {
+  BoundOp bind_at(const BindOptions& options, std::span<const std::unique_ptr<Layer>>, const Shape& in,
+                  const Compute& on) override {
     out_shape(in);
-    return {std::make_unique<ResidualOp>(body(), shortcut().size() > 0 ? &shortcut() : nullptr, relu_, in, on, place),
+    return {std::make_unique<ResidualOp>(body(), shortcut().size() > 0 ? &shortcut() : nullptr, relu_, in, on, options),
             1};
   }
 

@@ -14,7 +14,7 @@ int64_t threads_for(int64_t elements) {
   return elements / N + elements % N;
 }
 
-struct Sum {
+struct ElementSum {
   template <class T>
   __device__ T operator()(T a, T b) const {
     return from_float<T>(to_float(a) + to_float(b));
@@ -97,7 +97,7 @@ void add_branches(Cuda, const Tensor& a, const Tensor& b, bool relu, Tensor& y, 
   if (relu)
     queue_combine<PositiveSum>(a, b, y, stream);
   else
-    queue_combine<Sum>(a, b, y, stream);
+    queue_combine<ElementSum>(a, b, y, stream);
 }
 
 void where_sum_is_positive(Cuda, const Tensor& a, const Tensor& b, const Tensor& dy, Tensor& dx, const Stream& stream) {

@@ -66,9 +66,9 @@ void WorkerGradient::add(const WorkerGradient& newer) {
   tasks += newer.tasks;
 }
 
-class GradientPool::Engine {
+class GradientPool::Replica {
  public:
-  explicit Engine(const Job& job)
+  explicit Replica(const Job& job)
       : job_(job),
         comm_(job.plan.ranks()),
         worker_(job.settings, job.plan, comm_, without_updates(job.settings)),
@@ -127,10 +127,10 @@ void GradientPool::end() {
   more_.notify_all();
 }
 
-// An engine belongs to one thread and computes with that thread's team.
+// A replica belongs to one thread and computes with that thread's team.
 void GradientPool::work() {
   set_team_size(1);
-  std::unique_ptr<Engine> engine;
+  std::unique_ptr<Replica> replica;
   while (true) {
     std::unique_lock lock(mutex_);
     more_.wait(lock, [&] { return over_ || !tasks_.empty(); });
@@ -138,22 +138,22 @@ void GradientPool::work() {
     const auto task = std::move(tasks_.front());
     tasks_.pop_front();
     lock.unlock();
-    task(engine);
+    task(replica);
   }
 }
 
-// The future throws every error, including errors of making an engine.
+// The future throws every error, including errors of making a replica.
 template <class Result>
-std::future<Result> GradientPool::begin(std::function<Result(Engine&)> work) {
-  using Task = std::packaged_task<Result(std::unique_ptr<Engine>&)>;
-  auto task = std::make_shared<Task>([this, work = std::move(work)](std::unique_ptr<Engine>& engine) {
-    if (!engine) engine = std::make_unique<Engine>(job_);
-    return work(*engine);
+std::future<Result> GradientPool::begin(std::function<Result(Replica&)> work) {
+  using Task = std::packaged_task<Result(std::unique_ptr<Replica>&)>;
+  auto task = std::make_shared<Task>([this, work = std::move(work)](std::unique_ptr<Replica>& replica) {
+    if (!replica) replica = std::make_unique<Replica>(job_);
+    return work(*replica);
   });
   std::future<Result> result = task->get_future();
   {
     const std::lock_guard lock(mutex_);
-    tasks_.push_back([task](std::unique_ptr<Engine>& engine) { (*task)(engine); });
+    tasks_.push_back([task](std::unique_ptr<Replica>& replica) { (*task)(replica); });
   }
   more_.notify_one();
   return result;
@@ -162,13 +162,13 @@ std::future<Result> GradientPool::begin(std::function<Result(Engine&)> work) {
 std::future<WorkerGradient> GradientPool::compute(int worker, WeightSnapshot weights, const Batch& batch,
                                                   int64_t step) {
   return begin<WorkerGradient>(
-      [=, weights = std::move(weights)](Engine& engine) { return engine.compute(worker, weights, batch, step); });
+      [=, weights = std::move(weights)](Replica& replica) { return replica.compute(worker, weights, batch, step); });
 }
 
 Evaluation GradientPool::evaluate(const WeightSnapshot& weights) {
   std::vector<std::future<LossSums>> parts;
   for (int worker = 0; worker < job_.plan.ranks(); ++worker)
-    parts.push_back(begin<LossSums>([=](Engine& engine) { return engine.evaluate(worker, weights); }));
+    parts.push_back(begin<LossSums>([=](Replica& replica) { return replica.evaluate(worker, weights); }));
   LossSums sums;
   for (std::future<LossSums>& part : parts) sums += part.get();
   return evaluation_of(sums);

@@ -49,17 +49,17 @@ class GradientPool {
   Evaluation evaluate(const WeightSnapshot& weights);
 
  private:
-  class Engine;
+  class Replica;
 
   template <class Result>
-  std::future<Result> begin(std::function<Result(Engine&)> work);
+  std::future<Result> begin(std::function<Result(Replica&)> work);
   void work();
   void end();
 
   const Job job_;
   std::mutex mutex_;
   std::condition_variable more_;
-  std::deque<std::function<void(std::unique_ptr<Engine>&)>> tasks_;
+  std::deque<std::function<void(std::unique_ptr<Replica>&)>> tasks_;
   bool over_ = false;
   JoinedThreads threads_;
 };

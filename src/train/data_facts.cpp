@@ -25,11 +25,11 @@ using Json = nlohmann::ordered_json;
 
 constexpr const char *kStatistics = "statistics.json", *kClasses = "classes.txt";
 
-struct Field {
+struct StatisticsField {
   const char* key;
   std::vector<double> DatasetStatistics::*values;
 };
-constexpr Field kFields[] = {
+constexpr StatisticsField kFields[] = {
     {"pixel_mean", &DatasetStatistics::pixel_mean},   {"channel_mean", &DatasetStatistics::channel_mean},
     {"channel_std", &DatasetStatistics::channel_std}, {"covariance", &DatasetStatistics::covariance},
     {"eigenvalues", &DatasetStatistics::eigenvalues}, {"eigenvectors", &DatasetStatistics::eigenvectors}};
@@ -38,7 +38,7 @@ DatasetStatistics statistics_from(const std::string& text, const std::string& pa
   try {
     const Json json = json_object<Json>(text);
     DatasetStatistics statistics;
-    for (const Field& field : kFields)
+    for (const StatisticsField& field : kFields)
       statistics.*field.values = json_get_or(json, field.key, std::vector<double>{}, "a list of numbers");
     return statistics;
   } catch (const Error& e) {
@@ -112,7 +112,7 @@ RunFacts facts_of_run(const Settings& settings, const std::string& run_folder) {
 
 std::string text_of(const DatasetStatistics& statistics) {
   Json json = Json::object();
-  for (const Field& field : kFields)
+  for (const StatisticsField& field : kFields)
     if (!(statistics.*field.values).empty()) json[field.key] = statistics.*field.values;
   return json.dump() + "\n";
 }

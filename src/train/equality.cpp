@@ -17,7 +17,7 @@ int64_t hash_of(const Tensor& values) {
 // rank_of: converts a rank of `comm` to a rank among all.
 template <class RankOf>
 void compare(const std::vector<Param*>& params, Communicator& comm, Device device, int64_t step,
-             const std::string& how_to_go_on, const RankOf& rank_of) {
+             const std::string& how_to_resume, const RankOf& rank_of) {
   if (params.empty() || comm.ranks() == 1) return;
   std::vector<int64_t> mine;
   for (const Param* param : params) mine.push_back(hash_of(param->value));
@@ -27,17 +27,17 @@ void compare(const std::vector<Param*>& params, Communicator& comm, Device devic
       fail("step ", step, ": '", params[i % mine.size()]->name, "' of rank ",
            rank_of(static_cast<int>(i / mine.size())), " is not that of rank ", rank_of(0),
            ", though both should hold the same values; look at the memory and the links of their hosts; ",
-           how_to_go_on);
+           how_to_resume);
 }
 
 }  // namespace
 
 void check_equality(const Plan& plan, RankModel& model, const Groups& groups, int64_t step,
-                    const std::string& how_to_go_on) {
+                    const std::string& how_to_resume) {
   const Device device = plan.request.on.device;
   const int members = plan.model_ranks, place = groups.world().rank() % members;
-  compare(model.front_params(), groups.world(), device, step, how_to_go_on, [](int rank) { return rank; });
-  compare(model.back_params(), groups.replicas(), device, step, how_to_go_on,
+  compare(model.front_params(), groups.world(), device, step, how_to_resume, [](int rank) { return rank; });
+  compare(model.back_params(), groups.replicas(), device, step, how_to_resume,
           [&](int replica) { return replica * members + place; });
 }
 

@@ -11,8 +11,8 @@ namespace owt {
 
 // Collective. Compares hashes of every parameter over the ranks that hold the same values: all ranks for the front
 // part, replicas for the back part. Throws Error on all ranks of the group, with step, parameter and the first
-// differing rank. The message ends with `how_to_go_on`. The host waits.
+// differing rank. The message ends with `how_to_resume`. The host waits.
 void check_equality(const Plan& plan, RankModel& model, const Groups& groups, int64_t step,
-                    const std::string& how_to_go_on);
+                    const std::string& how_to_resume);
 
 }  // namespace owt

@@ -82,7 +82,7 @@ void MetricsLog::write(const SimulationRecord& r) {
   Json line{{"kind", "simulation"}, {"step", r.step}, {"updates", r.updates}, {"dropped", r.dropped}};
   line["workers"] = Json::array();
   const auto of_link = [](Json& of, const LinkBytes& bytes) { of["bytes_out"] = bytes.out, of["bytes_in"] = bytes.in; };
-  for (const SimulationRecord::Worker& each : r.workers) {
+  for (const SimulationRecord::SimulatedWorker& each : r.workers) {
     Json worker{{"tasks", each.tasks}, {"computing", each.computing}, {"on_the_way", each.on_the_way}};
     if (r.bytes_between_workers == 0) of_link(worker, each.link);
     line["workers"].push_back(std::move(worker));

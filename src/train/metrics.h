@@ -95,13 +95,13 @@ struct LinkBytes {
 };
 
 struct SimulationRecord {
-  struct Worker {
+  struct SimulatedWorker {
     int64_t tasks = 0;
     double computing = 0, on_the_way = 0;  // fractions of its time; the rest is waiting for other workers
     LinkBytes link{};
   };
   int64_t step = 0, updates = 0, dropped = 0;
-  std::vector<Worker> workers{};
+  std::vector<SimulatedWorker> workers{};
   std::vector<std::pair<int64_t, int64_t>> staleness{};  // staleness in updates, number of gradients
   int64_t bytes_to_servers = 0, bytes_to_workers = 0, bytes_between_workers = 0;
   std::optional<LinkBytes> each_server{};  // unset: workers serve, or there are no servers

@@ -29,7 +29,7 @@ Session::Session(const Settings& settings, int threads, const std::string& weigh
 // In a run of several processes each is one rank. All ranks of its host are counted, unless the launcher has bound it
 // to its own cores.
 void Session::warn_of_crowd(int ranks) const {
-  const Launch& process = launch();
+  const ProcessLaunch& process = launch();
   if (warned_ || process.rank != 0) return;
   const int workers = !process.several() ? ranks : process.bound ? 1 : process.local_ranks;
   const int all = workers * threads_per_rank(threads_, ranks, process);

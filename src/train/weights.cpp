@@ -93,7 +93,7 @@ uint64_t save_tensors(const std::string& path, const Plan& plan, RankModel& mode
   std::optional<SafetensorsWriter> writer;
   FirstNoRoom no_room;
   if (comm.rank() == 0) {
-    std::vector<SafetensorsWriter::Entry> entries;
+    std::vector<SafetensorsWriter::NamedShape> entries;
     for_each_tensor(plan, model, tensors, [&](const Meant& one) {
       entries.push_back({one.name, one.param.file_shape});
     });

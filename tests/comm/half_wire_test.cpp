@@ -208,7 +208,7 @@ TEST_P(HalfWire, GroupsThatAreSplitOffHalveToo) {
 }
 
 // No host waits between the rounds: a half that is used again too early would bring the numbers of another round.
-TEST_P(HalfWire, ManyOfOneSizeMayBeUnderWay) {
+TEST_P(HalfWire, ManyOfOneSizeMayBeInFlight) {
   constexpr int kRounds = 10;
   constexpr int64_t kElements = 50'000;
   run([&](Communicator& comm) {
@@ -288,7 +288,7 @@ class LateTwins : public Communicator {
   std::shared_ptr<Late> last;
 };
 
-TEST(HalfWireUnderWay, WidensOnceWhenItIsWaitedFor) {
+TEST(HalfWireInFlight, WidensOnceWhenItIsWaitedFor) {
   LateTwins twins;
   const auto comm = make_half_wire(twins, Device::kCpu);
   Tensor sum = upload({1, kOdd}, {2}, Device::kCpu);
@@ -304,7 +304,7 @@ TEST(HalfWireUnderWay, WidensOnceWhenItIsWaitedFor) {
   EXPECT_THAT(download(sum), Each(7)) << "the tensor belongs to the caller again";
 }
 
-TEST(HalfWireUnderWay, IsDoneOnlyWithItsValuesInPlace) {
+TEST(HalfWireInFlight, IsDoneOnlyWithItsValuesInPlace) {
   LateTwins twins;
   const auto comm = make_half_wire(twins, Device::kCpu);
   Tensor sum = upload({3}, {1}, Device::kCpu);
@@ -314,7 +314,7 @@ TEST(HalfWireUnderWay, IsDoneOnlyWithItsValuesInPlace) {
   EXPECT_THAT(download(sum), ElementsAre(6));
 }
 
-TEST(HalfWireUnderWay, KeepsSeveralApart) {
+TEST(HalfWireInFlight, KeepsSeveralApart) {
   LateTwins twins;
   const auto comm = make_half_wire(twins, Device::kCpu);
   std::vector<Tensor> sums;
@@ -329,7 +329,7 @@ TEST(HalfWireUnderWay, KeepsSeveralApart) {
   for (int i = 0; i < 5; ++i) EXPECT_THAT(download(sums[static_cast<size_t>(i)]), ElementsAre(2 * i));
 }
 
-TEST(HalfWireUnderWay, KeepsApartWhatSeveralSend) {
+TEST(HalfWireInFlight, KeepsApartWhatSeveralSend) {
   LateTwins twins;
   const auto comm = make_half_wire(twins, Device::kCpu);
   std::vector<Tensor> all;
@@ -343,7 +343,7 @@ TEST(HalfWireUnderWay, KeepsApartWhatSeveralSend) {
 }
 
 // Work that ends when it is waited for.
-TEST(HalfWireUnderWay, RoundsWhenTheTensorIsReady) {
+TEST(HalfWireInFlight, RoundsWhenTheTensorIsReady) {
   LateTwins twins;
   const auto comm = make_half_wire(twins, Device::kCpu);
   Tensor sum = upload({1}, {1}, Device::kCpu);
@@ -352,7 +352,7 @@ TEST(HalfWireUnderWay, RoundsWhenTheTensorIsReady) {
   EXPECT_THAT(download(sum), ElementsAre(10));
 }
 
-TEST(HalfWireUnderWay, ReportsItsTransferWhoeverFindsItDone) {
+TEST(HalfWireInFlight, ReportsItsTransferWhoeverFindsItDone) {
   LateTwins twins;
   Profiler profiler;
   profiler.enable(true);

@@ -23,14 +23,14 @@ using ::testing::HasSubstr;
 
 using Variables = std::map<std::string, std::string>;
 
-Launch launch_with(const Variables& variables) {
+ProcessLaunch launch_with(const Variables& variables) {
   return launch_from([&](const char* name) {
     const auto found = variables.find(name);
     return found == variables.end() ? nullptr : found->second.c_str();
   });
 }
 
-void expect(const Launch& found, const std::string& by, int rank, int ranks, int local_rank, int local_ranks) {
+void expect(const ProcessLaunch& found, const std::string& by, int rank, int ranks, int local_rank, int local_ranks) {
   EXPECT_EQ(found.by, by);
   EXPECT_EQ(found.rank, rank);
   EXPECT_EQ(found.ranks, ranks);
@@ -43,13 +43,13 @@ const Variables kOpenMpi{{"OMPI_COMM_WORLD_RANK", "5"},
                          {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
                          {"OMPI_COMM_WORLD_LOCAL_SIZE", "4"}};
 
-TEST(Launch, WithoutALauncherIsOneProcess) {
-  const Launch found = launch_with({{"HOME", "/root"}});
+TEST(ProcessLaunch, WithoutALauncherIsOneProcess) {
+  const ProcessLaunch found = launch_with({{"HOME", "/root"}});
   expect(found, "", 0, 1, 0, 1);
   EXPECT_FALSE(found.several());
 }
 
-TEST(Launch, ByMpirunIsReadFromOpenMpisVariables) {
+TEST(ProcessLaunch, ByMpirunIsReadFromOpenMpisVariables) {
   Variables variables = kOpenMpi;
   expect(launch_with(variables), "Open MPI", 5, 8, 1, 4);
   EXPECT_TRUE(launch_with(variables).several());
@@ -73,7 +73,7 @@ int child_has_fewer_cores_than(const std::string& name, bool bound) {
   return WEXITSTATUS(status);
 }
 
-TEST(Launch, AProcessIsBoundWhereItHasFewerCoresThanItsLauncher) {
+TEST(ProcessLaunch, AProcessIsBoundWhereItHasFewerCoresThanItsLauncher) {
   if (hardware_cores() < 2) GTEST_SKIP() << "one core";
   std::string name(16, '\0');
   prctl(PR_GET_NAME, name.data());
@@ -83,7 +83,7 @@ TEST(Launch, AProcessIsBoundWhereItHasFewerCoresThanItsLauncher) {
   EXPECT_EQ(child_has_fewer_cores_than("another", true), 0);
 }
 
-TEST(Launch, ByAnotherMpiIsReadFromPmisVariables) {
+TEST(ProcessLaunch, ByAnotherMpiIsReadFromPmisVariables) {
   expect(launch_with({{"PMI_RANK", "2"}, {"PMI_SIZE", "3"}, {"MPI_LOCALRANKID", "2"}, {"MPI_LOCALNRANKS", "3"}}), "PMI",
          2, 3, 2, 3);
   expect(launch_with({{"PMI_RANK", "2"}, {"PMI_SIZE", "3"}}), "PMI", 2, 3, 0, 1);
@@ -97,7 +97,7 @@ const Variables kSlurm{{"SLURM_STEP_ID", "0"},
                        {"SLURM_LOCALID", "0"},
                        {"SLURM_STEP_TASKS_PER_NODE", "2(x3),1"}};
 
-TEST(Launch, BySrunIsReadFromTheVariablesOfTheStep) {
+TEST(ProcessLaunch, BySrunIsReadFromTheVariablesOfTheStep) {
   Variables variables = kSlurm;
   expect(launch_with(variables), "Slurm", 6, 7, 0, 1);
   variables["SLURM_NODEID"] = "2";
@@ -105,19 +105,19 @@ TEST(Launch, BySrunIsReadFromTheVariablesOfTheStep) {
   expect(launch_with(variables), "Slurm", 6, 7, 1, 2);
 }
 
-TEST(Launch, SlurmsBatchScriptIsNoTask) {
+TEST(ProcessLaunch, SlurmsBatchScriptIsNoTask) {
   Variables variables = kSlurm;
   variables.erase("SLURM_STEP_ID");
   EXPECT_FALSE(launch_with(variables).several());
 }
 
-TEST(Launch, MpirunWithinSlurmCountsItsOwnProcesses) {
+TEST(ProcessLaunch, MpirunWithinSlurmCountsItsOwnProcesses) {
   Variables variables = kSlurm;
   variables.insert(kOpenMpi.begin(), kOpenMpi.end());
   expect(launch_with(variables), "Open MPI", 5, 8, 1, 4);
 }
 
-TEST(Launch, VariablesThatMakeNoSenseAreRefused) {
+TEST(ProcessLaunch, VariablesThatMakeNoSenseAreRefused) {
   Variables variables = kOpenMpi;
   variables["OMPI_COMM_WORLD_RANK"] = "8";
   EXPECT_THROW(launch_with(variables), Error);
@@ -125,10 +125,10 @@ TEST(Launch, VariablesThatMakeNoSenseAreRefused) {
   EXPECT_THAT(message_of([&] { launch_with(variables); }), HasSubstr("OMPI_COMM_WORLD_RANK is 'first'"));
 }
 
-TEST(Launch, ProcessesOfAHostShareItsCoresUnlessEachHasItsOwn) {
+TEST(ProcessLaunch, ProcessesOfAHostShareItsCoresUnlessEachHasItsOwn) {
   const int cores = hardware_cores();
   if (omp_get_thread_limit() < cores) GTEST_SKIP() << "OMP_THREAD_LIMIT";
-  Launch process;
+  ProcessLaunch process;
   process.ranks = 2 * cores;
   process.local_ranks = cores;
   EXPECT_EQ(cores_per_rank(1, process), 1);
@@ -144,7 +144,7 @@ TEST(Launch, ProcessesOfAHostShareItsCoresUnlessEachHasItsOwn) {
 // Eight ranks, 4 on each of two hosts; and four in one process.
 TEST(ThreadsPerRank, AreThoseOfTheHostSharedAmongItsRanks) {
   const Variable said("OMP_NUM_THREADS", nullptr);
-  Launch process;
+  ProcessLaunch process;
   EXPECT_EQ(threads_per_rank(8, 4, process), 2);
   EXPECT_EQ(threads_per_rank(9, 4, process), 2);
   EXPECT_EQ(threads_per_rank(3, 4, process), 1);
@@ -156,9 +156,9 @@ TEST(ThreadsPerRank, AreThoseOfTheHostSharedAmongItsRanks) {
   EXPECT_EQ(threads_per_rank(0, 8, process), cores_per_rank(1, process));
 }
 
-TEST(ThreadsPerRank, AreThoseThatOpenMpIsToldForAProcessWhereNoNumberIsGiven) {
+TEST(ThreadsPerRank, AreThoseOfOpenMpsVariableWhereNoNumberIsGiven) {
   const Variable said("OMP_NUM_THREADS", "6");
-  Launch process;
+  ProcessLaunch process;
   EXPECT_EQ(threads_per_rank(0, 4, process), 1);
   EXPECT_EQ(threads_per_rank(0, 2, process), 3);
   EXPECT_EQ(threads_per_rank(8, 2, process), 4);

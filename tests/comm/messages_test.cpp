@@ -152,7 +152,7 @@ TEST_P(Messages, GoAroundARingWhoeverCallsFirst) {
   });
 }
 
-TEST_P(Messages, ManyUnderWayArriveInTheOrderInWhichTheyWereSent) {
+TEST_P(Messages, ManyInFlightArriveInTheOrderInWhichTheyWereSent) {
   constexpr int kMessages = 40;
   run([&](Communicator& comm) {
     comm.connect(ring(ranks(), kMessages));
@@ -399,7 +399,7 @@ TEST_P(Messages, OfOtherThreadsTravelBesideTheRanksOwnAndAreCountedByTheRank) {
 }
 
 // From 256 on bf16 numbers are 2 apart: an odd number lies between two of them and is rounded to a multiple of four.
-TEST_P(Messages, OverAHalfWireAreRoundedAndTakeHalfTheBytes) {
+TEST_P(Messages, WithBf16TransportAreRoundedAndTakeHalfTheBytes) {
   constexpr int64_t kElements = 100'000;
   run([&](Communicator& inner) {
     ProfiledCommunicator counted(inner, nullptr);
@@ -420,7 +420,7 @@ TEST_P(Messages, OverAHalfWireAreRoundedAndTakeHalfTheBytes) {
   });
 }
 
-TEST_P(Messages, OfAGroupOverAHalfWireAreCountedOnceWithTheWhole) {
+TEST_P(Messages, OfAGroupWithBf16TransportAreCountedOnceWithTheWhole) {
   run([&](Communicator& inner) {
     ProfiledCommunicator counted(inner, nullptr);
     const auto whole = make_half_wire(counted, device());
@@ -437,7 +437,7 @@ TEST_P(Messages, OfAGroupOverAHalfWireAreCountedOnceWithTheWhole) {
   });
 }
 
-TEST_P(Messages, ManyMayBeUnderWayOverAHalfWire) {
+TEST_P(Messages, ManyMayBeInFlightWithBf16Transport) {
   constexpr int kMessages = 12;
   run([&](Communicator& inner) {
     const auto comm = make_half_wire(inner, device());
@@ -474,7 +474,7 @@ INSTANTIATE_TEST_SUITE_P(Devices, FailingMessages,
                            return concat(name_of(std::get<0>(info.param)), "_", std::get<1>(info.param));
                          });
 
-TEST_P(FailingMessages, OfAnotherSizeAreToldWithBothSizes) {
+TEST_P(FailingMessages, OfAnotherSizeAreReportedWithBothSizes) {
   if (!one_memory()) GTEST_SKIP() << "NCCL does not say so";
   const std::string told = message_of([&] {
     run([&](Communicator& comm) {
@@ -512,7 +512,7 @@ TEST_P(FailingMessages, EndWithTheRankAtTheirOtherEnd) {
   EXPECT_EQ(aborted, ranks() - 1);
 }
 
-TEST_P(FailingMessages, EndForTheThreadsOfARankThatGivesUp) {
+TEST_P(FailingMessages, EndForTheThreadsOfARankThatFails) {
   if (device() != Device::kCpu) GTEST_SKIP() << "a GPU's queues are those of a rank's own thread";
   const std::string told = message_of([&] {
     run([&](Communicator& comm) {

@@ -237,7 +237,7 @@ TEST(MpiCollectives, SendTheBytesOfARing) {
   });
 }
 
-TEST(MpiCollectives, ManyUnderWayKeepTheirOrderAndTheirTensors) {
+TEST(MpiCollectives, ManyInFlightKeepTheirOrderAndTheirTensors) {
   run([](Communicator& comm) {
     constexpr int kCalls = 60;
     std::vector<Tensor> sums, all;
@@ -323,7 +323,7 @@ TEST(MpiMessages, LeaveBesideACollectiveThatWaitsForTheirReceiver) {
 }
 
 // The sum is not over when its message is asked for.
-TEST(MpiMessages, StartAfterACollectiveThatIsUnderWay) {
+TEST(MpiMessages, StartAfterACollectiveThatIsInFlight) {
   run([](Communicator& comm) {
     constexpr int64_t kElements = 500'000;
     comm.connect({{0, 1, 4 * kElements}});

@@ -220,7 +220,7 @@ TEST_F(NcclTest, ARankThatNeverJoinsEndsTheOthersWhenTheirPatienceDoes) {
               HasSubstr("has waited for the others"));
 }
 
-TEST_F(NcclTest, ARankThatIsToldToEndLeavesTheOthersToThemselves) {
+TEST_F(NcclTest, ARankThatMustEndLeavesTheOthersToThemselves) {
   std::atomic<bool> end{false};
   const NcclId id = make_nccl_id(Cuda{});
   std::thread ends([&] {

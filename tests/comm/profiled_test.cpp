@@ -58,7 +58,7 @@ class LateCommunicator : public Communicator {
   Event run(const Call&) override { return Event(std::make_shared<Late>()); }
 };
 
-TEST(ProfiledCommunicator, CountsATransferUnderWayOnceWhenItIsWaitedFor) {
+TEST(ProfiledCommunicator, CountsATransferInFlightOnceWhenItIsWaitedFor) {
   LateCommunicator inner;
   Profiler profiler;
   profiler.enable(true);

@@ -39,7 +39,7 @@ TEST(Messages, WhatClaimsMoreThanAMessageHoldsIsNone) {
 
 TEST(Messages, OfATooLongOneAsMuchArrivesAsAMessageHolds) {
   const Listener listener = listen_anywhere();
-  Connection mouth = connect_to("127.0.0.1", listener.port, std::chrono::seconds(10)), ear;
+  MessageConnection mouth = connect_to("127.0.0.1", listener.port, std::chrono::seconds(10)), ear;
   while (!ear.open()) ear = accept_from(listener.socket);
   close(listener.socket);
   mouth.send({7, 1, std::string(100'000, 'x')});
@@ -53,7 +53,7 @@ TEST(Messages, OfATooLongOneAsMuchArrivesAsAMessageHolds) {
 
 TEST(Messages, OneWhoNeverStopsDoesNotKeepTheListenerForEver) {
   const Listener listener = listen_anywhere();
-  Connection loud = connect_to("127.0.0.1", listener.port, std::chrono::seconds(10)), ear;
+  MessageConnection loud = connect_to("127.0.0.1", listener.port, std::chrono::seconds(10)), ear;
   while (!ear.open()) ear = accept_from(listener.socket);
   close(listener.socket);
   constexpr int kMessages = 4000;

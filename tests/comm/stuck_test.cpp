@@ -45,7 +45,7 @@ TEST(FindStuck, WhoWaitsForDataIsNamed) {
   EXPECT_THAT(found->how, HasSubstr("waited for data for 25 s"));
 }
 
-TEST(FindStuck, WhoIsFurthestBehindIsNamedWithBothCollectives) {
+TEST(FindStuck, TheRankAtTheEarlierCollectiveIsNamedWithBothCollectives) {
   const auto found = stuck({in("all_reduce of 'gradients'", 9, 21), in("broadcast of 'fc1 input'", 8, 22)});
   ASSERT_TRUE(found);
   EXPECT_EQ(found->rank, 1);

@@ -47,14 +47,14 @@ class Watched : public ::testing::Test {
       ranks_.push_back(std::make_unique<Rank>());
       peers_.push_back({concat("host", r), 100 + r});
     }
-    Watch::Post post;
+    Watch::Rendezvous rendezvous;
     std::vector<std::thread> threads;
     for (int r = 0; r < ranks; ++r)
       threads.emplace_back([&, r] {
         Rank& one = rank(r);
         const std::vector<Watch::Overdue> overdue{{0ms, [&one] { ++one.calls; }}};
-        one.watch = r == 0 ? std::make_unique<Watch>(post, peers_, one.lost_ranks, overdue)
-                           : std::make_unique<Watch>(post.address(), r, peers_, one.lost_ranks, overdue);
+        one.watch = r == 0 ? std::make_unique<Watch>(rendezvous, peers_, one.lost_ranks, overdue)
+                           : std::make_unique<Watch>(rendezvous.address(), r, peers_, one.lost_ranks, overdue);
       });
     for (std::thread& thread : threads) thread.join();
   }
@@ -122,20 +122,20 @@ TEST_F(Watched, TheFirstLossStays) {
 }
 
 TEST(Watch, LeavesTheRestOfTheProcessTimeToEnd) {
-  Watch::Post post;
+  Watch::Rendezvous rendezvous;
   const std::vector<Peer> peers{{"here", 1}, {"there", 2}};
   LostRanks lost_ranks, lost_ranks_there;
   std::unique_ptr<Watch> other;
   std::thread there([&] {
-    other = std::make_unique<Watch>(post.address(), 1, peers, lost_ranks_there, std::vector<Watch::Overdue>{});
+    other = std::make_unique<Watch>(rendezvous.address(), 1, peers, lost_ranks_there, std::vector<Watch::Overdue>{});
   });
   std::atomic<int> early{0};
   std::atomic<bool> overdue{false};
   Clock::time_point at;
-  const Watch watch(post, peers, lost_ranks, {{0ms, [&] { ++early; }}, {400ms, [&] {
-                                                                          at = Clock::now();
-                                                                          overdue = true;
-                                                                        }}});
+  const Watch watch(rendezvous, peers, lost_ranks, {{0ms, [&] { ++early; }}, {400ms, [&] {
+                                                                                at = Clock::now();
+                                                                                overdue = true;
+                                                                              }}});
   there.join();
   const auto lost = Clock::now();
   other.reset();
@@ -148,17 +148,17 @@ TEST(Watch, LeavesTheRestOfTheProcessTimeToEnd) {
 // A rank that says hello and then is silent, like a stopped process.
 TEST(Watch, SilenceLongerThanTheTimeoutIsALoss) {
   set_watch_timeout(0.6);
-  Watch::Post post;
-  std::istringstream address(post.address());
+  Watch::Rendezvous rendezvous;
+  std::istringstream address(rendezvous.address());
   std::string token;
   int port = 0;
   address >> token >> port;
-  Connection silent = connect_to("127.0.0.1", port, 1min);
+  MessageConnection silent = connect_to("127.0.0.1", port, 1min);
   silent.send({0x6f777401, 1, token});
   LostRanks lost_ranks;
   std::atomic<bool> lost{false};
   const auto began = Clock::now();
-  const Watch watch(post, {{"here", 1}, {"there", 2}}, lost_ranks, {{0ms, [&] { lost = true; }}});
+  const Watch watch(rendezvous, {{"here", 1}, {"there", 2}}, lost_ranks, {{0ms, [&] { lost = true; }}});
   wait_until([&] { return lost.load(); });
   EXPECT_GE(Clock::now() - began, 600ms);
   EXPECT_EQ(lost_ranks.text(""), "rank 1 on there (process 2) was lost: it has not answered for 0.6 s");
@@ -174,18 +174,18 @@ pid_t idle_process() {
 
 TEST(Watch, WhoWasGivenUpAndIsStillThereIsKilledWhenRank0EndsOnItsOwnHostAlone) {
   set_watch_timeout(0.6);
-  Watch::Post post;
-  std::istringstream address(post.address());
+  Watch::Rendezvous rendezvous;
+  std::istringstream address(rendezvous.address());
   std::string token;
   int port = 0;
   address >> token >> port;
   const pid_t here = idle_process(), elsewhere = idle_process();
-  Connection of_here = connect_to("127.0.0.1", port, 1min), of_elsewhere = connect_to("127.0.0.1", port, 1min);
+  MessageConnection of_here = connect_to("127.0.0.1", port, 1min), of_elsewhere = connect_to("127.0.0.1", port, 1min);
   of_here.send({0x6f777401, 1, token});
   of_elsewhere.send({0x6f777401, 2, token});
   LostRanks lost_ranks;
   lost_ranks.tolerate({1, 2});
-  Watch watch(post,
+  Watch watch(rendezvous,
               {{"here", getpid(), process_space()}, {"here", here, process_space()}, {"there", elsewhere, "another"}},
               lost_ranks, {});
   wait_until([&] { return lost_ranks.gone() == 2; });
@@ -202,17 +202,17 @@ TEST(Watch, WhoWasGivenUpAndIsStillThereIsKilledWhenRank0EndsOnItsOwnHostAlone) 
 
 // A rank that ends before rank 0 has even looked for it.
 TEST(Watch, WhoEndsRightAfterItsHelloIsLost) {
-  Watch::Post post;
-  std::istringstream address(post.address());
+  Watch::Rendezvous rendezvous;
+  std::istringstream address(rendezvous.address());
   std::string token;
   int port = 0;
   address >> token >> port;
-  Connection brief = connect_to("127.0.0.1", port, 1min);
+  MessageConnection brief = connect_to("127.0.0.1", port, 1min);
   brief.send({0x6f777401, 1, token});
   brief.close();
   LostRanks lost_ranks;
   std::atomic<bool> lost{false};
-  const Watch watch(post, {{"here", 1}, {"there", 2}}, lost_ranks, {{0ms, [&] { lost = true; }}});
+  const Watch watch(rendezvous, {{"here", 1}, {"there", 2}}, lost_ranks, {{0ms, [&] { lost = true; }}});
   wait_until([&] { return lost.load(); });
   EXPECT_EQ(lost_ranks.text(""), "rank 1 on there (process 2) was lost: its process has ended");
 }
@@ -220,7 +220,7 @@ TEST(Watch, WhoEndsRightAfterItsHelloIsLost) {
 // The timeout is long enough for a thread that a busy machine holds up.
 TEST(Watch, Rank0IsNotLostWhileItWaitsForOthers) {
   set_watch_timeout(3);
-  Watch::Post post;
+  Watch::Rendezvous rendezvous;
   const std::vector<Peer> peers{{"here", 1}, {"there", 2}, {"late", 3}};
   std::vector<LostRanks> lost_ranks(3);
   std::vector<std::unique_ptr<Watch>> watches(3);
@@ -229,8 +229,9 @@ TEST(Watch, Rank0IsNotLostWhileItWaitsForOthers) {
     threads.emplace_back([&, r] {
       const std::vector<Watch::Overdue> overdue{{0ms, [] {}}};
       if (r == 2) std::this_thread::sleep_for(4s);
-      watches[r] = r == 0 ? std::make_unique<Watch>(post, peers, lost_ranks[r], overdue)
-                          : std::make_unique<Watch>(post.address(), static_cast<int>(r), peers, lost_ranks[r], overdue);
+      watches[r] =
+          r == 0 ? std::make_unique<Watch>(rendezvous, peers, lost_ranks[r], overdue)
+                 : std::make_unique<Watch>(rendezvous.address(), static_cast<int>(r), peers, lost_ranks[r], overdue);
     });
   for (std::thread& thread : threads) thread.join();
   for (const LostRanks& heard : lost_ranks) EXPECT_EQ(heard.text(""), "");
@@ -239,24 +240,24 @@ TEST(Watch, Rank0IsNotLostWhileItWaitsForOthers) {
 }
 
 TEST(Watch, ARankThatComesTwiceCountsOnce) {
-  Watch::Post post;
-  std::istringstream address(post.address());
+  Watch::Rendezvous rendezvous;
+  std::istringstream address(rendezvous.address());
   std::string token;
   int port = 0;
   address >> token >> port;
-  Connection given_up = connect_to("127.0.0.1", port, 1s), again = connect_to("127.0.0.1", port, 1s);
+  MessageConnection given_up = connect_to("127.0.0.1", port, 1s), again = connect_to("127.0.0.1", port, 1s);
   given_up.send({0x6f777401, 1, token});
   again.send({0x6f777401, 1, token});
   std::atomic<bool> began{false}, ended{false};
   LostRanks lost_ranks;
   std::thread there([&] {
-    const Watch watch(post, {{"here", 1}, {"there", 2}, {"late", 3}}, lost_ranks, {});
+    const Watch watch(rendezvous, {{"here", 1}, {"there", 2}, {"late", 3}}, lost_ranks, {});
     began = true;
     ended.wait(false);
   });
   std::this_thread::sleep_for(300ms);
   EXPECT_FALSE(began);  // rank 2 has not connected
-  Connection late = connect_to("127.0.0.1", port, 1s);
+  MessageConnection late = connect_to("127.0.0.1", port, 1s);
   late.send({0x6f777401, 2, token});
   for (int i = 0; i < 1000 && !began; ++i) std::this_thread::sleep_for(10ms);
   EXPECT_TRUE(began);
@@ -346,11 +347,11 @@ TEST(StartTimeout, IsWhatTheEnvironmentSays) {
 
 TEST(StartTimeout, EndsTheWaitForRanksThatDoNotConnect) {
   const Variable timeout("OWT_START_TIMEOUT", "1");
-  Watch::Post post;
+  Watch::Rendezvous rendezvous;
   LostRanks lost_ranks;
   EXPECT_THAT(
       [&] {
-        Watch(post, {{"here", 1}, {"there", 2}}, lost_ranks, {});
+        Watch(rendezvous, {{"here", 1}, {"there", 2}}, lost_ranks, {});
       },
       ThrowsMessage<Error>(AllOf(HasSubstr("have not connected to rank 0 on here over TCP within 1 s: 1 on there"),
                                  HasSubstr("OWT_START_TIMEOUT"))));
@@ -362,9 +363,9 @@ TEST(Watch, Rank0MayOpenAsManyFilesAsThereAreRanks) {
   rlimit few = before;
   few.rlim_cur = 64;
   setrlimit(RLIMIT_NOFILE, &few);
-  Watch::Post post;
+  Watch::Rendezvous rendezvous;
   LostRanks lost_ranks;
-  const Watch alone(post, {{"here", 1}}, lost_ranks, {});
+  const Watch alone(rendezvous, {{"here", 1}}, lost_ranks, {});
   rlimit now{};
   getrlimit(RLIMIT_NOFILE, &now);
   EXPECT_GT(now.rlim_cur, 64u);
@@ -372,23 +373,23 @@ TEST(Watch, Rank0MayOpenAsManyFilesAsThereAreRanks) {
 }
 
 TEST(Watch, StrangersAreNotTakenForRanks) {
-  Watch::Post post;
-  std::istringstream address(post.address());
+  Watch::Rendezvous rendezvous;
+  std::istringstream address(rendezvous.address());
   std::string token;
   int port = 0;
   address >> token >> port;
-  Connection stranger = connect_to("127.0.0.1", port, 1min), chatter = connect_to("127.0.0.1", port, 1min);
+  MessageConnection stranger = connect_to("127.0.0.1", port, 1min), chatter = connect_to("127.0.0.1", port, 1min);
   stranger.send({0x6f777401, 1, "1234"});
   chatter.send({77, 1, token});
   LostRanks lost_ranks, lost_ranks_there;
   std::unique_ptr<Watch> other;
   std::thread there([&] {
-    other = std::make_unique<Watch>(post.address(), 1, std::vector<Peer>{{"here", 1}, {"there", 2}}, lost_ranks_there,
-                                    std::vector<Watch::Overdue>{});
+    other = std::make_unique<Watch>(rendezvous.address(), 1, std::vector<Peer>{{"here", 1}, {"there", 2}},
+                                    lost_ranks_there, std::vector<Watch::Overdue>{});
   });
-  const Watch watch(post, {{"here", 1}, {"there", 2}}, lost_ranks, {});
+  const Watch watch(rendezvous, {{"here", 1}, {"there", 2}}, lost_ranks, {});
   there.join();
-  for (Connection* one : {&stranger, &chatter}) {
+  for (MessageConnection* one : {&stranger, &chatter}) {
     wait_until([&] {
       one->receive([](const Message&) { ADD_FAILURE() << "a stranger was answered"; });
       return !one->open();
@@ -399,41 +400,41 @@ TEST(Watch, StrangersAreNotTakenForRanks) {
 
 // Ranks 1 and 2 are connections of the test. Rank 1 reports that it computes, but shows no sign of work; all others
 // wait.
-TEST(Watch, WhoMakesNoProgressIsToldThatItWasGivenUpAndTheOthersWhoItIs) {
+TEST(Watch, ARankWithoutProgressLearnsThatItWasGivenUpAndTheOthersWhichItIs) {
   constexpr uint32_t kHello = 0x6f777401, kAlive = kHello + 2, kLost = kHello + 6;
   set_watch_timeout(0.6);
   set_stall_timeout(1);
-  Watch::Post post;
-  std::istringstream address(post.address());
+  Watch::Rendezvous rendezvous;
+  std::istringstream address(rendezvous.address());
   std::string token;
   int port = 0;
   address >> token >> port;
-  std::vector<Connection> ranks;
+  std::vector<MessageConnection> ranks;
   for (const int rank : {1, 2}) {
     ranks.push_back(connect_to("127.0.0.1", port, 1min));
     ranks.back().send({kHello, rank, token});
   }
   const std::string standings[] = {Standing{WaitsFor::kNothing, 1000, 7, "all_reduce"}.text(),
                                    Standing{WaitsFor::kOthers, 1000, 8, "all_gather"}.text()};
-  std::vector<std::string> told(2);
+  std::vector<std::string> texts(2);
   LostRanks lost_ranks;
   std::thread([&] {
     this_thread_is_the_rank();
     const Waits waits(WaitsFor::kOthers);
-    const Watch watch(post, {{"zero", 10}, {"one", 11}, {"two", 12}}, lost_ranks, {});
+    const Watch watch(rendezvous, {{"zero", 10}, {"one", 11}, {"two", 12}}, lost_ranks, {});
     wait_until([&] {
       for (size_t r = 0; r < 2; ++r) {
         ranks[r].send({kAlive, static_cast<int>(r) + 1, standings[r]});
         ranks[r].receive([&](const Message& message) {
-          if (message.kind == kLost) told[r] = message.text;
+          if (message.kind == kLost) texts[r] = message.text;
         });
       }
-      return !told[0].empty() && !told[1].empty();
+      return !texts[0].empty() && !texts[1].empty();
     });
   }).join();
-  EXPECT_THAT(told[0], HasSubstr("the other ranks have given this one up: it has shown no sign of work for 1000 s"));
-  EXPECT_THAT(told[1], HasSubstr("rank 1 on one (process 11) makes no progress: it has shown no sign of work"));
-  EXPECT_EQ(lost_ranks.text(""), told[1]);
+  EXPECT_THAT(texts[0], HasSubstr("the other ranks have given this one up: it has shown no sign of work for 1000 s"));
+  EXPECT_THAT(texts[1], HasSubstr("rank 1 on one (process 11) makes no progress: it has shown no sign of work"));
+  EXPECT_EQ(lost_ranks.text(""), texts[1]);
   set_watch_timeout(20);
   set_stall_timeout(600);
 }

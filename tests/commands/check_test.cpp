@@ -124,7 +124,7 @@ TEST_P(CheckTest, WhatDependsOnTheNumberOfWorkersIsNotComparedWithOne) {
                                          "worker"));
 }
 
-TEST(Check, RoundingOnTheWireIsNotWrong) {
+TEST(Check, RoundingForTheTransferIsNotWrong) {
   const CheckOutcome outcome = check_gradients(
       small_settings(kSmallRecipe,
                      {{"parallel.workers", "2"}, {"parallel.strategy", "owt-a"}, {"parallel.wire", "bf16"}}),

@@ -70,7 +70,7 @@ TEST_F(FineTuning, TakesAllWeightsButThoseOfExceptedLayers) {
 // A layer is drawn as a whole: a bias that would fit does not fit to other weights.
 TEST_F(FineTuning, DrawsLayersThatDoNotFit) {
   SafetensorsReader from(trained());
-  std::vector<SafetensorsWriter::Entry> entries;
+  std::vector<SafetensorsWriter::NamedShape> entries;
   for (const auto& entry : from.entries())
     if (entry.name != "fc2.bias")
       entries.push_back({entry.name, entry.name == "fc3.weight" ? Shape{3, 17} : entry.shape});
@@ -100,7 +100,7 @@ TEST_F(FineTuning, DrawsLayersThatDoNotFit) {
 // Names by PyTorch's DataParallel and torch.compile.
 TEST_F(FineTuning, TakesTensorsWhoseNamesBeginWithAWrappersWord) {
   SafetensorsReader from(trained());
-  std::vector<SafetensorsWriter::Entry> entries;
+  std::vector<SafetensorsWriter::NamedShape> entries;
   for (const auto& entry : from.entries()) entries.push_back({"module._orig_mod." + entry.name, entry.shape});
   SafetensorsWriter other(path("other"), entries);
   for (const auto& [name, shape] : entries) {

@@ -24,7 +24,7 @@ Plan whole_plan(const Settings& settings) {
   return make_plan(settings.model, request);
 }
 
-TEST(MeasureCompute, TimesEveryLayerAlikeOnAllRanks) {
+TEST(MeasureCompute, TimesEveryLayerEquallyOnAllRanks) {
   const Settings settings = small_settings(kSmallRecipe);
   const std::vector<int64_t> rows = {2, 8};
   std::mutex mutex;

@@ -83,7 +83,7 @@ TEST(PhotoInput, ViewsOfImagesOfOneSizeArePlacesOfTheCentre) {
   EXPECT_EQ(corner(input, photo, 7), (Corner{10, 31, 4}));
 }
 
-TEST(PhotoInput, FilesAreBroughtToTheShortSide) {
+TEST(PhotoInput, FilesAreResizedToTheShortSide) {
   const TempFolder folder;
   write_png(folder.file("x.png"), numbered(90, 60));
   const Photo shrunk = PhotoInput(shards(20, 30), {}).load(folder.file("x.png"));

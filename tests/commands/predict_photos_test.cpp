@@ -80,7 +80,7 @@ TEST_F(ClassifierTest, ProbabilitiesAreTheMeanOverTheViews) {
     settings_.loss.type = type;
     Classifier classifier(settings_, options(views));
     const std::vector<std::string> files{photo(1), photo(2), photo(3)};
-    const std::vector<Answer> answers = classifier.classify(files);
+    const std::vector<PhotoPrediction> answers = classifier.classify(files);
     ASSERT_EQ(answers.size(), 3u);
     for (size_t i = 0; i < 3; ++i) {
       EXPECT_EQ(answers[i].file, files[i]);
@@ -114,7 +114,7 @@ TEST_F(ClassifierTest, MirrorAveragesLogits) {
   std::vector<double> expected(7);
   double sum = 0;
   for (size_t c = 0; c < 7; ++c) sum += expected[c] = std::exp((logits[c] + logits[7 + c]) / 2.0);
-  const std::vector<Answer> answers = classifier.classify(files);
+  const std::vector<PhotoPrediction> answers = classifier.classify(files);
   ASSERT_EQ(answers.at(0).top.size(), 7u);
   for (const RankedClass& ranked : answers[0].top)
     EXPECT_NEAR(ranked.probability, expected[static_cast<size_t>(ranked.index)] / sum, 1e-5);
@@ -124,7 +124,7 @@ TEST_F(ClassifierTest, WhatIsNoPhotoSaysSoInItsPlace) {
   write_bytes(net_.file("text.png"), "Dear colleagues");
   Classifier classifier(settings_, options(1, 2));
   const std::vector<std::string> files{photo(1), net_.file("text.png"), net_.file("none.png"), photo(2)};
-  const std::vector<Answer> answers = classifier.classify(files);
+  const std::vector<PhotoPrediction> answers = classifier.classify(files);
   EXPECT_THAT(answers[0].error, IsEmpty());
   EXPECT_THAT(answers[1].error, HasSubstr("no image"));
   EXPECT_THAT(answers[2].error, Not(IsEmpty()));

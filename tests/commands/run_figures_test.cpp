@@ -56,7 +56,7 @@ TEST_F(RunFigures, ProgressSaysAtTheEndOfAnEpochWhatMetricsSay) {
   }
 }
 
-TEST_F(RunFigures, AResumedRunsProgressGoesOnWhereItWas) {
+TEST_F(RunFigures, AResumedRunsProgressContinuesWhereItWas) {
   const Overrides two_epochs{{"schedule.epochs", "2"}};
   run("a", merged(two_epochs, {{"schedule.max_steps", "7"}}));
   testing::internal::CaptureStderr();
@@ -114,7 +114,7 @@ TEST_F(RunFigures, TensorsThatTheModelDoesNotHaveAreNamed) {
   run("a", {{"schedule.max_steps", "1"}});
   SafetensorsReader from(weights_of("a"));
   const auto write = [&](const std::string& name, const std::vector<std::string>& strange) {
-    std::vector<SafetensorsWriter::Entry> entries;
+    std::vector<SafetensorsWriter::NamedShape> entries;
     for (const auto& entry : from.entries()) entries.push_back({entry.name, entry.shape});
     for (const std::string& one : strange) entries.push_back({one, {2}});
     SafetensorsWriter file(path(name), entries);

@@ -132,7 +132,7 @@ TEST_F(SeveralGpus, LearnInBf16) {
 }
 
 // Between the steps memory is allocated and freed, which must not meet a collective that only some ranks have queued.
-TEST_F(SeveralGpus, EvaluateSaveAndGoOn) {
+TEST_F(SeveralGpus, EvaluateSaveAndResume) {
   const TempFolder folder;
   TrainOptions options;
   options.out = folder.path();
@@ -151,7 +151,7 @@ TEST_F(SeveralGpus, EvaluateSaveAndGoOn) {
 }
 
 // Only the first replica gathers and writes.
-TEST_F(SeveralGpus, InAGridEvaluateSaveAndGoOnWithOthers) {
+TEST_F(SeveralGpus, InAGridEvaluateSaveAndResumeWithOthers) {
   simulated_gpu::set_devices(4);
   const TempFolder folder;
   TrainOptions options;

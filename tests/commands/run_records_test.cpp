@@ -183,7 +183,7 @@ TEST_F(RunRecords, EvaluationsThatAreNotBetterEndTheRunOnceThereIsNoPatience) {
   }
 }
 
-TEST_F(RunRecords, PatienceIsThatOfTheWholeRunWhereItGoesOn) {
+TEST_F(RunRecords, PatienceIsThatOfTheWholeRunAfterAResume) {
   const Overrides changes{{"schedule.epochs", "4"}, {"optimizer.learning_rate", "1e-30"}, {"run.patience", "2"}};
   run("a", merged(changes, {{"schedule.max_steps", "10"}}));  // evaluated after steps 5 and 10
   run("a", changes, "auto");

@@ -62,7 +62,7 @@ TEST(CpuLevel, UnknownIsAnErrorThatListsTheLevels) {
               AllOf(HasSubstr("OWT_MAX_CPU is 'avx3'"), HasSubstr("x86-64-v2, x86-64-v3, x86-64-v4, avx512_bf16")));
 }
 
-TEST(CpuLevel, HoldsOneDnnAsWellUnlessThatIsToldSomethingElse) {
+TEST(CpuLevel, HoldsOneDnnAsWellUnlessItsOwnVariableIsSet) {
   const Variable limit(kSwitch, "x86-64-v3");
   {
     const Variable own(kOneDnn, "SSE41");

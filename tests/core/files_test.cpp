@@ -83,7 +83,7 @@ TEST_F(Files, AtomicWriteIntoAFolderThatIsNotThereNamesTheFileAndTheReason) {
               ThrowsMessage<Error>(AllOf(HasSubstr(path), HasSubstr("No such file or directory"))));
 }
 
-TEST_F(Files, AtomicWriteOntoAFolderFailsAndLeavesItWithNothingBeside) {
+TEST_F(Files, AtomicWriteOntoAFolderFailsAndLeavesNoOtherFile) {
   fs::create_directory(path_);
   EXPECT_THAT([&] { write_file_atomically(path_, "new"); }, ThrowsMessage<Error>(HasSubstr(path_)));
   EXPECT_TRUE(fs::is_directory(path_));
@@ -319,7 +319,7 @@ TEST_F(Files, WhatAFileReplacesIsKeptUnderTheFirstFreeName) {
   EXPECT_EQ(files_in(folder_), 3);
 }
 
-TEST_F(Files, AWriteWithoutRoomIsToldFromOthers) {
+TEST_F(Files, AWriteWithoutRoomIsDistinguishedFromOthers) {
   {
     const SmallDisk disk(100);
     EXPECT_THROW(write_file_atomically(path_, std::string(200, 'x')), NoRoom);

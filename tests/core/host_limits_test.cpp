@@ -146,7 +146,7 @@ TEST_F(HostLimits, LimitsOfTheProcessCount) {
   }
 }
 
-TEST(DefaultThreads, AreWhatOpenMpIsToldOrAllCores) {
+TEST(DefaultThreads, AreThoseOfOpenMpsVariableOrAllCores) {
   {
     const Variable said("OMP_NUM_THREADS", "3,2");
     EXPECT_EQ(default_threads(), 3);

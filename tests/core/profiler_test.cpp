@@ -259,7 +259,7 @@ TEST_P(ProfilerOnGpu, AStepThatReplaysNothingHasNoTimeInRecordedRows) {
   for (const Profiler::Row& row : profiler_.rows()) EXPECT_EQ(row.ms.at(1), 0) << row.name;
 }
 
-TEST_P(ProfilerOnGpu, ATransferUnderWayIsTimedBetweenItsEvents) {
+TEST_P(ProfilerOnGpu, ATransferInFlightIsTimedBetweenItsEvents) {
   profiler_.begin_step();
   {
     const Scope scope(&profiler_, "gradients", Phase::kTransfer);

@@ -167,7 +167,7 @@ TEST_P(MarksTest, TimesBetweenThemAddUp) {
   EXPECT_NEAR(marks->ms(0, 1) + marks->ms(1, 2) + marks->ms(2, 3), marks->ms(0, 3), 0.01);
 }
 
-TEST_P(MarksTest, AreSetAnewByEveryLaunchOfAGraph) {
+TEST_P(MarksTest, AreSetAgainByEveryLaunchOfAGraph) {
   const auto inside = marks(), outside = marks();
   Tensor tensor = made(1, 100'000);
   const Graph graph = Graph::record(stream_, [&] {

@@ -21,7 +21,7 @@ std::string exchanged(CorruptRecords& one, CorruptRecords& other) {
   return testing::internal::GetCapturedStderr();
 }
 
-TEST(CorruptRecords, OfSeveralProcessesEachRecordCountsOnceAndIsToldOnceWithTheRank) {
+TEST(CorruptRecords, OfSeveralProcessesEachRecordCountsOnceAndIsReportedOnceWithTheRank) {
   CorruptRecords one(5, kWhenMerged), other(5, kWhenMerged);
   one.add(7, CorruptRecord("seven"));
   other.add(7, CorruptRecord("seven"));

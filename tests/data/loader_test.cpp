@@ -130,7 +130,7 @@ TEST(Loader, GivesTheSameWithAnyNumberOfThreadsAndSlots) {
     }
 }
 
-TEST(Loader, StartedInTheMiddleGoesOnAsIfItHadRunThere) {
+TEST(Loader, StartedInTheMiddleContinuesAsIfItHadRunThere) {
   const auto whole = run(settings(10, 4), 9);
   LoaderSettings made = settings(10, 4);
   made.epoch = 1, made.images_in_epoch = 8;  // step 5

@@ -160,7 +160,7 @@ TEST_F(ShardsTest, CopiesHaveTheSameChecksumAndOtherImagesAnother) {
 TEST_F(ShardsTest, ReadWhatTheViewShowsOfTheStoredImage) {
   write_split(folder_.path(), "val", {});
   const auto images = open(Split::kTest);
-  ShardDataset::Whole whole;
+  ShardDataset::WholeImage whole;
   for (const int64_t index : {0, 5}) {
     images->read_whole(index, whole);
     EXPECT_EQ(whole.height, 40 + index);
@@ -183,7 +183,7 @@ TEST_F(ShardsTest, ReadWhatTheViewShowsOfTheStoredImage) {
 TEST_F(ShardsTest, PartsOfAnotherSizeAreResized) {
   write_split(folder_.path(), "val", {});
   const auto images = open(Split::kTest);
-  ShardDataset::Whole whole;
+  ShardDataset::WholeImage whole;
   images->read_whole(5, whole);
   const ImageWindow window = window_of(settings_, {}, 5, whole.height, whole.width);
   ASSERT_EQ(window, (ImageWindow{4, 10, 36, 36}));
@@ -328,7 +328,7 @@ TEST_F(ShardStatisticsTest, AreThoseOfAllPixels) {
   const DatasetStatistics found = compute_statistics(*images, nullptr);
 
   std::vector<std::array<double, 3>> all;
-  ShardDataset::Whole whole;
+  ShardDataset::WholeImage whole;
   for (int64_t i = 0; i < images->size(); ++i) {
     images->read_whole(i, whole);
     for (size_t e = 0; e < whole.pixels.size(); e += 3)

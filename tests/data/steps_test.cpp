@@ -28,7 +28,7 @@ TEST(Steps, FollowEachOtherOverTheEndOfAnEpoch) {
   EXPECT_EQ(next.places, (Slice{0, 4}));
 }
 
-TEST(Steps, BehindAnEpochsLastStartTheNextEpoch) {
+TEST(Steps, AfterAnEpochsLastStartTheNextEpoch) {
   const Steps::RankStep step = Steps(10, 4, {}, 2, 10).step(0);
   EXPECT_EQ(step.epoch, 3);
   EXPECT_EQ(step.step_in_epoch, 0);

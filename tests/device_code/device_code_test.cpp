@@ -240,7 +240,7 @@ TEST_P(HotKernels, AreTheSameInMachineCode) {
 }
 
 // Checks the figures themselves with kernels whose accesses can be counted by hand.
-TEST(DeviceCode, WideAndNarrowAccessesAreToldApart) {
+TEST(DeviceCode, WideAndNarrowAccessesAreDistinguished) {
   if (const std::string why = why_no_compiler(); !why.empty()) GTEST_SKIP() << why;
   const TempFolder folder;
   write_bytes(folder.file("copies.cu"), R"(

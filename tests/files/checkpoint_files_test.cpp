@@ -106,7 +106,7 @@ TEST_F(CheckpointTest, LeavesTheStepsAfterTheOneResumedFrom) {
   EXPECT_EQ(resumable(), "again");
 }
 
-TEST_F(CheckpointTest, GoesOnFromTheOneResumedFromAndNotFromTheBranchThatWasLeft) {
+TEST_F(CheckpointTest, AutoResumesTheBranchOfTheLastResumeAndNotTheOneThatWasLeft) {
   for (int64_t step = 10; step <= 40; step += 10) save(step, "left", -1, 9);
   CheckpointWriter(run_, 9).go_on_from(at("step-00000020"));
 
@@ -119,7 +119,7 @@ TEST_F(CheckpointTest, GoesOnFromTheOneResumedFromAndNotFromTheBranchThatWasLeft
   EXPECT_THAT(names(), ElementsAre("latest", "step-00000010", "step-00000020", "step-00000030", "step-00000045"));
 }
 
-TEST_F(CheckpointTest, GoesOnFromNoOtherRunsCheckpoint) {
+TEST_F(CheckpointTest, ResumesNoOtherRunsCheckpoint) {
   save(1);
   EXPECT_THROW(CheckpointWriter(folder_.file("other"), 2).go_on_from(at("step-00000001")), Error);
 }
@@ -245,7 +245,7 @@ TEST_F(CheckpointTest, AMissingFileIsNamed) {
   EXPECT_THAT(complaint(folder), AllOf(HasSubstr(folder + "/weights is missing"), HasSubstr("no other checkpoint")));
 }
 
-TEST_F(CheckpointTest, ADamagedStateIsNamedAndPassedOver) {
+TEST_F(CheckpointTest, ADamagedStateIsNamedAndSkipped) {
   save(1);
   const std::string newer = save(2);
   const std::string text = read_file(newer + "/state.json");

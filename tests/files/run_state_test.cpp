@@ -95,9 +95,9 @@ TEST(RunState, RejectsAnythingElseAndNamesTheFile) {
   EXPECT_THAT(complaint(replaced(good, "5000", "5001")), HasSubstr("checksum does not match"));
   EXPECT_THAT(complaint(R"({"checksum": [7]})"), HasSubstr("is damaged: 'checksum' is array, wanted a text"));
   EXPECT_THAT(complaint("{}"), HasSubstr("checksum"));
-  for (const std::string& behind :
+  for (const std::string& rest :
        {std::string(5, '\0'), std::string("\0{}", 3), std::string("\n"), std::string("  "), std::string("{}")})
-    EXPECT_THAT(complaint(good + behind), HasSubstr("a/state.json is damaged")) << behind.size();
+    EXPECT_THAT(complaint(good + rest), HasSubstr("a/state.json is damaged")) << rest.size();
   EXPECT_THAT(complaint(R"({"checksum": "0", "step": )" + nested(1'000'000) + "}"),
               HasSubstr("a/state.json is damaged: its JSON is nested deeper than 64 levels"));
 }

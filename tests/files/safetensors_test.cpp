@@ -191,8 +191,8 @@ TEST_F(SafetensorsTest, RefusesWhatItCannotReadOnlyWhereItIsTaken) {
   EXPECT_THAT(message_of([&] { reader.read_rows("deep", {0, 1}); }), HasSubstr("has 6 dimensions, wanted at most 5"));
 }
 
-TEST_F(SafetensorsTest, FindsNamesBehindTheWordsOfPyTorchsWrappers) {
-  const auto find = [&](std::vector<SafetensorsWriter::Entry> entries, const std::string& name) {
+TEST_F(SafetensorsTest, FindsNamesAfterThePrefixesOfPyTorchsWrappers) {
+  const auto find = [&](std::vector<SafetensorsWriter::NamedShape> entries, const std::string& name) {
     SafetensorsWriter writer(path_, entries);
     for (const auto& entry : entries) writer.write(entry.name, std::vector<float>{1});
     writer.finish();

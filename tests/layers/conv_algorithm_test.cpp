@@ -18,16 +18,16 @@ using testing::IsEmpty;
 using testing::Pair;
 using testing::ThrowsMessage;
 
-using Measured = ConvChoices::Measured;
+using Timing = ConvChoices::Timing;
 
 constexpr auto kDirect = ConvAlgorithm::kDirect, kWinograd = ConvAlgorithm::kWinograd,
                kWinogradBf16 = ConvAlgorithm::kWinogradBf16;
 constexpr double kLargestError = 1e-4;
 
 auto finding(double direct_ms, double winograd_ms, double error = 0) {
-  return [=] { return std::vector<Measured>{{kDirect, direct_ms, 0}, {kWinograd, winograd_ms, error}}; };
+  return [=] { return std::vector<Timing>{{kDirect, direct_ms, 0}, {kWinograd, winograd_ms, error}}; };
 }
-std::vector<Measured> must_not_measure() { fail("measured"); }
+std::vector<Timing> must_not_measure() { fail("measured"); }
 
 template <class Measure>
 ConvAlgorithm choose(ConvChoices& choices, const std::string& key, const Measure& measure) {
@@ -46,7 +46,7 @@ TEST(ConvChoices, TakesTheFastestOfSeveral) {
   const ConvChoices::Candidates all{kDirect, kWinogradBf16, kWinograd};
   const auto times = [](double bf16_ms, double f32_ms) {
     return [=] {
-      return std::vector<Measured>{{kDirect, 10, 0}, {kWinogradBf16, bf16_ms, 5e-3}, {kWinograd, f32_ms, 0}};
+      return std::vector<Timing>{{kDirect, 10, 0}, {kWinogradBf16, bf16_ms, 5e-3}, {kWinograd, f32_ms, 0}};
     };
   };
   EXPECT_EQ(choices.choose("a", all, 1e-2, times(5, 6)), kWinogradBf16);
@@ -166,7 +166,7 @@ TEST(ConvChoices, ReportsWhatWasMeasured) {
                                             "other: direct (as before)"));
 }
 
-TEST(ConvChoices, APreloadedAlgorithmThatCannotBeUsedBecomesDirectAndIsTold) {
+TEST(ConvChoices, APreloadedAlgorithmThatCannotBeUsedBecomesDirectAndIsReported) {
   ConvChoices choices;
   choices.preload({{"a", "winograd-bf16"}, {"b", "winograd-bf16"}, {"c", "winograd"}});
   for (const char* key : {"a", "a"}) EXPECT_EQ(choose(choices, key, must_not_measure), kDirect);
@@ -178,7 +178,7 @@ TEST(ConvChoices, APreloadedAlgorithmThatCannotBeUsedBecomesDirectAndIsTold) {
   EXPECT_THAT(choices.warnings(), IsEmpty());
 }
 
-TEST(ConvAlgorithm, NamesGoBothWays) {
+TEST(ConvAlgorithm, NamesAreReadAsTheyAreWritten) {
   for (const auto algorithm : {ConvAlgorithm::kAuto, ConvAlgorithm::kByShape, kDirect, ConvAlgorithm::kFewChannels,
                                ConvAlgorithm::kDepthwise, kWinograd, kWinogradBf16})
     EXPECT_EQ(conv_algorithm_from(name_of(algorithm)), algorithm);

@@ -1,4 +1,4 @@
-// Every way to compute a convolution on a GPU, independent of its speed, against the definition.
+// Every each to compute a convolution on a GPU, independent of its speed, against the definition.
 #include "layers/gpu/conv_plans.h"
 
 #include <gtest/gtest.h>
@@ -17,22 +17,22 @@ namespace {
 constexpr int64_t kRows = 2;
 const ConvGeometry kGeometry{9, 8, 3, 5, 4, 8, 3, 3, 2, 2, 1, 1, 1, 1, 1};
 
-struct Way {
+struct ConvCase {
   ConvPresentation presentation;
   bool fused, bias, relu;
   Precision precision;
 };
 
-std::vector<Way> ways_in(const std::vector<Precision>& precisions) {
-  std::vector<Way> ways;
+std::vector<ConvCase> cases_in(const std::vector<Precision>& precisions) {
+  std::vector<ConvCase> cases;
   for (const auto presentation : {ConvPresentation::kPlain, ConvPresentation::kFourChannels,
                                   ConvPresentation::kEightChannels, ConvPresentation::kBlocks})
     for (const bool fused : {false, true})
       for (const bool bias : {false, true})
         for (const bool relu : {false, true})
           for (const auto precision : precisions)
-            if (bias || !fused) ways.push_back({presentation, fused, bias, relu, precision});
-  return ways;
+            if (bias || !fused) cases.push_back({presentation, fused, bias, relu, precision});
+  return cases;
 }
 
 Tensor to_gpu(const std::vector<float>& values, const Shape& shape, DType dtype) {
@@ -59,9 +59,9 @@ std::vector<float> values(int64_t count, int seed) {
   return all;
 }
 
-class ConvWays : public testing::TestWithParam<Way> {
+class ConvPresentations : public testing::TestWithParam<ConvCase> {
  protected:
-  ConvWays() : dtype_(activation_type(GetParam().precision)), cuda_{GetParam().precision} {
+  ConvPresentations() : dtype_(activation_type(GetParam().precision)), cuda_{GetParam().precision} {
     weight_.full_shape = weight_.file_shape = w_shape();
     bias_.full_shape = bias_.file_shape = {kGeometry.out_c};
     for (Param* param : {&weight_, &bias_}) {
@@ -120,17 +120,18 @@ class ConvWays : public testing::TestWithParam<Way> {
   Pass pass_;
 };
 
-std::string way_name(const testing::TestParamInfo<Way>& info) {
-  const Way& way = info.param;
-  return concat("presentation_", static_cast<int>(way.presentation), way.fused ? "_fused" : "_apart",
-                way.bias ? "_bias" : "", way.relu ? "_relu" : "", "_", way.precision);
+std::string case_name(const testing::TestParamInfo<ConvCase>& info) {
+  const ConvCase& each = info.param;
+  return concat("presentation_", static_cast<int>(each.presentation), each.fused ? "_fused" : "_apart",
+                each.bias ? "_bias" : "", each.relu ? "_relu" : "", "_", each.precision);
 }
-INSTANTIATE_TEST_SUITE_P(All, ConvWays, testing::ValuesIn(ways_in({Precision::kFp32, Precision::kBf16})), way_name);
+INSTANTIATE_TEST_SUITE_P(All, ConvPresentations, testing::ValuesIn(cases_in({Precision::kFp32, Precision::kBf16})),
+                         case_name);
 
-class ConvWaysInBf16 : public ConvWays {};
-INSTANTIATE_TEST_SUITE_P(All, ConvWaysInBf16, testing::ValuesIn(ways_in({Precision::kBf16})), way_name);
+class ConvPresentationsInBf16 : public ConvPresentations {};
+INSTANTIATE_TEST_SUITE_P(All, ConvPresentationsInBf16, testing::ValuesIn(cases_in({Precision::kBf16})), case_name);
 
-TEST_P(ConvWays, ComputesTheDefinition) {
+TEST_P(ConvPresentations, ComputesTheDefinition) {
   const std::vector<float> x = values(x_shape().elements(), 1), w = values(w_shape().elements(), 3);
   const std::vector<float> dy = values(y_shape().elements(), 2), b = values(kGeometry.out_c, 3);
   std::vector<double> y(dy.size()), dz(dy.size()), dx(x.size()), dw(w.size()), db(b.size());
@@ -165,7 +166,7 @@ TEST_P(ConvWays, ComputesTheDefinition) {
 }
 
 // cuDNN's result is in bf16 anyway.
-TEST_P(ConvWaysInBf16, TheGradientOfTheWeightsMayBeBf16Too) {
+TEST_P(ConvPresentationsInBf16, TheGradientOfTheWeightsMayBeBf16Too) {
   const Tensor x = to_gpu(values(x_shape().elements(), 1), x_shape(), dtype_);
   Tensor y(y_shape(), dtype_, Device::kCuda);
   const auto gradient = [&] {
@@ -182,7 +183,7 @@ TEST_P(ConvWaysInBf16, TheGradientOfTheWeightsMayBeBf16Too) {
   EXPECT_EQ(gradient(), f32);
 }
 
-TEST_P(ConvWays, TakesImagesAsItWantsThemToo) {
+TEST_P(ConvPresentations, TakesImagesAsItWantsThemToo) {
   const std::optional<ImageLayout> layout = op_->wanted_images();
   ASSERT_EQ(layout.has_value(), GetParam().presentation != ConvPresentation::kPlain);
   if (!layout) return;
@@ -205,7 +206,7 @@ TEST_P(ConvWays, TakesImagesAsItWantsThemToo) {
   EXPECT_EQ(from_gpu(weight_.grad), dw);
 }
 
-TEST_P(ConvWays, NaNIsSeenInTheOutput) {
+TEST_P(ConvPresentations, NaNIsSeenInTheOutput) {
   std::vector<float> x = values(x_shape().elements(), 1);
   x[0] = std::numeric_limits<float>::quiet_NaN();
   Tensor y_gpu(y_shape(), dtype_, Device::kCuda);

@@ -211,7 +211,7 @@ TEST_P(ConvPoolTest, ComputesWhatTheLayersComputeOneByOne) {
   expect_the_same({"type='conv' out=3 kernel=1", relu, "type='max_pool' kernel=17 stride=2"}, {1, 20, 19, 2});
 }
 
-TEST_P(ConvPoolTest, TheReluMayStandBehindThePool) {
+TEST_P(ConvPoolTest, TheReluMayFollowThePool) {
   const std::string relu = "type='relu'";
   expect_the_same({"type='conv' out=8 kernel=3 pad=1", "type='max_pool' kernel=3 stride=2 round='up'", relu},
                   {3, 9, 8, 4});
@@ -283,7 +283,7 @@ TEST_P(ConvPoolTest, ADroppedNaNDoesNotShowAndAKeptOneDoes) {
   EXPECT_THAT(results.dx, testing::Each(0));
 }
 
-TEST_P(ConvPoolTest, WorksInARowAndWithADropoutInPlaceBehindIt) {
+TEST_P(ConvPoolTest, WorksInARowAndWithADropoutInPlaceAfterIt) {
   expect_the_same(
       {"type='conv' out=8 kernel=3 pad=1", "type='relu'", "type='max_pool' kernel=3 stride=2",
        "type='dropout' rate=0.5", "type='conv' out=16 kernel=2 bias=false", "type='relu'", "type='max_pool' kernel=2"},
@@ -305,7 +305,7 @@ int64_t run_of(const Keys& keys, const Compute& on, const Shape& in = {2, 8, 8, 
   return net.layer(0).bind_run(net.layers_from(1), in, on).layers;
 }
 
-TEST_P(ConvPoolTest, OnlyAReluAndAPoolAreTakenIntoTheOpAndOnlyOnAGpu) {
+TEST_P(ConvPoolTest, OnlyAReluAndAPoolAreFusedIntoTheOpAndOnlyOnAGpu) {
   const std::string conv = "type='conv' out=8 kernel=3", relu = "type='relu'", max_pool = "type='max_pool' kernel=2";
   const bool gpu = GetParam().device == Device::kCuda;
   EXPECT_EQ(run_of({conv, relu, max_pool}, on()), gpu ? 3 : 1);
@@ -319,7 +319,7 @@ TEST_P(ConvPoolTest, OnlyAReluAndAPoolAreTakenIntoTheOpAndOnlyOnAGpu) {
   EXPECT_EQ(run_of({conv, max_pool, "type='dropout' rate=0.5"}, on()), 1);
 }
 
-TEST_P(ConvPoolTest, OnlyADropoutBehindAReluIsTakenIntoADenseLayersOp) {
+TEST_P(ConvPoolTest, OnlyADropoutAfterAReluIsFusedIntoADenseLayersOp) {
   const std::string dense = "type='dense' out=4", relu = "type='relu'", dropout = "type='dropout' rate=0.5";
   const bool gpu = GetParam().device == Device::kCuda;
   EXPECT_EQ(run_of({dense, relu, dropout}, on()), gpu ? 3 : 1);

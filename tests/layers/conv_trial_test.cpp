@@ -15,7 +15,7 @@ using testing::Field;
 using testing::Gt;
 using testing::Lt;
 
-using Measured = ConvChoices::Measured;
+using Timing = ConvChoices::Timing;
 
 constexpr auto kDirect = ConvAlgorithm::kDirect, kFewChannels = ConvAlgorithm::kFewChannels,
                kDepthwise = ConvAlgorithm::kDepthwise, kWinograd = ConvAlgorithm::kWinograd;
@@ -40,9 +40,9 @@ TEST(ConvTrial, CandidatesAreDirectAndWhatElseCanComputeThePass) {
 TEST(ConvTrial, MeasuresEachCandidateAndItsErrorAgainstTheFirst) {
   const TeamSize team(2);
   for (const auto kind : {PassKind::kForward, PassKind::kBackwardData, PassKind::kBackwardWeights}) {
-    const std::vector<Measured> measured = measure_conv(shape_of(32), kind, {kDirect, kWinograd}, 1);
-    EXPECT_THAT(measured, ElementsAre(Field(&Measured::algorithm, kDirect), Field(&Measured::algorithm, kWinograd)));
-    EXPECT_THAT(measured, Each(Field(&Measured::ms, Gt(0)))) << name_of(kind);
+    const std::vector<Timing> measured = measure_conv(shape_of(32), kind, {kDirect, kWinograd}, 1);
+    EXPECT_THAT(measured, ElementsAre(Field(&Timing::algorithm, kDirect), Field(&Timing::algorithm, kWinograd)));
+    EXPECT_THAT(measured, Each(Field(&Timing::ms, Gt(0)))) << name_of(kind);
     EXPECT_EQ(measured.at(0).error, 0) << name_of(kind);
     EXPECT_THAT(measured.at(1).error, AllOf(Gt(0), Lt(1e-5))) << name_of(kind);
   }

@@ -48,7 +48,7 @@ TEST(LayerDefaults, OfNormalisationsAreThoseOfTheirPapers) {
     EXPECT_EQ(param->lr_mult, param->role == ParamRole::kAverage ? 0.1 : 1) << param->name;
 }
 
-TEST(LayerDefaults, WeightsAreDrawnByXavierAndBiasesAreZeroAndLearnAlike) {
+TEST(LayerDefaults, WeightsAreDrawnByXavierAndBiasesAreZeroAndLearnEqually) {
   for (const std::string keys : {"type='conv' out=6 kernel=3 groups=2", "type='dense' out=6"}) {
     const auto layer = layer_from(keys, {1, 5, 5, 4});
     ASSERT_EQ(layer->params().size(), 2u) << keys;

@@ -36,7 +36,7 @@ class InARow : public Layer {
 
   std::unique_ptr<Op> bind(const Shape& in, const Compute& on) override {
     const auto followers = std::span<const std::unique_ptr<Layer>>(layers_).subspan(1);
-    Run run = layers_.front()->bind_run(followers, in, on);
+    BoundOp run = layers_.front()->bind_run(followers, in, on);
     fused_ = run.layers;
     if (run.layers == static_cast<int64_t>(layers_.size())) return std::move(run.op);
     OWT_CHECK_EQ(layers_.size(), 2u, "the rest is one layer that works in place");
@@ -130,7 +130,7 @@ TEST_P(DenseReluTest, AnEmptyPartHasAZeroGradient) {
   EXPECT_THAT(layers.backward({}), ElementsAre(0, 0, 0, 0, 0, 0));
 }
 
-TEST_P(DenseReluTest, OnlyAReluIsTakenIntoTheOpAndOnlyOnAGpu) {
+TEST_P(DenseReluTest, OnlyAReluIsFusedIntoTheOpAndOnlyOnAGpu) {
   const Shape in{2, 3};
   const auto with_relu = dense_and("type='relu'", "out=2", in),
              with_dropout = dense_and("type='dropout' rate=0.5", "out=2", in);

@@ -227,7 +227,7 @@ TEST(Param, InitializingRaisesTheVersion) {
 class ParamTest : public DeviceTest {};
 INSTANTIATE_TEST_SUITE_P(Devices, ParamTest, testing::ValuesIn(devices()), device_name);
 
-TEST_P(ParamTest, IsDrawnAlikeWhereverItIsKept) {
+TEST_P(ParamTest, HasTheSameInitialValuesOnEveryDevice) {
   const Initializer gaussian{.type = Type::kGaussian, .std = 1};
   Param param = param_of({3, 2, 2, 4}, gaussian);
   param.allocate(device());

@@ -198,7 +198,7 @@ TEST(CudnnPlans, ADamagedTextIsNoPlan) {
   EXPECT_FALSE(CudnnPlan::from_json(json.substr(0, json.size() / 2), h200()));
 }
 
-TEST(CudnnGraphs, TextsTellGraphsApart) {
+TEST(CudnnGraphs, DifferentGraphsHaveDifferentTexts) {
   std::set<std::string> texts;
   ConvGeometry stride = kConv2, pad = kConv2;
   stride.stride_h = 2;

@@ -103,7 +103,7 @@ TEST(ModelErrors, TooFewClasses) {
               StartsWith("net.toml:3: 'classes' is 1"));
 }
 
-TEST(ModelErrors, AKeyNobodyKnows) {
+TEST(ModelErrors, AnUnknownKey) {
   EXPECT_THAT(error_of("colour = 1\n" + kHead + kConv + kFc),
               AllOf(StartsWith("net.toml:1: no key 'colour'"), HasSubstr("keys of a model")));
 }

@@ -172,7 +172,7 @@ TEST_F(TapeTest, ChangesNeitherItsInputNorTheGradientItIsGiven) {
   EXPECT_THAT(download(dy), ElementsAre(3, 4));
 }
 
-TEST_F(TapeTest, WithPoisonForgetsActivationsBehindBackwardButTheOutput) {
+TEST_F(TapeTest, WithPoisonForgetsActivationsAfterBackwardButTheOutput) {
   const WithPoison with(true);
   Doubling::Calls calls;
   Net net = doublings({false, true, false}, calls);
@@ -390,7 +390,7 @@ class Starter : public Doubling {
  public:
   Starter(const std::string& name, int64_t more, Calls& calls) : Doubling(name, false, calls), more_(more) {}
 
-  Run bind_run(std::span<const std::unique_ptr<Layer>> followers, const Shape& in, const Compute& on) override {
+  BoundOp bind_run(std::span<const std::unique_ptr<Layer>> followers, const Shape& in, const Compute& on) override {
     EXPECT_GE(static_cast<int64_t>(followers.size()), more_);
     return {bind(in, on), 1 + more_};
   }

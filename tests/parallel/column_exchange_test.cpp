@@ -172,7 +172,7 @@ TEST_P(ColumnExchangeTest, ServesManyStepsInBothDirections) {
 }
 
 // The gradient of the weights is computed from the batch while the batch's gradient is in transfer.
-TEST_P(ColumnExchangeTest, TheBatchOutlivesTheWayOfItsGradient) {
+TEST_P(ColumnExchangeTest, TheBatchStaysValidWhileItsGradientIsSent) {
   on_every_rank([&](Rank& rank) {
     rank.forward(block(rank.rows, rank.all_columns, place));
     rank.start_backward(block(rank.all_rows, rank.columns, [](int64_t, int64_t) { return -1; }));

@@ -187,7 +187,7 @@ TEST_P(OptimizerTest, AveragesMoveTowardsTheStatisticWithoutRateDecayOrMomentum)
   EXPECT_THROW(optimizer.states(mean), Error);
 }
 
-TEST_P(OptimizerTest, TreatsEveryElementAlikeWhateverTheTeam) {
+TEST_P(OptimizerTest, UpdatesEveryElementEquallyWithAnyTeam) {
   const size_t count = (1 << 16) + 7;
   const std::vector<float> ones(count, 1), grads(count, 3);
   const int threads = team_size();
@@ -540,7 +540,7 @@ TEST_P(OptimizerTest, PartsHaveStatesOfTheirOwn) {
 }
 
 // More elements than one block takes, in fours and singly; the bf16 copies are exact.
-TEST_P(OptimizerTest, TwoStatesOfManyElementsAreTreatedAlike) {
+TEST_P(OptimizerTest, TwoStatesOfManyElementsAreUpdatedEqually) {
   for (const size_t count : {8, 7, 9001}) {
     Optimizer optimizer(settings_of("type = 'adamw'"));
     Param w = make_param(std::vector<float>(count, 1), std::vector<float>(count, 3), Precision::kBf16);

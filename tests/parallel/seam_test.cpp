@@ -189,7 +189,7 @@ INSTANTIATE_TEST_SUITE_P(StrategiesAndRanks, SeamTest,
                                             ::testing::Values(2, 3, 4)),
                          seam_case);
 
-TEST_P(SeamTest, BringsTheRowsOfEveryRoundThereAndTheSumOfTheirGradientsHome) {
+TEST_P(SeamTest, GathersTheRowsOfEveryRoundAndReturnsTheSumOfTheirGradients) {
   for (const int64_t step_rows : kStepRows) {
     const Plan plan = plan_of(step_rows);
     on_every_rank([&](Communicator& comm) {
@@ -200,7 +200,7 @@ TEST_P(SeamTest, BringsTheRowsOfEveryRoundThereAndTheSumOfTheirGradientsHome) {
   }
 }
 
-TEST_P(SeamTest, TouchesNothingThatIsStillUnderWay) {
+TEST_P(SeamTest, TouchesNothingThatIsStillInFlight) {
   for (const int64_t step_rows : kStepRows) {
     const Plan plan = plan_of(step_rows);
     on_every_rank([&](Communicator& inner) {
@@ -221,7 +221,7 @@ INSTANTIATE_TEST_SUITE_P(StrategiesAndRanks, SeamInBf16,
                                             ::testing::Values(3)),
                          seam_case);
 
-TEST_P(SeamInBf16, BringsTheRowsOfEveryRoundThereAndTheSumOfTheirGradientsHome) {
+TEST_P(SeamInBf16, GathersTheRowsOfEveryRoundAndReturnsTheSumOfTheirGradients) {
   // Small enough numbers for all of them and their sums to be exact in 8 bits.
   for (const int64_t step_rows : {2, 4}) {
     const Plan plan = plan_of(step_rows, Precision::kBf16);
@@ -251,7 +251,7 @@ INSTANTIATE_TEST_SUITE_P(Ranks, SeamByColumns,
                                             ::testing::Values(2, 3, 4, 6)),
                          seam_case);
 
-TEST_P(SeamByColumns, BringsColumnsThereAndTheirGradientsHomeAsTheyAre) {
+TEST_P(SeamByColumns, SendsColumnsAndReturnsTheirGradientsUnchanged) {
   for (const int64_t step_rows : kStepRows) {
     const Plan plan = plan_of(step_rows), longer = plan_of(64);
     on_every_rank([&](Communicator& comm) {
@@ -304,7 +304,7 @@ TEST(Seam, IsNowhereWhereNothingIsSplit) {
   }
 }
 
-TEST(Seam, SendsNoGradientHomeWhereNothingBeforeItLearns) {
+TEST(Seam, ReturnsNoGradientWhereNothingBeforeItLearns) {
   for (const Strategy strategy :
        {Strategy::kOwtA, Strategy::kOwtB, Strategy::kOwtC, Strategy::kOwtD, Strategy::kModelParallelDense}) {
     const Plan plan = plan_of(kNothingLearnsBefore, strategy, 2, 4, Device::kCpu);

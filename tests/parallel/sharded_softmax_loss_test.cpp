@@ -47,17 +47,17 @@ std::vector<Slice> parts_of(const Widths& widths) {
 }
 
 // 1 to 5 ranks, as evenly as can be; and some ranks with few classes or none.
-std::vector<Widths> ways_to_split(int64_t classes) {
-  std::vector<Widths> ways;
+std::vector<Widths> splits(int64_t classes) {
+  std::vector<Widths> all;
   for (int ranks = 1; ranks <= 5; ++ranks) {
-    Widths& even = ways.emplace_back();
+    Widths& even = all.emplace_back();
     for (int r = 0; r < ranks; ++r) even.push_back(split(classes, ranks, r).size());
   }
-  ways.push_back({0, classes});
-  ways.push_back({classes, 0, 0});
-  ways.push_back({0, 1, 0, classes - 1, 0});
-  ways.push_back({classes - 1, 0, 1});
-  return ways;
+  all.push_back({0, classes});
+  all.push_back({classes, 0, 0});
+  all.push_back({0, 1, 0, classes - 1, 0});
+  all.push_back({classes - 1, 0, 1});
+  return all;
 }
 
 std::vector<float> columns_of(const LossCase& of, const Slice& part) {
@@ -174,13 +174,13 @@ std::vector<float> rounded(std::vector<float> values) {
 class ShardedSoftmaxLossTest : public DeviceTest {
  protected:
   // Whatever the smoothing and the precision. The logits must be bf16.
-  void expect_whole_always(LossCase of, const std::vector<Widths>& ways) const {
+  void expect_whole_always(LossCase of, const std::vector<Widths>& splits) const {
     for (const Precision precision : precisions(device()))
       for (const LossType type : {LossType::kSoftmax, LossType::kLogistic})
         for (const double smoothing : {0.0, 0.1}) {
           of.settings.type = type;
           of.settings.label_smoothing = smoothing;
-          for (const Widths& widths : ways) expect_whole(of, widths, {device(), precision});
+          for (const Widths& widths : splits) expect_whole(of, widths, {device(), precision});
         }
   }
 };
@@ -209,7 +209,7 @@ TEST_P(ShardedSoftmaxLossTest, IsTheWholeLossWhateverTheSplit) {
     SCOPED_TRACE(classes);
     LossCase of{rounded(distinct_values(6 * classes, 5, 7)),
                 {0, classes / 2, classes - 1, classes / 3, 0, classes / 5}};
-    expect_whole_always(of, ways_to_split(classes));
+    expect_whole_always(of, splits(classes));
     of.mode = Mode::kEval;
     expect_whole_always(of, {{0, classes}, {classes / 2, classes - classes / 2}});
   }
@@ -272,7 +272,7 @@ TEST_P(ShardedSoftmaxLossTest, HugeLogitsStayFinite) {
     EXPECT_DOUBLE_EQ(result.sums.loss, 20000);
     EXPECT_THAT(result.dlogits, Pointwise(FloatNear(1e-6f), {0.0f, 0.0f, 0.0f, 0.5f, 0.0f, -0.5f}));
   }
-  expect_whole_always({rounded(distinct_values(60, 10000, 3)), {3, 11, 17}}, ways_to_split(20));
+  expect_whole_always({rounded(distinct_values(60, 10000, 3)), {3, 11, 17}}, splits(20));
 }
 
 TEST_P(ShardedSoftmaxLossTest, ASmallLossKeepsItsDigits) {
@@ -338,7 +338,7 @@ TEST_P(ShardedSoftmaxLossTest, OfMixedLabelsIsThatOfWholeRows) {
   LossCase of{rounded(distinct_values(5 * 20, 3, 3)),
               {3, 17, kUnits / 8 * 5, 11, 12, kUnits / 2, 0, 0, kUnits, 19, 4, kUnits, 7, 7, kUnits / 4 * 3}};
   of.settings.mixed_labels = true;
-  expect_whole_always(of, ways_to_split(20));
+  expect_whole_always(of, splits(20));
   of.logits[17] = -kInfinity;          // a label's: the loss is infinite
   of.logits[3 * 20 + 4] = -kInfinity;  // a class without share
   expect_whole_always(of, {{20}, {10, 0, 10}, {4, 1, 15}});

@@ -76,7 +76,7 @@ TEST(ConsistencyTest, SoftsyncTakesGradientsAsTheyCome) {
 }
 
 // If pushes of an update are left over, their tasks count as done, so no worker waits forever.
-TEST(ConsistencyTest, SomebodyMayAlwaysGoOn) {
+TEST(ConsistencyTest, SomeWorkerMayAlwaysContinue) {
   for (const int64_t delay : {0, 1, 3})
     for (const int64_t pushes : {0, 1, 2, 3, 4, 5, 7, 16})
       for (const int backup : {0, 1, 2}) {
@@ -91,7 +91,7 @@ TEST(ConsistencyTest, SomebodyMayAlwaysGoOn) {
       }
 }
 
-TEST(ConsistencyTest, BackupWorkersAreNotWaitedForAndGoOnWithTheNewestTask) {
+TEST(ConsistencyTest, BackupWorkersAreNotWaitedForAndContinueWithTheNewestTask) {
   Consistency rules(3, {.backup = 1});
   const Push slow{2, rules.start(2), 0};
   do_task(rules, 1);

@@ -102,7 +102,7 @@ TEST(Order, OfServersTellsTheResultBeforeItsGradients) {
             lines(zero, evaluation(zero, zero.request.step_rows)));
 }
 
-TEST(Order, OfOwtAGathersRowsOnceAndSendsTheirGradientHomeBesideTheWeightsGradient) {
+TEST(Order, OfOwtAGathersRowsOnceAndScattersTheirGradientDuringTheWeightsGradient) {
   const Plan plan = plan_of({.ranks = 2, .strategy = Strategy::kOwtA});
   EXPECT_THAT(
       lines(plan, training_of(plan)),
@@ -118,7 +118,7 @@ TEST(Order, OfOwtAGathersRowsOnceAndSendsTheirGradientHomeBesideTheWeightsGradie
 }
 
 // With 60 classes logits stay on their ranks. Logistic units need no statistics of other ranks for their gradient.
-TEST(Order, OfShardedLogitsWaitsForStatisticsBeforeBackwardOrBehindThatOfLogisticUnits) {
+TEST(Order, OfShardedLogitsWaitsForStatisticsBeforeBackwardOrAfterThatOfLogisticUnits) {
   const std::string layers = "{ name = 'fc1', type = 'dense', out = 60 }";
   const auto order = [&](LossType type, bool learns) {
     const Plan plan = make_plan(model_of("[3, 2, 2]", 60, layers),
@@ -207,7 +207,7 @@ TEST(Order, OfEvaluationEndsWithTheLossAndItsResult) {
 }
 
 // Forward of a micro-batch uses the memory of an earlier output.
-TEST(Order, OfAPipelinesEvaluationOverwritesNoOutputOnItsWay) {
+TEST(Order, OfAPipelinesEvaluationOverwritesNoOutputInFlight) {
   const Plan plan = plan_of({.ranks = 2, .strategy = Strategy::kPipeline});
   ASSERT_GT(plan.micro_batches, tapes(plan, 0));
   const TransferId output = plan.layer(plan.layers_behind(0).end).transfers.input;
@@ -256,7 +256,7 @@ TEST(Order, EveryTransferThatStartsIsWaitedForAndNothingElseIs) {
           }
 }
 
-TEST(Order, LargeDenseLayersOfAGpuAreUpdatedBesideWhatFollows) {
+TEST(Order, LargeDenseLayersOfAGpuAreUpdatedDuringWhatFollows) {
   PlanRequest request{.on = {Device::kCuda, Precision::kBf16}, .beside_from = 1};
   const Plan plan = plan_of(request);
   EXPECT_THAT(lines(plan, training_of(plan), {Kind::kBackwardWeights, Kind::kUpdate}),
@@ -272,7 +272,7 @@ TEST(Order, LargeDenseLayersOfAGpuAreUpdatedBesideWhatFollows) {
 }
 
 // Gradients are summed over the micro-batches, and transfers of gradients occur once.
-TEST(Order, OfSlicesIsTheOrderOfEachAndGradientsLeaveWithTheLast) {
+TEST(Order, OfMicroBatchesIsTheOrderOfEachAndGradientsLeaveWithTheLast) {
   const Plan plan = plan_of({.ranks = 2, .strategy = Strategy::kDataParallel, .slices = 2});
   const std::vector<std::string> pass = {"forward conv1",
                                          "forward conv2",
@@ -304,7 +304,7 @@ TEST(Order, OfSlicesIsTheOrderOfEachAndGradientsLeaveWithTheLast) {
   }
 }
 
-TEST(Order, OfSlicesOfOwtCHasTheRoundsInEachAndUpdatesTheDenseLayersOnceOrAfterEachOfThem) {
+TEST(Order, OfMicroBatchesOfOwtCHasTheRoundsInEachAndUpdatesTheDenseLayersOnceOrAfterEachOfThem) {
   PlanRequest request{.ranks = 2, .strategy = Strategy::kOwtC, .slices = 2};
   const Plan step = plan_of(request);
   std::vector<std::string> rows;
@@ -322,7 +322,7 @@ TEST(Order, OfSlicesOfOwtCHasTheRoundsInEachAndUpdatesTheDenseLayersOnceOrAfterE
                           "update conv1 to conv2"));
 }
 
-TEST(Order, OfSlicesAsTextNamesThem) {
+TEST(Order, OfMicroBatchesAsTextNamesThem) {
   const Plan plan = plan_of({.ranks = 2, .strategy = Strategy::kOwtA, .slices = 3});
   const std::string text = action_text(plan, training_of(plan));
   EXPECT_THAT(text, ::testing::HasSubstr("  nr  action            micro-batch round  of\n"));

@@ -119,7 +119,7 @@ TEST(PlanOfAlexNet, SchemesSendTheSameBytesInMoreCalls) {
   EXPECT_EQ(transfer(b, "fc6 input gradient").collective, Collective::kReduce);
 }
 
-TEST(PlanOfAlexNet, DataParallelSendsEveryGradientTwoWays) {
+TEST(PlanOfAlexNet, DataParallelSendsEveryGradientTwice) {
   const Plan plan = alexnet(Strategy::kDataParallel);
   EXPECT_FALSE(plan.split());
   EXPECT_EQ(plan.loss_layout(), Layout::kBatch);

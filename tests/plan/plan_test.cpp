@@ -126,7 +126,7 @@ TEST(Plan, DenseLayersAreSplitAsTheRequestSays) {
   }
 }
 
-TEST(Plan, UnderMpDenseTheWayHomeOfColumnsIsShorterThanThatOfSummands) {
+TEST(Plan, UnderMpDenseColumnsReturnWithFewerBytesThanSummands) {
   const char* const model = R"(
 name = "wide"
 input = [1, 6, 4]
@@ -150,7 +150,7 @@ TEST(Plan, UnderOwtDIsOwtAWhereNoLayerSendsLessByInputs) {
   EXPECT_EQ(bytes_of(d), bytes_of(a));
 }
 
-TEST(Plan, UnderOwtDALayerThatSendsAsMuchEitherWayIsSplitByOutputs) {
+TEST(Plan, UnderOwtDALayerThatSendsAsMuchWithEitherSplitIsSplitByOutputs) {
   const char* const as_much = R"(
 name = "as_much"
 input = [1, 8, 8]
@@ -478,7 +478,7 @@ TEST(Plan, RefusesNoRanksAndNoRows) {
   EXPECT_THROW(plan_of(kTenClasses, {.ranks = 1, .step_rows = 0}), Error);
 }
 
-TEST(Plan, WeightsThatCannotBeSplitBehindADenseLayerAreAnErrorWithTheCure) {
+TEST(Plan, WeightsThatCannotBeSplitAfterADenseLayerAreAnErrorWithTheCure) {
   for (const Strategy strategy : all_strategies()) {
     const PlanRequest request{.ranks = 2, .strategy = strategy, .step_rows = 4};
     if (!splits_dense(strategy)) {

@@ -118,7 +118,7 @@ TEST(RankModel, AnotherSeedGivesOtherWeights) {
 class RankModelOnDevices : public DeviceTest {};
 INSTANTIATE_TEST_SUITE_P(Devices, RankModelOnDevices, ::testing::ValuesIn(devices()), device_name);
 
-TEST_P(RankModelOnDevices, WeightsAreDrawnAlikeWhereverTheyAre) {
+TEST_P(RankModelOnDevices, WeightsAreEqualOnEveryDevice) {
   const Plan plan = plan_of(Strategy::kOwtA, 2);
   RankModel here(small_model(), plan, 1), there(small_model(), plan, 1);
   there.allocate(device());

@@ -237,7 +237,7 @@ TEST(StepRows, OfARankWithASmallShareMayBeNone) {
 }
 
 // Micro-batch s of the step is the s-th part of every rank's rows, wherever these are in the step.
-TEST(StepRows, OfASliceArePartsOfTheRowsOfEveryRank) {
+TEST(StepRows, OfAMicroBatchArePartsOfTheRowsOfEveryRank) {
   const StepRows rows(Strategy::kOwtA, 3, 14, 0, {}, 1, 2);  // 5, 5 and 4 rows
   EXPECT_EQ(rows.slices(), 2);
   EXPECT_EQ(rows.of(1), (Slice{5, 10}));
@@ -251,7 +251,7 @@ TEST(StepRows, OfASliceArePartsOfTheRowsOfEveryRank) {
   EXPECT_EQ(rows.indexes(rows.rounds(0)[1], 0), rows.slice(1).indexes(rows.slice(1).rounds(0)[0], 0));
 }
 
-TEST(StepRows, OfASliceHaveTheRoundsOfTheScheme) {
+TEST(StepRows, OfAMicroBatchHaveTheRoundsOfTheScheme) {
   const auto of_slices = [](Strategy strategy, int rank) {
     return texts(StepRows(strategy, 2, 8, 0, {}, 1, 2).rounds(rank));
   };
@@ -261,7 +261,7 @@ TEST(StepRows, OfASliceHaveTheRoundsOfTheScheme) {
   EXPECT_THAT(of_slices(Strategy::kOwtC, 0), ElementsAre("0:0-1 1:0-1", "0:1-2 1:1-2", "0:2-3 1:2-3", "0:3-4 1:3-4"));
 }
 
-TEST(StepRows, OfSlicesAreAlikeWhereEveryRankOfTheGroupHasAsMany) {
+TEST(StepRows, OfMicroBatchesAreEqualWhereEveryRankOfTheGroupHasAsMany) {
   const StepRows rows(Strategy::kOwtA, 2, 11, 0, {}, 1, 3);  // 2 2 2 and 2 2 1
   EXPECT_EQ(rows.first_alike(1, 0), 0);
   EXPECT_EQ(rows.first_alike(2, 0), 2);
@@ -270,7 +270,7 @@ TEST(StepRows, OfSlicesAreAlikeWhereEveryRankOfTheGroupHasAsMany) {
   EXPECT_EQ(alone.first_alike(2, 0), 0);
 }
 
-TEST(StepRows, OfAllSlicesAreThoseOfTheStepOnceAndTheFirstRankHasTheMostOfEach) {
+TEST(StepRows, OfAllMicroBatchesAreThoseOfTheStepOnceAndTheFirstRankHasTheMostOfEach) {
   for (const std::vector<double>& shares : {std::vector<double>(), {2, 1, 4}})
     for (const Strategy strategy : {Strategy::kDataParallel, Strategy::kOwtC})
       for (int64_t step_rows = 0; step_rows < 40; ++step_rows)
@@ -338,7 +338,7 @@ TEST(StepRows, OfRoundsAreWholeGroupsWhereDenseLayersHaveGroups) {
   EXPECT_THAT(texts(in_groups(Strategy::kPipeline, 2, 15, 4, 4, {}, 2).rounds(0)), ElementsAre("0:0-8", "0:8-15"));
 }
 
-TEST(StepRows, SlicesAreWholeGroups) {
+TEST(StepRows, OfMicroBatchesAreWholeGroups) {
   const StepRows rows(Strategy::kDataParallel, 2, 22, 0, {}, 1, 2, 4);
   EXPECT_THAT(texts(rows.rounds(0)), ElementsAre("0:0-8", "0:8-12"));
   EXPECT_THAT(texts(rows.rounds(1)), ElementsAre("1:0-8", "1:8-10"));

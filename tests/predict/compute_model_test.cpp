@@ -26,7 +26,7 @@ TEST(MeasuredCompute, OneNumberOfRowsScalesInProportion) {
   EXPECT_EQ(model->forward(0, 0, 1), 0);
 }
 
-TEST(MeasuredCompute, TwoNumbersOfRowsTellWhatDoesNotGrow) {
+TEST(MeasuredCompute, TwoNumbersOfRowsGiveTheConstantPart) {
   const auto model = measured_compute(samples_of({{.rows = 30, .forward_s = 5}, {.rows = 10, .forward_s = 3}}));
   EXPECT_DOUBLE_EQ(model->forward(0, 10, 1), 3);
   EXPECT_DOUBLE_EQ(model->forward(0, 20, 1), 4);

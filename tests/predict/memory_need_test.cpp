@@ -26,7 +26,7 @@ TEST(MemoryNeed, OfOneRankCountsWeightsActivationsAndTwoGradients) {
 }
 
 // Images, and three rows of all else; fc's gradient adds up and is kept.
-TEST(MemoryNeed, OfSlicesCountsTheActivationsOfOne) {
+TEST(MemoryNeed, OfMicroBatchesCountsTheActivationsOfOne) {
   Plan plan = plan_of(1, Strategy::kOwtA, 9);
   plan.request.slices = 3;
   const MemoryNeed need = memory_need(plan);
@@ -34,7 +34,7 @@ TEST(MemoryNeed, OfSlicesCountsTheActivationsOfOne) {
   EXPECT_DOUBLE_EQ(need.step_row_bytes, 4.0 * (4 + (12 + 2 * 4 + 2 * 12) / 3.0));
 }
 
-TEST(MemoryNeed, OfTheFewestEvenSlicesThatFit) {
+TEST(MemoryNeed, OfTheFewestEvenMicroBatchesThatFit) {
   const Plan plan = plan_of(2, Strategy::kOwtA, 24);
   const auto bytes = [&](int slices) {
     Plan sliced = plan;

@@ -305,7 +305,7 @@ TEST(Network, TimesMeasuredBetweenHostsAreNotForGroupsInAHost) {
   EXPECT_DOUBLE_EQ(network.seconds(kAllGather, 1000, network.consecutive(2)), 1 + 0.5);
 }
 
-TEST(MeasureNetwork, TimesEveryCollectiveAlikeOnAllRanks) {
+TEST(MeasureNetwork, TimesEveryCollectiveEquallyOnAllRanks) {
   std::vector<std::string> seen(3);
   run_ranks(3, 1, [&](Communicator& comm) {
     const Network network = measure_network(comm, Device::kCpu, 0.2);

@@ -54,20 +54,20 @@ TEST(PlanTable, OfPartsOfTwoSizesNamesBothAndTheWeightsOfTheLargest) {
   EXPECT_EQ(layer(four, "wide").kept_elements(), 250);
 }
 
-TEST(PlanTable, NamesSlicesAndCountsTheirRounds) {
+TEST(PlanTable, NamesMicroBatchesAndCountsTheirRounds) {
   const PlanRequest request{.ranks = 2, .strategy = Strategy::kOwtC, .step_rows = 16, .slices = 4};
   EXPECT_THAT(plan_table(plan_of(kTwoDense, request)),
               HasSubstr("16 rows per step (8 per worker), 4 micro-batches, 8 rounds, dense update every step\n"));
 }
 
-TEST(Plan, RefusesMoreSlicesThanAWorkerHasRows) {
+TEST(Plan, RefusesMoreMicroBatchesThanAWorkerHasRows) {
   const auto message = [](const PlanRequest& request) { return message_of([&] { plan_of(kTwoDense, request); }); };
   EXPECT_EQ(message({.ranks = 2, .strategy = Strategy::kOwtA, .step_rows = 9, .slices = 6}),
             "data.accumulate is 6, and a worker has 5 rows per step at most; use 5 or less");
   EXPECT_EQ(message({.ranks = 2, .strategy = Strategy::kModelParallel, .step_rows = 9, .slices = 9}), "");
 }
 
-TEST(Plan, RefusesSlicesOfAPipeline) {
+TEST(Plan, RefusesMicroBatchesOfAPipeline) {
   const PlanRequest request{.ranks = 2, .strategy = Strategy::kPipeline, .step_rows = 16, .slices = 2};
   EXPECT_THAT(
       message_of([&] { plan_of(kTwoDense, request); }),

@@ -125,7 +125,7 @@ TEST(StepEstimate, AlexNetOnAnH200ReachesWhatItIsMeantToByThisModel) {
   EXPECT_GE(estimate(alexnet, 1024).images_per_second(), 115e3) << estimate(alexnet, 1024).table();
 }
 
-TEST(StepEstimate, LargeDenseLayersAreUpdatedBesideTheConvolutions) {
+TEST(StepEstimate, LargeDenseLayersAreUpdatedDuringTheConvolutions) {
   const StepEstimate step = estimate(model_of(kAlexNet), 128);
   const auto updates = of(step, "weights", Phase::kUpdate);
   ASSERT_EQ(updates.size(), 2u);
@@ -135,7 +135,7 @@ TEST(StepEstimate, LargeDenseLayersAreUpdatedBesideTheConvolutions) {
   EXPECT_EQ(estimate(small_model(), 128).beside_seconds(), 0);
 }
 
-TEST(StepEstimate, ADenseLayerIsUpdatedBesideFromTheLeastNumberOfParametersOn) {
+TEST(StepEstimate, ADenseLayerIsUpdatedConcurrentlyFromTheLeastNumberOfParametersOn) {
   const auto beside = [](int64_t features) {
     const Model model = model_of(concat("[", features, ", 1, 1]"), 1024, R"(
   { name = "fc", type = "dense", out = 1024, bias = false })");

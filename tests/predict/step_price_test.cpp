@@ -36,7 +36,7 @@ FixedCompute compute() { return FixedCompute({{1, 2, 0.5}, {0, 0, 0}, {3, 4, 1}}
 
 constexpr double kStepResult = kStepResultBytes / 96.0;  // half of it sent in each of two directions
 
-TEST(StepPrice, DataParallelGradientsLeaveWhileBackwardGoesOn) {
+TEST(StepPrice, DataParallelGradientsLeaveDuringBackward) {
   // Gradients of fc, 192 bytes: 2 s, hidden by conv's backward of 8 s. Gradients of conv, 32 bytes (3 weights are
   // padded to 8): 1/3 s, exposed.
   const Prediction p = price_step(tiny(Strategy::kDataParallel), two_ranks(), compute());
@@ -110,7 +110,7 @@ TEST(StepPrice, WithoutOverlapEveryTransferIsExposed) {
   }
 }
 
-TEST(StepPrice, OneRoundOfAllRowsWaitsForItsGatherAndItsWayHome) {
+TEST(StepPrice, OneRoundOfAllRowsWaitsForItsGatherAndItsLogits) {
   // Labels 1/6 s, hidden by conv's 4 s. All-gather of 192 sent bytes: 2. fc on 8 rows, half of the outputs: 12 and 16;
   // loss of 8 rows: 2. Logits 64 bytes: 2/3. Reduce-scatter 2, hidden by the 8 of fc's weight gradients. Then conv's
   // backward 8 and its gradients 1/3.
@@ -124,7 +124,7 @@ TEST(StepPrice, OneRoundOfAllRowsWaitsForItsGatherAndItsWayHome) {
 }
 
 // Half of the rows at a time; the hiding computation takes equally long, and the gradients are sent once.
-TEST(StepPrice, SlicesTakeAsLongWhereTransfersHaveNoLatencyAndLessMemory) {
+TEST(StepPrice, MicroBatchesTakeAsLongWhereTransfersHaveNoLatencyAndLessMemory) {
   for (const Strategy strategy : {Strategy::kDataParallel, Strategy::kOwtA, Strategy::kOwtC}) {
     Plan sliced = tiny(strategy);
     sliced.request.slices = 2;
@@ -140,7 +140,7 @@ TEST(StepPrice, SlicesTakeAsLongWhereTransfersHaveNoLatencyAndLessMemory) {
   }
 }
 
-TEST(StepPrice, WhatTheWeightGradientsDoNotHideOfTheWayHomeIsExposed) {
+TEST(StepPrice, WhatTheWeightGradientsDoNotHideOfTheReduceScatterIsExposed) {
   Network slow = two_ranks();
   slow.local.bytes_per_s = 16;
   // Six times as long: gather 12, logits 4, reduce-scatter 12 - 8, conv's gradients 2 - 0.5.

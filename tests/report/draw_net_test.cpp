@@ -94,7 +94,7 @@ std::vector<double> held(const std::string& svg, const std::string& layer) {
 }
 using Parts = std::vector<double>;
 
-TEST(DrawNet, BehindTheBoundaryEveryRankHasAPart) {
+TEST(DrawNet, AfterTheBoundaryEveryRankHasAPart) {
   const std::string svg = drawn(small_net(), 4);
   EXPECT_EQ(held(svg, "conv1"), (Parts{1, 1, 1, 1}));
   EXPECT_EQ(held(svg, "fc1"), (Parts{.25, .25, .25, .25}));
@@ -134,7 +134,7 @@ TEST(DrawNet, OfManyRanksTheFirstAreDrawn) {
   EXPECT_THAT(svg, HasSubstr("the first 16 workers"));
 }
 
-TEST(DrawNet, BranchesMeetAgainAndBlocksThatAreAlikeAreDrawnOnce) {
+TEST(DrawNet, BranchesMeetAgainAndEqualBlocksAreDrawnOnce) {
   const std::string svg = drawn(residual_net());
   EXPECT_EQ(times_in(svg, ">+</text>"), 2u);  // the first block, and the others as one
   EXPECT_EQ(times_in(svg, ">side</text>"), 1u);

@@ -326,7 +326,7 @@ TEST(Trace, ShowsEverySpanOfEveryRankOnTheTrackOfItsStream) {
                                              "1/transfer/gradients", "1/data/data wait"}));
 }
 
-TEST(Trace, HasTheLongestWayBeneathAndMarksWhatLiesOnIt) {
+TEST(Trace, ListsTheCriticalPathAndMarksItsParts) {
   std::vector<Profiler> ranks(2);
   for (Profiler& profiler : ranks) run_steps(profiler);
   const std::vector<PathPart> path{{"conv1 forward", 0, false, 0, 2}, {"gradients", 1, true, 2, 5}};

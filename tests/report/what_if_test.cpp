@@ -236,7 +236,7 @@ TEST(WhatIf, WhatIsTwiceAsFastOrTakesNothingIsPredictedAsIfItWere) {
     }
 }
 
-TEST(WhatIf, TheLongestWayHasNoGapsAndIsAsLongAsTheStep) {
+TEST(WhatIf, TheCriticalPathHasNoGapsAndIsAsLongAsTheStep) {
   for (const Strategy strategy : kStrategies) {
     const Plan plan = plan_of(strategy, 3);
     const MeasuredWalk step = walk_measured(plan, measured(plan, Known(plan, 100, {1, 1, 1.5})));

@@ -155,7 +155,7 @@ class LateAnswers : public Communicator {
   LateMessages* answers_ = nullptr;
 };
 
-TEST(ParameterServer, WeightsAreTheOwnersToChangeBehindSettlingThoughAnswersAreLate) {
+TEST(ParameterServer, TheOwnerMayChangeWeightsAfterSettlingThoughAnswersAreLate) {
   const Plan plan = served(2, kSynchronous);
   run_ranks(2, 1, [&](Communicator& comm) {
     LateAnswers late(comm);
@@ -170,7 +170,7 @@ TEST(ParameterServer, WeightsAreTheOwnersToChangeBehindSettlingThoughAnswersAreL
   });
 }
 
-TEST(ParameterServer, TakesWeightsThatWereChangedBehindSettling) {
+TEST(ParameterServer, TakesWeightsThatWereChangedAfterSettling) {
   for (const ConsistencyRules& rules : kAllRules)
     for (const auto& [ranks, servers] : {std::pair(2, 0), {3, 1}, {3, 2}}) {
       SCOPED_TRACE(concat(rules.text(), ", ", servers, " servers of ", ranks, " ranks"));
@@ -188,7 +188,7 @@ TEST(ParameterServer, TakesWeightsThatWereChangedBehindSettling) {
     }
 }
 
-TEST(ParameterServer, EveryGradientOfEveryWorkerIsInTheWeightsOnceBehindSettling) {
+TEST(ParameterServer, EveryGradientOfEveryWorkerIsInTheWeightsOnceAfterSettling) {
   constexpr int kSteps = 12;
   for (const ConsistencyRules& rules : kAllRules)
     for (const int ranks : {2, 3, 4})
@@ -239,7 +239,7 @@ TEST(ParameterServer, ServersApartHaveWhatWorkersPushAndSendTheBytesOfThePlan) {
       }
 }
 
-TEST(ParameterServer, SynchronouslyWorkersOfServersApartHaveTheNewestWeightsBehindEveryStep) {
+TEST(ParameterServer, SynchronouslyWorkersOfServersApartHaveTheNewestWeightsAfterEveryStep) {
   const Plan plan = served(4, kSynchronous, kTwoAndOne, 1);
   run_ranks(4, 1, [&](Communicator& comm) {
     Rank rank(plan, comm);
@@ -250,7 +250,7 @@ TEST(ParameterServer, SynchronouslyWorkersOfServersApartHaveTheNewestWeightsBehi
   });
 }
 
-TEST(ParameterServer, SynchronouslyAllHaveTheNewestWeightsBehindEveryStep) {
+TEST(ParameterServer, SynchronouslyAllHaveTheNewestWeightsAfterEveryStep) {
   const Plan plan = served(3, kSynchronous);
   run_ranks(3, 1, [&](Communicator& comm) {
     Rank rank(plan, comm);
@@ -263,7 +263,7 @@ TEST(ParameterServer, SynchronouslyAllHaveTheNewestWeightsBehindEveryStep) {
 }
 
 // Rank 0 has no gradient before rank 1 has done the most steps by which it may lead.
-TEST(ParameterServer, AWorkerGoesOnWhileAnotherIsLate) {
+TEST(ParameterServer, AWorkerContinuesWhileAnotherIsLate) {
   for (const auto& [rules, lead] : {std::pair(kOneAhead, 1), {kThreeAhead, 3}, {kAnyNumberAhead, 10}}) {
     SCOPED_TRACE(rules.text());
     const Plan plan = served(2, rules);
@@ -312,7 +312,7 @@ TEST(ParameterServer, SendsTheBytesOfThePlan) {
 }
 
 // 1 + 2^-8 is between two bf16 numbers; a rank's gradient for itself is not rounded.
-TEST(ParameterServer, Bf16OnTheWireRoundsGradientsAndNoWeights) {
+TEST(ParameterServer, Bf16TransportRoundsGradientsAndNoWeights) {
   Plan plan = served(2, kSynchronous);
   plan.request.half_wire = true;
   plan = make_plan(front_model(kKernel), plan.request);
@@ -409,7 +409,7 @@ TEST(ParameterServer, AServerThatFailsEndsAllRanksWithItsCause) {
   }
 }
 
-TEST(ParameterServer, OthersCanGoOnWithoutAnyWorkerButTheFirst) {
+TEST(ParameterServer, OthersCanContinueWithoutAnyWorkerButTheFirst) {
   EXPECT_THAT(dispensable_workers(served(5, kOneAhead, kAllInOne, 2)), ElementsAre(1, 2));
   EXPECT_THAT(dispensable_workers(served(3, kOneAhead)), IsEmpty());  // each has weights that no other worker has
 }

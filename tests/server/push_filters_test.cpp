@@ -75,7 +75,7 @@ TEST(PushFiltersTest, ProportionalRoundingIsRightInTheMeanAndACoinIsNot) {
   }
 }
 
-TEST(PushFiltersTest, WhatIsAllAlikeStaysAsItIs) { EXPECT_THAT(rounded({0.3f, 0.3f, 0.3f}, Value::kFix8), Each(0.3f)); }
+TEST(PushFiltersTest, EqualValuesStayAsTheyAre) { EXPECT_THAT(rounded({0.3f, 0.3f, 0.3f}, Value::kFix8), Each(0.3f)); }
 
 TEST(PushFiltersTest, SkippingIsRightInTheMean) {
   constexpr size_t kCount = 40000;
@@ -158,7 +158,7 @@ TEST(PushFiltersTest, CountsBytes) {
 }
 
 // What is drawn is a function of the seed, the worker, the task and the tensor.
-TEST(PushFiltersTest, DrawsAnewForEveryMessage) {
+TEST(PushFiltersTest, DrawsNewNumbersForEveryMessage) {
   const auto sent = [](uint64_t seed, int worker, size_t tensor, int64_t task) {
     PushFilter filter({.skip = 0.5}, seed, worker);
     std::vector<float> ones(64, 1);

@@ -31,7 +31,7 @@ TEST(StepBoardTest, SumsAreOfTheOldestStepHoweverFarOthersAre) {
   EXPECT_EQ(board.take_sums()[kRowSum], 22);
 }
 
-TEST(StepBoardTest, SumsAreWaitedForUntilTheLastHasTold) {
+TEST(StepBoardTest, SumsAreWaitedForUntilTheLastRankHasReported) {
   StepBoard board(0, 3);
   board.note(0, rows(1));
   board.note(2, rows(4));
@@ -91,7 +91,7 @@ TEST(StepBoardTest, OthersGoByWhatRankZeroSays) {
   EXPECT_THAT(without.get(), ElementsAre(2));
 }
 
-TEST(StepBoardTest, AFailureEndsEveryWaitAndTheFirstOneIsTold) {
+TEST(StepBoardTest, AFailureEndsEveryWaitAndTheFirstOneIsReported) {
   for (const bool meets : {false, true}) {
     StepBoard board(0, 2);
     EXPECT_NO_THROW(board.rethrow_failure());

@@ -125,7 +125,7 @@ TEST(WeightRange, AWorkerKeepsItsWeightsWhileOthersUpdateThem) {
   EXPECT_EQ(download(served.mine).front(), 1);
 }
 
-TEST(WeightRange, AnUpdateIsToldTheShareOfAStepThatItsGradientsAre) {
+TEST(WeightRange, AnUpdateKnowsTheShareOfAStepThatItsGradientsAre) {
   Served served(4, {.delay = kNoBound, .pushes = 2});
   served.push(3, 1, {.weights = 0.5, .share = 0.25});
   EXPECT_TRUE(served.updates.empty());
@@ -153,7 +153,7 @@ TEST(WeightRange, SettlingAppliesWhatWaitsForFurtherPushes) {
   EXPECT_EQ(download(served.mine).front(), 311);
 }
 
-TEST(WeightRange, UpdatesGoOnFromThoseBefore) {
+TEST(WeightRange, UpdatesContinueFromThoseBefore) {
   Served served(1, {});
   served.range.begin(7);
   served.push(0, 1);
@@ -204,7 +204,7 @@ TEST(WeightRange, InAnyOrderEveryGradientIsAppliedOnceAndNoneIsOlderThanTheBound
     }
 }
 
-TEST(WeightRange, OneThatGivesUpLetsNobodyWait) {
+TEST(WeightRange, OneThatFailsLetsNobodyWait) {
   Served served(2, {});
   served.push(0, 1);
   served.range.give_up();

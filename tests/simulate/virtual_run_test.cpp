@@ -133,7 +133,7 @@ TEST_F(VirtualRunTest, AStepTakesWhatItsPartsTake) {
   const auto bytes = static_cast<double>(one.virtual_run.record.bytes_to_servers) / 3;
   const double step = 3 * 0.5 + 2 * bytes / 1e9 + compute + update;
   EXPECT_NEAR(one.virtual_run.seconds, 3 * step, 1e-6);
-  const SimulationRecord::Worker& worker = one.virtual_run.record.workers.front();
+  const SimulationRecord::SimulatedWorker& worker = one.virtual_run.record.workers.front();
   EXPECT_NEAR(worker.computing, compute / step, 1e-6);
   EXPECT_NEAR(worker.on_the_way, (step - compute - update) / step, 1e-6);
 }
@@ -165,7 +165,7 @@ TEST_F(VirtualRunTest, WorkersThatServeSendTheirOwnPartsNowhere) {
   EXPECT_EQ(two.record.bytes_to_servers, 3 * 2 * half);
   EXPECT_EQ(two.record.bytes_to_workers, 3 * 2 * half);
   EXPECT_FALSE(two.record.each_server);
-  for (const SimulationRecord::Worker& each : two.record.workers) {
+  for (const SimulationRecord::SimulatedWorker& each : two.record.workers) {
     EXPECT_EQ(each.link.out, 3. * 2 * static_cast<double>(half));
     EXPECT_EQ(each.link.in, each.link.out);
   }
@@ -183,7 +183,8 @@ TEST_F(VirtualRunTest, LinksOfServersCarryWhatThoseOfTheWorkersDo) {
   const VirtualCluster cluster{.filters = filters_from({"bf16"}), .servers = 2, .link = {0.5, 1e9}};
   const SimulationRecord record = simulated("apart", 3, cluster).virtual_run.record;
   LinkBytes workers;
-  for (const SimulationRecord::Worker& each : record.workers) workers.out += each.link.out, workers.in += each.link.in;
+  for (const SimulationRecord::SimulatedWorker& each : record.workers)
+    workers.out += each.link.out, workers.in += each.link.in;
   EXPECT_EQ(workers.out, static_cast<double>(record.bytes_to_servers));
   EXPECT_EQ(workers.in, static_cast<double>(record.bytes_to_workers));
   ASSERT_TRUE(record.each_server);
@@ -205,7 +206,7 @@ TEST_F(VirtualRunTest, WhoWaitsForNobodyIsNotHeldUpByAStraggler) {
   EXPECT_GT(s.seconds, b.seconds);
   EXPECT_GT(b.seconds, 2 * e.seconds);
   const auto idle = [](const VirtualOutcome& run) {
-    const SimulationRecord::Worker& fast = run.record.workers.front();
+    const SimulationRecord::SimulatedWorker& fast = run.record.workers.front();
     return 1 - fast.computing - fast.on_the_way;
   };
   EXPECT_GT(idle(s), 0.6);
@@ -502,7 +503,7 @@ TEST_F(VirtualRunTest, TimesAloneKnowNeitherEpochsNorValuesOfGradients) {
   EXPECT_THAT([&] { simulated("refused", 2, warm); }, ThrowsMessage<Error>(HasSubstr("the length of an epoch")));
 }
 
-TEST_F(VirtualRunTest, WorkersThatCouldNeverGoOnAreRefused) {
+TEST_F(VirtualRunTest, WorkersThatWouldWaitForeverAreRefused) {
   VirtualCluster cluster{.rules = {.delay = 1, .pushes = 1}, .push_every = 3};
   EXPECT_THAT([&] { simulated("refused", 2, cluster); }, ThrowsMessage<Error>(HasSubstr("give 2 or more, or inf")));
   cluster.rules.delay = 2;

@@ -95,7 +95,7 @@ TEST_F(Graphs, CapturingDoesNothingAndEachLaunchDoesItAll) {
   EXPECT_EQ(nodes, 2u);
 }
 
-TEST_F(Graphs, TellWhatTheyHoldWhileTheyLive) {
+TEST_F(Graphs, ReportTheirMemoryWhileTheyLive) {
   int* memory = nullptr;
   ASSERT_EQ(cudaMalloc(&memory, 4), cudaSuccess);
   ASSERT_EQ(capture([&] {
@@ -235,7 +235,7 @@ TEST_F(Graphs, RecordExternalEventsWhenTheyRun) {
   EXPECT_GE(ms, 5);
 }
 
-TEST_F(Graphs, TellWhetherAStreamIsBeingCaptured) {
+TEST_F(Graphs, ReportWhetherAStreamIsBeingCaptured) {
   cudaStreamCaptureStatus status;
   EXPECT_EQ(capture([&] {
               fork();

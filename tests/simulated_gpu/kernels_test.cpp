@@ -109,7 +109,7 @@ TEST(Kernels, LetTheLastBlockFinishWhatTheOthersBegan) {
   EXPECT_THAT(arrived.read(stream), ElementsAre(0u));
 }
 
-TEST(Kernels, TellHowManyBlocksAMultiprocessorRunsAtOnce) {
+TEST(Kernels, ReportHowManyBlocksAMultiprocessorRunsAtOnce) {
   const auto* kernel = reinterpret_cast<const void*>(&count_up);
   int blocks = 0;
   EXPECT_EQ(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, 256, 0), cudaSuccess);

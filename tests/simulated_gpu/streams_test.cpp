@@ -230,7 +230,7 @@ TEST_F(Memory, IsFreedWhenTheStreamsAreDone) {
   EXPECT_EQ(cudaStreamQuery(first_), cudaSuccess);
 }
 
-TEST_F(Memory, TellsWhereItIs) {
+TEST_F(Memory, ReportsItsLocation) {
   const DeviceArray<int> memory(10);
   cudaPointerAttributes attributes;
   EXPECT_EQ(cudaPointerGetAttributes(&attributes, memory.data() + 9), cudaSuccess);

@@ -16,10 +16,10 @@
 namespace owt {
 namespace {
 
-void draw_times(const std::string& seed, const std::string& key, std::vector<ConvChoices::Measured>& measured) {
+void draw_times(const std::string& seed, const std::string& key, std::vector<ConvChoices::Timing>& measured) {
   // without the team size
   std::mt19937_64 random(std::hash<std::string>()(seed + ' ' + key.substr(0, key.rfind(", "))));
-  for (ConvChoices::Measured& each : measured) each.ms = std::uniform_real_distribution<>(1, 2)(random);
+  for (ConvChoices::Timing& each : measured) each.ms = std::uniform_real_distribution<>(1, 2)(random);
 }
 
 class FreshChoices : public ::testing::EmptyTestEventListener {

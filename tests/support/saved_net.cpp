@@ -23,7 +23,7 @@ void draw(Param& param) {
 }
 
 void save(const std::string& path, const std::vector<Param*>& params) {
-  std::vector<SafetensorsWriter::Entry> entries;
+  std::vector<SafetensorsWriter::NamedShape> entries;
   for (const Param* param : params) entries.push_back({param->name, param->file_shape});
   SafetensorsWriter writer(path, entries);
   for (const Param* param : params) {

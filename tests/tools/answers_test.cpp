@@ -73,7 +73,7 @@ TEST_F(AnswersTest, PredictSaysOfImageFilesWhatEvalSaysOfTheDataSet) {
   }
 }
 
-TEST_F(AnswersTest, ADamagedCheckpointIsPassedOverUnlessItIsNamed) {
+TEST_F(AnswersTest, ADamagedCheckpointIsSkippedUnlessItIsNamed) {
   const Result trained = owt("train " + file("run") + " --out " + file("two") +
                              " --set run.checkpoint_every_steps=2 --set run.keep_checkpoints=2");
   ASSERT_EQ(trained.code, 0) << trained.err;
@@ -95,7 +95,7 @@ TEST_F(AnswersTest, ADamagedCheckpointIsPassedOverUnlessItIsNamed) {
   }
 }
 
-TEST_F(AnswersTest, APhotoOfAnySizeIsBroughtToTheImagesOfTheDataSet) {
+TEST_F(AnswersTest, APhotoOfAnySizeIsResizedToTheImagesOfTheDataSet) {
   image_files();
   // Twice as large, with grey stripes left and right that a square in the centre does not show.
   const Photo small = read_photo(read_file(image_file(3)));
@@ -113,7 +113,7 @@ TEST_F(AnswersTest, APhotoOfAnySizeIsBroughtToTheImagesOfTheDataSet) {
                 1e-6);
 }
 
-TEST_F(AnswersTest, AnUnreadableImageIsReportedAndTheOthersGoOn) {
+TEST_F(AnswersTest, AnUnreadableImageIsReportedAndTheOthersAreClassified) {
   image_files();
   write("bad.jpg", "no photo");
   const std::string words = "predict " + file("run") + " " + image_file(0) + " " + file("bad.jpg") + " " +

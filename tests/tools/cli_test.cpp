@@ -269,7 +269,7 @@ TEST_F(CliTest, TrainsEvaluatesAndInspectsPreparedData) {
   EXPECT_THAT(truncated.err, HasSubstr("data_batch_2.bin"));
 }
 
-TEST_F(CliTest, InspectTellsTheMemoryThatThePlanNeeds) {
+TEST_F(CliTest, InspectReportsTheMemoryThatThePlanNeeds) {
   const std::string recipe = config("cifar10_quick.toml");
   for (const std::string strategy : {"dp", "dp-zero", "dp-star", "ps", "owt-a", "owt-c", "owt-d"}) {
     const Overrides on_four{{"parallel.workers", "4"}, {"parallel.strategy", strategy}};
@@ -353,7 +353,7 @@ TEST_F(CliTest, PlanListsTheActionsOfAStep) {
                               HasSubstr("gradients, bucket 0\n"), HasSubstr("   1  forward                  conv1\n")));
 }
 
-TEST_F(CliTest, PlanDrawsTheStrategiesAskedForOrTheFastestBesideDp) {
+TEST_F(CliTest, PlanDrawsTheStrategiesAskedForOrTheFastestAndDp) {
   const std::string svg = file("step.svg");
   const std::string words = "plan " + small_recipe() + " --workers 2 --gpu H200 --draw " + svg;
   ASSERT_EQ(owt(words + " --parallel owt-a --parallel owt-c").code, 0);
@@ -480,7 +480,7 @@ TEST_F(CliTest, WrongOptionsOfThePlannerExitWith2) {
   EXPECT_EQ(owt("plan " + small_recipe() + " --workers 2 --precision bf16 --gpu K20").code, 1);
 }
 
-TEST_F(CliTest, PlanAndTimeTakeAStepInSlices) {
+TEST_F(CliTest, PlanAndTimeTakeAStepInMicroBatches) {
   const std::string slices = small_recipe() + " --set data.accumulate=2 ";
   EXPECT_THAT(owt("plan " + slices + "--workers 2 --parallel owt-c").out, HasSubstr(", 2 micro-batches, 4 rounds, "));
   EXPECT_THAT(owt("plan " + slices + "--workers 2 --parallel dp --steps").out, HasSubstr(" micro-batch round  of\n"));
@@ -708,7 +708,7 @@ TEST_F(CliTest, AnUnwritableRunFolderIsAnError) {
   EXPECT_THAT(result.err, HasSubstr("--out"));
 }
 
-TEST_F(CliTest, SignalsToStopWriteACheckpointExitWith75AndTheRunGoesOn) {
+TEST_F(CliTest, SignalsToStopWriteACheckpointExitWith75AndTheRunResumes) {
   for (const int signal : {SIGTERM, SIGINT, SIGUSR1, SIGHUP}) {
     const std::string run = file("run" + std::to_string(signal)), recipe = small_recipe();
     const pid_t child = fork();

@@ -48,8 +48,8 @@ Page read_page(const std::string& name) {
     if (line.starts_with("```")) {
       block = block.empty() ? line : "";
     } else if (block == "```") {
-      const bool goes_on = !page.code.empty() && page.code.back().ends_with("\\");
-      goes_on ? page.code.back() += line : page.code.emplace_back(line);
+      const bool continues = !page.code.empty() && page.code.back().ends_with("\\");
+      continues ? page.code.back() += line : page.code.emplace_back(line);
     } else if (block.empty()) {
       page.lines.push_back(line);
       prose += line + " ";

@@ -129,7 +129,7 @@ TEST_F(FiguresTest, BenchCommsSpeedsAreThoseOfItsTimes) {
   EXPECT_EQ(lines, 2 * 3) << shown;  // 12, 48 and 100 kilobytes
 }
 
-TEST_F(FiguresTest, InspectTellsTheSpreadOfSizesAndClasses) {
+TEST_F(FiguresTest, InspectReportsTheSpreadOfSizesAndClasses) {
   write_split(file("set"), "train", {.images = 7, .classes = 3});
   const std::string shown = printed("inspect " + file("set"));
   EXPECT_THAT(shown, AllOf(HasSubstr("train: 7 images, 3 classes of 2 to 3 images"),
@@ -148,7 +148,7 @@ void write_photos(const std::string& folder, int images, int bad) {
   write_bytes(folder + "/class2/notes", "");
 }
 
-TEST_F(FiguresTest, PrepareTellsWhatItMadeSkippedAndPassedOver) {
+TEST_F(FiguresTest, PrepareReportsWhatItMadeSkippedAndIgnored) {
   write_photos(file("in"), 14, 2);
   const std::string words = " " + file("out") + " --size 0 --shard-images 4 --max-skipped 2";
   const std::string shown = printed("prepare folder " + file("in") + words);
@@ -197,7 +197,7 @@ TEST_F(FiguresTest, PrepareStatsPrintsWhatItWrites) {
                     HasSubstr("  least / median / most: height 40 / 42 / 44, width 52 / 54 / 56, bytes ")));
 }
 
-TEST_F(FiguresTest, TrainAndInspectTellWhereTheRunIsAndHowGoodItIs) {
+TEST_F(FiguresTest, TrainAndInspectReportTheFolderAndTheAccuracyOfTheRun) {
   const std::string train = "train " + small_recipe() + " --workers 2 --parallel owt-b --seed 5 --steps 7 --set " +
                             "schedule.epochs=2 --out ";
   const std::string shown = printed(train + file("run")), timed = printed(train + file("timed") + " --timing");

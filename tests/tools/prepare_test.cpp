@@ -203,7 +203,7 @@ TEST_F(PrepareProgramTest, FoldersAndListsMakeASplitAtATime) {
   EXPECT_EQ(owt("prepare folder train").code, 2);
 }
 
-TEST_F(PrepareProgramTest, WhatIsLeftOutOfAFolderIsTold) {
+TEST_F(PrepareProgramTest, WhatIsLeftOutOfAFolderIsReported) {
   for (const std::string path : {"in/cat/1.jpg", "in/dog/2.jpg", "in/stray.jpg"}) write(path, jpeg(7));
   write("in/notes/a.txt", "");
   const Result result = owt("prepare folder in in/out --size 0");
@@ -357,7 +357,7 @@ TEST_F(PrepareProgramTest, LabelsThatWouldNotBeUsedAndStrayImagesAreNamed) {
   EXPECT_FALSE(fs::exists(file("out/classes.txt")));
 }
 
-TEST_F(PrepareProgramTest, ADamagedShardIsMadeAnewByTheSameCommand) {
+TEST_F(PrepareProgramTest, ADamagedShardIsMadeAgainByTheSameCommand) {
   write("in/cat/1.jpg", jpeg(40));
   ASSERT_EQ(owt("prepare folder in out").code, 0);
   const auto whole = content_of("out");
@@ -399,7 +399,7 @@ TEST_F(PrepareProgramTest, TooManyBadImagesExitWith1AndSayWhereTheyAreListed) {
 }
 
 // Enough work to be interrupted: `lines` times a photo that takes some milliseconds.
-TEST_F(PrepareProgramTest, ASignalStopsAndTheSameCommandGoesOn) {
+TEST_F(PrepareProgramTest, ASignalStopsAndTheSameCommandContinues) {
   write("photo.jpg", noisy_jpeg(1200, 1));
   std::string list;
   for (int i = 0; i < 200; ++i) list += "photo.jpg 0\n";

@@ -75,7 +75,7 @@ TEST_F(RecipesTest, ARunFolderOfARecipesNameIsTheRunAndSaysSo) {
   EXPECT_THAT(owt_in("here", "plan configs/mine.toml").err, Not(HasSubstr("means the run folder")));
 }
 
-TEST_F(RecipesTest, OfAnInstallationAreFoundBesideTheProgram) {
+TEST_F(RecipesTest, OfAnInstallationAreFoundNextToTheProgram) {
   fs::create_directories(file("usr/bin"));
   fs::copy(OWT_PROGRAM, file("usr/bin/owt"));
   write_recipe("usr/share/owt/configs/only_installed.toml", "installed");
@@ -84,7 +84,7 @@ TEST_F(RecipesTest, OfAnInstallationAreFoundBesideTheProgram) {
   EXPECT_THAT(read_file(file("answer")), HasSubstr("model installed"));
 }
 
-TEST_F(RecipesTest, AnUnknownNameIsToldWhereItWasLookedForAndTheNearest) {
+TEST_F(RecipesTest, AnUnknownNameIsAnErrorWithTheFoldersSearchedAndTheNearestName) {
   const Result result = owt_in("elsewhere", "train cifar10_quikc");
   EXPECT_EQ(result.code, 1);
   EXPECT_THAT(result.err, AllOf(HasSubstr("cifar10_quikc"), HasSubstr("/configs/models"),

@@ -55,7 +55,7 @@ TEST_F(ResumeCommands, AFailedCommandChangesNoByteOfARunAndLeavesNoFolder) {
   }
 }
 
-TEST_F(ResumeCommands, ARunGoesOnWithItsOwnRecipe) {
+TEST_F(ResumeCommands, ARunResumesWithItsOwnRecipe) {
   const std::string recipe = small_recipe(), run = file("run"), whole = file("whole");
   const std::string how =
       " --workers 2 --parallel owt-c --set data.batch=20 --set optimizer.learning_rate=0.01 --epochs 2";

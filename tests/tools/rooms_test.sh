@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Keeps the folders apart: few units depend on a strategy's own headers, few lines outside the plan ask which kind of
-# strategy runs, cycles of units stay small, and no folder grows into a hall. A bound may be lowered, not raised.
+# strategy runs, cycles of units stay small, and no folder grows into a hall. Few types share their name with another
+# type. A bound may be lowered, not raised.
 #
 #   usage: rooms_test.sh
 #
@@ -61,6 +62,15 @@ asking = {f: len([line for line in TEXT[f].split("\n") if ASKS.search(line)]) fo
 folders = collections.Counter(os.path.dirname(f) for f in SOURCES)
 del folders["src/core"]  # has small units that know nothing of each other
 
+TYPE = re.compile(r"\b(?:class|struct|enum)(?: class)? (?:alignas\([^)]*\) )?(?:\w+::)*(\w+)(?: final)?(?: ?:[^:;{][^;{]*)? \{")
+
+
+def shared_type_names():
+    """The names that several types have, also inside other classes."""
+    types = collections.Counter(name for text in TEXT.values() for name in TYPE.findall(re.sub(r"//.*", "", text)))
+    return sorted(name for name, count in types.items() if count > 1)
+
+
 wrong = False
 for name, figure, bound in (
         ("files rebuilt after a change of src/server/push_filters.h", rebuilt_after("src/server/push_filters.h"), 15),
@@ -69,7 +79,8 @@ for name, figure, bound in (
         ("units in the largest cycle", largest_cycle(), 4),
         ("lines outside src/plan that ask for the kind of strategy", sum(asking.values()), 71),
         ("files outside src/plan that ask for it", sum(count > 0 for count in asking.values()), 28),
-        ("files in the largest folder but src/core", max(folders.values()), 60)):
+        ("files in the largest folder but src/core", max(folders.values()), 60),
+        ("names of types that several types have", len(shared_type_names()), 19)):
     print(f"{name}: {figure} (at most {bound})")
     wrong = wrong or figure > bound
 if wrong:

@@ -54,7 +54,7 @@ TEST(MatchClasses, MatchesTheSameNamesInAnyOrderAndSomeOfThem) {
   EXPECT_THAT(some.said, HasSubstr("2 of the 3 classes of runs/a"));
 }
 
-TEST(MatchClasses, MatchesKeysWhereTheWordsBehindThemAreMissing) {
+TEST(MatchClasses, MatchesKeysWhereTheWordsAfterThemAreMissing) {
   EXPECT_THAT(matched({"n1\ttench", "n2\tgoldfish", "n3\tshark"}, data_of({"n3", "n1"})).outputs, ElementsAre(2, 0));
   EXPECT_THAT(matched({"n1", "n2", "n3"}, data_of({"n2\tgoldfish"})).outputs, ElementsAre(1));
   EXPECT_THAT(matched({"n1 tench", "n2", "n3"}, data_of({"n1\ttench"})).outputs, ElementsAre(0));  // an older run's
@@ -176,7 +176,7 @@ TEST_F(DataIdentity, ResumingOnOtherImagesIsRefusedAndForgetsTheBestWhereItIsWan
   EXPECT_GT(after.best_step, before.best_step);
 }
 
-TEST_F(DataIdentity, OtherImagesBeginCountingEvaluationsAnew) {
+TEST_F(DataIdentity, OtherImagesRestartTheCountOfEvaluations) {
   RunState state;
   state.images_in_epoch = 24;
   state.best_top1 = 0.5;

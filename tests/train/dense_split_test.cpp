@@ -84,7 +84,7 @@ TEST(DenseSplit, ARowSplitIsTwiceAsCheapAndNotFourTimes) {
   EXPECT_NEAR(dp_sends / rows_send, 1.95, 0.01);
 }
 
-TEST(DenseSplit, LearnsWhatOneRankLearnsEitherWay) {
+TEST(DenseSplit, LearnsWhatOneRankLearnsWithEitherSplit) {
   const Counted one = count(Strategy::kDataParallel, DenseSplit::kOfStrategy, 1);
   for (const DenseSplit split : {DenseSplit::kColumns, DenseSplit::kRows, DenseSplit::kLess})
     for (const int ranks : {2, 3}) {

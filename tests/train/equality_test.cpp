@@ -83,7 +83,7 @@ TEST_P(EqualityTest, RanksThatDrewOtherWeightsBeginWithThoseOfTheFirst) {
 }
 
 // Hosts with other numbers of cores round the sums of a gradient otherwise.
-TEST_P(EqualityTest, CopiesStayAlikeWhateverTeamsTheRanksHave) {
+TEST_P(EqualityTest, CopiesStayEqualWhateverTeamsTheRanksHave) {
   for (const char* strategy : {"dp", "dp-zero", "dp-star", "owt-a", "mp"})
     for (const char* model_ranks : {"2", "4"}) {
       const Settings settings = small_settings(kSmallRecipe, {{"parallel.workers", "4"},

@@ -273,7 +273,7 @@ TEST_F(EventFileTest, AnUnwritableFolderIsAnErrorAndAFullDiskNoneAsForTheMetrics
 
 class EventsOfRuns : public ::testing::Test, protected WholeRuns {};
 
-TEST_F(EventsOfRuns, ARunThatWentOnHasTheEventsOfOneThatDidNot) {
+TEST_F(EventsOfRuns, AResumedRunHasTheEventsOfAnUninterruptedOne) {
   const Overrides on = merged(kEveryStepLogged, {{"run.tensorboard", "true"}}), stopped{{"schedule.max_steps", "7"}};
   run("whole", on);
   run("part", merged(kEveryStepLogged, stopped));

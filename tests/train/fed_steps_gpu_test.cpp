@@ -79,8 +79,9 @@ void force_presentation(const std::string& name) {
 
 TEST(FedSteps, LearnTheSameBitsAndArePackedByWhoeverMakesTheImages) {
   train(kRecipe, kNever, false);  // looks for presentations of all numbers of rows
-  const std::pair<const char*, int64_t> ways[] = {{"plain", 3}, {"4 channels", 4}, {"8 channels", 8}, {"blocks", 16}};
-  for (const auto& [name, channels] : ways)
+  const std::pair<const char*, int64_t> packings[] = {
+      {"plain", 3}, {"4 channels", 4}, {"8 channels", 8}, {"blocks", 16}};
+  for (const auto& [name, channels] : packings)
     for (const bool graphs : {false, true}) {
       force_presentation(name);
       const Training fed = train(kRecipe, 0, graphs), unfed = train(kRecipe, kNever, graphs);
@@ -94,7 +95,7 @@ TEST(FedSteps, LearnTheSameBitsAndArePackedByWhoeverMakesTheImages) {
 }
 
 // Blocks of 4 x 4 pixels without padding: packed and plain images have the same size and use the same memory.
-TEST(FedSteps, AreRecordedAnewWhereTheSameMemoryHoldsAnotherLayout) {
+TEST(FedSteps, AreRecordedAgainWhereTheSameMemoryHoldsAnotherLayout) {
   const std::string recipe = recipe_of("[3, 12, 12]", kData, R"(
   { name = "conv1", type = "conv", out = 8, kernel = 4, stride = 4 },
   { name = "relu1", type = "relu" },

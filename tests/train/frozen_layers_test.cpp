@@ -191,7 +191,7 @@ TEST_P(FrozenParts, OfACompositeLayerKeepTheirWeights) {
 }
 
 // Its running averages do not depend on the rows that a rank sees.
-TEST_P(FrozenParts, ThatNormaliseBatchesMakeRanksAlike) {
+TEST_P(FrozenParts, ThatNormaliseBatchesMakeRanksEqual) {
   const std::string recipe = recipe_of("[3, 8, 8]", kData, R"(
   { name = "conv", type = "conv", out = 8, kernel = 3, pad = 1 },
   { name = "bn", type = "batch_norm" },
@@ -225,7 +225,7 @@ class FrozenRuns : public ::testing::Test, protected WholeRuns {
   std::string log_of(const std::string& out) const { return read_file(path(out) + "/log.txt"); }
 };
 
-TEST_F(FrozenRuns, GoOnBitForBitAndTheirCheckpointsHoldAllWeights) {
+TEST_F(FrozenRuns, ResumeBitForBitAndTheirCheckpointsHoldAllWeights) {
   for (const Overrides& parallel :
        {Overrides{{"parallel.workers", "1"}}, Overrides{{"parallel.workers", "3"}, {"parallel.strategy", "owt-c"}},
         Overrides{{"parallel.workers", "2"}, {"parallel.strategy", "dp-zero"}},
@@ -248,7 +248,7 @@ TEST_F(FrozenRuns, GoOnBitForBitAndTheirCheckpointsHoldAllWeights) {
 }
 
 // With momentum 0 a velocity does not affect the next step, so a velocity that begins at 0 changes nothing.
-TEST_F(FrozenRuns, ThatGoOnWithOtherLayersFrozenBeginTheirVelocitiesAtZero) {
+TEST_F(FrozenRuns, ThatResumeWithOtherLayersFrozenBeginTheirVelocitiesAtZero) {
   for (const Overrides& parallel :
        {Overrides{{"parallel.workers", "1"}}, Overrides{{"parallel.workers", "2"}, {"parallel.strategy", "dp-zero"}}}) {
     const std::string out = parallel.back().second;

@@ -364,7 +364,7 @@ TEST_P(GradientNormsTest, AreNotThereBeforeUpdatesOfPartsOfAStep) {
 }
 
 // Every copy of a weight has the same bits after every step; otherwise the run would end.
-TEST_P(GradientNormsTest, LeaveCopiesOfWeightsAlikeToTheLastBitAndGoOnBitForBit) {
+TEST_P(GradientNormsTest, LeaveCopiesOfWeightsEqualToTheLastBitAndResumeBitForBit) {
   const Overrides all{{"run.log_every", "1"}, {"schedule.max_steps", "7"}, {"run.equality_every", "1"}};
   for (const Overrides& on : {on_ranks("owt-d", "4", {{"parallel.model_ranks", "2"}}), on_ranks("dp-zero", "3")})
     for (const Overrides& rule : {kClip, kLars}) {

@@ -32,7 +32,7 @@ TEST(DataFolder, TheCommandLineComesBeforeTheRecipeAndThatBeforeTheEnvironment) 
   if (set) setenv("OWT_DATA", before.c_str(), 1);
 }
 
-TEST(OpenSplit, MadeUpImagesAreAsTheRecipeSays) {
+TEST(OpenSplit, SyntheticImagesAreAsTheRecipeSays) {
   const Settings settings = small_settings(kSmallRecipe, {{"data.seed", "5"}});
   const auto train = open_split(settings, "", Split::kTrain), test = open_split(settings, "", Split::kTest);
   EXPECT_EQ(train->size(), 100);

@@ -105,7 +105,7 @@ TEST_P(LocalSteps, LearnSomethingElseThanSynchronousOnes) {
   EXPECT_NE(local.losses[2], dp.losses[2]);
 }
 
-TEST_P(LocalSteps, BeginBehindSynchronousOnesThatHaveTheBitsOfDp) {
+TEST_P(LocalSteps, BeginAfterSynchronousOnesThatHaveTheBitsOfDp) {
   const Overrides later = merged(kEveryThird, {{"parallel.average_from", "2"}});
   for (const char* strategy : {"dp", "owt-c"}) {
     const SmallRun first = run(kSmallRecipe, 4, on_ranks(strategy, "3", later), StepKind::kSynchronous),
@@ -232,7 +232,7 @@ TEST(LocalStepsPlan, IsRefusedWhereItMakesNoSense) {
 class LocalRun : public ::testing::Test, protected WholeRuns {};
 
 // Steps 1 to 5 are synchronous; checkpoints at steps 3, 6 ... and at every epoch of 5 steps average in addition.
-TEST_F(LocalRun, GoesOnBitForBitFromEveryCheckpoint) {
+TEST_F(LocalRun, ResumesBitForBitFromEveryCheckpoint) {
   const Overrides often{
       {"run.checkpoint_every_steps", "3"}, {"run.keep_checkpoints", "99"}, {"run.equality_every", "2"}};
   const std::vector<Overrides> cases{on_ranks("dp", "3", {{"parallel.average_every", "4"}}),
@@ -273,7 +273,7 @@ TEST_F(LocalRun, StoppedBySignalAveragesBeforeItsCheckpoint) {
   EXPECT_TRUE(run("local", local, "auto").finished);
 }
 
-TEST_F(LocalRun, GoesOnOnOneWorkerAndUnderAnotherStrategy) {
+TEST_F(LocalRun, ResumesOnOneWorkerAndUnderAnotherStrategy) {
   const Overrides until = merged(kEveryStepLogged, {{"schedule.max_steps", "7"}});
   run("part", merged(until, on_ranks("dp", "4", kEveryThird)));
   EXPECT_TRUE(run("part", merged(kEveryStepLogged, on_ranks("owt-a", "1")), "auto").finished);

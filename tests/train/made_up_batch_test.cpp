@@ -14,7 +14,7 @@ const Model& model() {
 }
 
 // 75 values per image, so that rows do not begin at blocks of random numbers.
-TEST(MadeUpBatch, HoldsTheValuesOfItsRows) {
+TEST(SyntheticBatch, HoldsTheValuesOfItsRows) {
   PlanRequest request;
   request.step_rows = 9;
   const Philox random(1, RandomStream::kSynthetic);
@@ -27,7 +27,7 @@ TEST(MadeUpBatch, HoldsTheValuesOfItsRows) {
   }
 }
 
-TEST(MadeUpBatch, ComesInALayout) {
+TEST(SyntheticBatch, ComesInALayout) {
   PlanRequest request;
   request.step_rows = 3;
   const ImageLayout layout{5, 5, 3, 2, 2, 1, 1, 3, 3, 16};

@@ -50,7 +50,7 @@ TEST(MemoryCheck, NamesTheMostImagesThatWouldFit) {
   EXPECT_THAT(refusal({"this host", {0, 1}, {both(2) - 1, "this host has"}}), HasSubstr("use a smaller network"));
 }
 
-TEST(MemoryCheck, NamesSlicesWithWhichTheStepWouldFit) {
+TEST(MemoryCheck, NamesMicroBatchesWithWhichTheStepWouldFit) {
   Plan sliced = plan_of(2, Strategy::kDataParallel, 1000);
   sliced.request.slices = 5;
   EXPECT_THAT(refusal({"this host", {0, 1}, {2 * memory_need(sliced).bytes(1000), "this host has"}}),

@@ -284,7 +284,7 @@ TEST(PipelineSchedules, HaveReplicasThatSumTheirGradientsForEveryMiniBatch) {
 
 // One mini-batch after the other through stages that wait for each other, or through one stage: this is plain SGD with
 // steps of a mini-batch's rows.
-TEST(PipelineSchedules, WithNothingUnderWayBesideAreSgdOfMiniBatches) {
+TEST(PipelineSchedules, WithOneMicroBatchAreSgdOfMiniBatches) {
   const std::string recipe = without_kinks(kSmallRecipe);
   const Learned plain = learned(recipe, {{"data.batch", "24"}});
   for (const char* schedule : kSchedules) {
@@ -311,7 +311,7 @@ TEST(PipelineSchedules, SendTheBytesOfThePlan) {
     }
 }
 
-TEST(PipelineSchedules, InBf16HaveCopiesOfTheNewestWeightsBehindAStep) {
+TEST(PipelineSchedules, InBf16HaveCopiesOfTheNewestWeightsAfterAStep) {
   for (const char* schedule : kSchedules) {
     const SmallRun run = run_small(kSmallRecipe, 3, pipeline(schedule, 2, 8, {{"run.precision", "bf16"}}));
     for (const double loss : run.losses) EXPECT_TRUE(std::isfinite(loss));
@@ -372,7 +372,7 @@ TEST_P(PipelineSchedulesOnGpu, LearnTheSame) {
 
 class PipelineRun : public ::testing::Test, protected WholeRuns {};
 
-TEST_F(PipelineRun, GoesOnBitForBitFromEveryCheckpoint) {
+TEST_F(PipelineRun, ResumesBitForBitFromEveryCheckpoint) {
   for (const char* schedule : {"pipedream", "spectrain"}) {
     const Overrides changes = merged(kEveryStepLogged, pipeline(schedule, 3, 4));
     const std::string whole = concat("whole-", schedule);
@@ -387,7 +387,7 @@ TEST_F(PipelineRun, GoesOnBitForBitFromEveryCheckpoint) {
   }
 }
 
-TEST_F(PipelineRun, GoesOnUnderAnotherStrategyAndNumberOfWorkers) {
+TEST_F(PipelineRun, ResumesUnderAnotherStrategyAndNumberOfWorkers) {
   run("part", merged(merged(kEveryStepLogged, pipeline("spectrain2", 3, 4)), {{"schedule.max_steps", "7"}}));
   EXPECT_TRUE(
       run("part", merged(kEveryStepLogged, {{"parallel.strategy", "dp"}, {"parallel.workers", "2"}}), "auto").finished);

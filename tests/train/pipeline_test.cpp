@@ -42,13 +42,13 @@ TEST(Pipeline, HasReplicasThatSumTheirGradients) {
   expect_near(run_small(kSmallRecipe, kSteps, grid).losses, one.losses);
 }
 
-TEST(Pipeline, BeginsItsStagesWhereItIsTold) {
+TEST(Pipeline, BeginsItsStagesWhereTheRecipeSays) {
   const SmallRun one = run_small(kSmallRecipe, kSteps);
-  Overrides told = pipeline("3", "1f1b", "4");
-  told.emplace_back("pipeline.stages", "[\"norm1\", \"fc2\"]");
-  const SmallRun run = run_small(kSmallRecipe, kSteps, told);
+  Overrides changes = pipeline("3", "1f1b", "4");
+  changes.emplace_back("pipeline.stages", "[\"norm1\", \"fc2\"]");
+  const SmallRun run = run_small(kSmallRecipe, kSteps, changes);
   expect_near(run.losses, one.losses);
-  const Plan plan = small_settings(kSmallRecipe, told).plan_to_run();
+  const Plan plan = small_settings(kSmallRecipe, changes).plan_to_run();
   EXPECT_EQ(plan.stages[1].begin, 2);
   EXPECT_EQ(plan.layer(plan.stages[2].begin).name, "fc2");
   // Rank 0 has only the weights of its own stage, with the same updates as on one rank.
@@ -72,9 +72,9 @@ TEST(Pipeline, TakesMicroBatchesOfUnlikeRowsThroughResidualBlocksAtTheEndsOfStag
     { name = "relu", type = "relu" } ] },
   { name = "pool", type = "global_avg_pool" },
   { name = "fc", type = "dense", out = 10 })");
-  Overrides told = pipeline("2", "1f1b", "5");
-  told.emplace_back("pipeline.stages", "[\"block2\"]");
-  expect_near(run_small(recipe, kSteps, told).losses, run_small(recipe, kSteps).losses);
+  Overrides changes = pipeline("2", "1f1b", "5");
+  changes.emplace_back("pipeline.stages", "[\"block2\"]");
+  expect_near(run_small(recipe, kSteps, changes).losses, run_small(recipe, kSteps).losses);
 }
 
 TEST(Pipeline, SendsTheBytesOfThePlan) {
@@ -96,15 +96,15 @@ TEST(Pipeline, SaysWhatCannotBe) {
   EXPECT_EQ(message(pipeline("4", "1f1b", "24")), "");
   EXPECT_THAT(message(pipeline("4", "1f1b", "25")), HasSubstr("pipeline.micro_batches is 25"));
   EXPECT_THAT(message(pipeline("14", "1f1b", "1")), HasSubstr("cannot be cut into 14 stages"));
-  Overrides told = pipeline("2", "1f1b", "1");
-  told.emplace_back("pipeline.stages", "[\"relu1\"]");
-  EXPECT_THAT(message(told), HasSubstr("no stage can begin there"));
-  told.back().second = "[\"conv7\"]";
-  EXPECT_THAT(message(told), HasSubstr("no layer 'conv7'"));
-  told.back().second = "[\"norm1\", \"fc2\"]";
-  EXPECT_THAT(message(told), HasSubstr("but 2 stages"));
-  told.front().second = "3";
-  EXPECT_EQ(message(told), "");
+  Overrides changes = pipeline("2", "1f1b", "1");
+  changes.emplace_back("pipeline.stages", "[\"relu1\"]");
+  EXPECT_THAT(message(changes), HasSubstr("no stage can begin there"));
+  changes.back().second = "[\"conv7\"]";
+  EXPECT_THAT(message(changes), HasSubstr("no layer 'conv7'"));
+  changes.back().second = "[\"norm1\", \"fc2\"]";
+  EXPECT_THAT(message(changes), HasSubstr("but 2 stages"));
+  changes.front().second = "3";
+  EXPECT_EQ(message(changes), "");
 }
 
 }  // namespace

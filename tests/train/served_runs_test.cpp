@@ -102,7 +102,7 @@ TEST_F(ServedRuns, WithServersApartLearnWhatDataParallelWorkersLearn) {
 }
 
 // Every rank asks to stop in every step; the first request takes effect `delay` steps later.
-TEST_F(ServedRuns, AWishToStopIsHeardAfterTheDelayAndTheRunGoesOn) {
+TEST_F(ServedRuns, AStopRequestIsSeenAfterTheDelayAndTheRunResumes) {
   for (const auto& [delay, step] : {std::pair("0", 1), {"2", 3}, {"inf", 5}}) {  // 5 steps are an epoch
     SCOPED_TRACE(delay);
     const std::string out = concat("delay", step);

@@ -73,7 +73,7 @@ TEST_P(SplitChannels, LearnTheSameOnMoreRanksThanChannels) {
 }
 
 // The dense layer after the pool takes the channels without a change, by rows; the loss gets images of one pixel.
-TEST_P(SplitChannels, LearnTheSameWithoutDenseLayersAndByRowsBehindAPool) {
+TEST_P(SplitChannels, LearnTheSameWithoutDenseLayersAndByRowsAfterAPool) {
   const std::string convs = R"(
   { name = "conv1", type = "conv", out = 11, kernel = 3, init = { type = "msra" } },
   { name = "relu1", type = "relu" },
@@ -122,7 +122,7 @@ TEST_P(SplitChannels, OfReplicasLearnTheSame) {
   expect_planned_bytes(many);
 }
 
-TEST_P(SplitChannels, InBf16AndWithBf16OnTheWireLearnNearlyTheSame) {
+TEST_P(SplitChannels, InBf16AndWithBf16TransportLearnNearlyTheSame) {
   const SmallRun one = run_small(kRecipe, 6, mp(1)), half = run_small(kRecipe, 6, mp(3, {{"parallel.wire", "bf16"}}));
   expect_same_losses(one, half, 0.02);
   expect_planned_bytes(half);
@@ -172,7 +172,7 @@ TEST_F(SplitChannelsRun, LeaveTheCheckpointsOfOneRankAndTheSameAccuracy) {
   }
 }
 
-TEST_F(SplitChannelsRun, GoOnWithOtherPartsAndOnOneRank) {
+TEST_F(SplitChannelsRun, ResumesWithOtherPartsAndOnOneRank) {
   run_to("9", "1", "whole");
   run_to("3", "3", "part");
   run_to("6", "2", "part", "auto");
@@ -182,7 +182,7 @@ TEST_F(SplitChannelsRun, GoOnWithOtherPartsAndOnOneRank) {
   for (const auto& [step, loss] : found) EXPECT_NEAR(loss, expected.at(step), 1e-4 * loss) << step;
 }
 
-TEST_F(SplitChannelsRun, GoOnBitForBit) {
+TEST_F(SplitChannelsRun, ResumesBitForBit) {
   run_to("7", "3", "whole");
   run_to("4", "3", "part");
   run_to("7", "3", "part", "auto");

@@ -146,7 +146,7 @@ TEST(StepMemory, OfLogisticUnitsIsWhatTheListSaysByteForByte) {
   }
 }
 
-TEST(StepMemory, OfSlicesIsWhatTheListSaysByteForByteAndLess) {
+TEST(StepMemory, OfMicroBatchesIsWhatTheListSaysByteForByteAndLess) {
   constexpr int64_t kRows = 48;
   for (const char* layers : {kFewClasses, kManyClasses})
     for (const Mode mode : {Mode::kTrain, Mode::kEval}) {
@@ -167,7 +167,7 @@ TEST(StepMemory, OfSlicesIsWhatTheListSaysByteForByteAndLess) {
 }
 
 // Smaller micro-batches use the activation memory of larger ones.
-TEST(StepMemory, OfUnevenSlicesIsWhatTheListSaysByteForByte) {
+TEST(StepMemory, OfUnevenMicroBatchesIsWhatTheListSaysByteForByte) {
   const Model model = model_of("[12, 4, 4]", 12, kFewClasses);
   for (const Strategy strategy : strategies_without_stages())
     for (const std::vector<double>& shares : {std::vector<double>(), {2, 1, 1, 4}}) {
@@ -182,7 +182,7 @@ TEST(StepMemory, OfUnevenSlicesIsWhatTheListSaysByteForByte) {
 
 // A worker has 11 rows in micro-batches of 4, 4 and 3, or 12 in micro-batches of 4; only the loss is bound to both
 // sizes. Under owt-b rounds have rows of different workers, and the largest may be the last.
-TEST(StepMemory, OfUnevenSlicesIsNoMoreThanOfEvenOnesAndDependsOnNoOrder) {
+TEST(StepMemory, OfUnevenMicroBatchesIsNoMoreThanOfEvenOnesAndDependsOnNoOrder) {
   const Model model = model_of("[12, 4, 4]", 12, kFewClasses);
   const auto bytes = [&](Strategy strategy, int64_t rows, std::vector<double> shares, int slices) {
     return memory_need(make_plan(model, {.ranks = 4,

@@ -100,7 +100,7 @@ TEST(StepNodes, OfANetworkLikeCifar10QuickAreNoMoreThanTheyWere) {
   EXPECT_LE(nodes.size(), 26u) << lines(nodes);
 }
 
-TEST(StepNodes, UpdateLargeDenseLayersBesideTheConvolutions) {
+TEST(StepNodes, UpdateLargeDenseLayersDuringTheConvolutions) {
   const Nodes together = nodes_of_a_step(kAlexNetLike, 64);
   EXPECT_THAT(together, Each(Field(&Node::stream, 0u))) << lines(together);
   const Nodes nodes = nodes_of_a_step(kAlexNetLike, 64, 1);

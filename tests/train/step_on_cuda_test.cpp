@@ -109,7 +109,7 @@ TEST_P(StepOnGpu, RecordedStepsGiveTheSameBits) {
   }
 }
 
-TEST_P(StepOnGpu, UpdatingTheDenseLayersBesideTheOthersBackwardPassGivesTheSameBits) {
+TEST_P(StepOnGpu, UpdatingTheDenseLayersDuringTheOthersBackwardPassGivesTheSameBits) {
   struct Case {
     const char *workers, *strategy, *model_ranks;
   };
@@ -189,7 +189,7 @@ class SteppingRank : public Worker {
   int64_t next_ = 0;
 };
 
-class StepsUnderWay : public DeviceTest {
+class StepsInFlight : public DeviceTest {
  protected:
   // body(rank) on every rank.
   void on_every_rank(Overrides changes, const std::function<void(SteppingRank&)>& body) const {
@@ -205,9 +205,9 @@ class StepsUnderWay : public DeviceTest {
     run_ranks(job.plan.ranks(), 1, run, device());
   }
 };
-INSTANTIATE_TEST_SUITE_P(Devices, StepsUnderWay, ::testing::ValuesIn(devices()), device_name);
+INSTANTIATE_TEST_SUITE_P(Devices, StepsInFlight, ::testing::ValuesIn(devices()), device_name);
 
-TEST_P(StepsUnderWay, GiveTheirResultsInTheirOrder) {
+TEST_P(StepsInFlight, GiveTheirResultsInTheirOrder) {
   on_every_rank({}, [&](SteppingRank& rank) {
     std::vector<int64_t> rows;
     std::vector<bool> stops;
@@ -228,7 +228,7 @@ TEST_P(StepsUnderWay, GiveTheirResultsInTheirOrder) {
 }
 
 // On one GPU the last two of four steps are recorded ones. One rank has all of the front part.
-TEST_P(StepsUnderWay, TakeTheirOwnRatesBeforeAndBehindTheBoundary) {
+TEST_P(StepsInFlight, TakeTheirOwnRatesBeforeAndAfterTheBoundary) {
   for (const bool split : {false, true}) {
     const Overrides changes{{"parallel.workers", split ? "2" : "1"}, {"optimizer.momentum", "0"}};
     on_every_rank(changes, [&](SteppingRank& rank) {
@@ -244,7 +244,7 @@ TEST_P(StepsUnderWay, TakeTheirOwnRatesBeforeAndBehindTheBoundary) {
   }
 }
 
-TEST_P(StepsUnderWay, UnderDpZeroKeepTheVelocityOfTheirShareOnly) {
+TEST_P(StepsInFlight, UnderDpZeroKeepTheVelocityOfTheirShareOnly) {
   for (const int ranks : {2, 3, 4}) {
     std::vector<int64_t> kept(static_cast<size_t>(ranks), 0);
     int64_t whole = 0;
@@ -267,7 +267,7 @@ TEST_P(StepsUnderWay, UnderDpZeroKeepTheVelocityOfTheirShareOnly) {
   }
 }
 
-TEST_P(StepsUnderWay, InBf16AddGradientsInF32AndKeepOthersInBf16) {
+TEST_P(StepsInFlight, InBf16AddGradientsInF32AndKeepOthersInBf16) {
   struct Case {
     const char *workers, *strategy;
     DType conv, dense;
@@ -290,7 +290,7 @@ TEST_P(StepsUnderWay, InBf16AddGradientsInF32AndKeepOthersInBf16) {
 }
 
 // Recorded training must not be replayed for a recorded evaluation of the same batch, nor vice versa.
-TEST_P(StepsUnderWay, OfEvaluationDoNotTrainAndOfTrainingDo) {
+TEST_P(StepsInFlight, OfEvaluationDoNotTrainAndOfTrainingDo) {
   on_every_rank({}, [&](SteppingRank& rank) {
     for (int i = 0; i < 4; ++i) {
       const auto first = rank.weights();
@@ -304,7 +304,7 @@ TEST_P(StepsUnderWay, OfEvaluationDoNotTrainAndOfTrainingDo) {
   });
 }
 
-TEST_P(StepsUnderWay, AreNoMoreThanAllowed) {
+TEST_P(StepsInFlight, AreNoMoreThanAllowed) {
   on_every_rank({}, [&](SteppingRank& rank) {
     EXPECT_THROW(rank.step.finish(), Error);
     for (int i = 0; i < rank.step.most_in_flight(); ++i) rank.start();
@@ -314,7 +314,7 @@ TEST_P(StepsUnderWay, AreNoMoreThanAllowed) {
 }
 
 // A bad image spoils the weights, so that all layers of later steps have bad values too.
-TEST_P(StepsUnderWay, ABadOneIsNamedWithItsOwnFirstBadLayer) {
+TEST_P(StepsInFlight, ABadOneIsNamedWithItsOwnFirstBadLayer) {
   for (const char* graphs : {"true", "false"})
     for (const char* workers : {"1", "2"}) {
       SCOPED_TRACE(concat(graphs, ", workers ", workers));

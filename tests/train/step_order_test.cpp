@@ -257,7 +257,7 @@ TEST_P(StepOrder, IsTheListWhereWeightsAreAveraged) {
         expect_the_list({kFewClasses, strategy, 3, 0, DenseUpdate::kStep, false, kind, from}, Mode::kTrain);
 }
 
-TEST_P(StepOrder, IsTheListOfSlices) {
+TEST_P(StepOrder, IsTheListOfMicroBatches) {
   for (const Strategy strategy : {Strategy::kDataParallel, Strategy::kDataParallelZero, Strategy::kParameterServer,
                                   Strategy::kOwtA, Strategy::kOwtD, Strategy::kModelParallel})
     for (const int slices : {2, 4})
@@ -284,7 +284,7 @@ TEST_P(StepOrder, IsTheListWhereDenseLayersAreSplitByInputs) {
                       Mode::kTrain);
 }
 
-TEST_P(StepOrder, IsTheListWhereGradientsAreRoundedOnTheirWay) {
+TEST_P(StepOrder, IsTheListWhereGradientsAreRoundedForTheTransfer) {
   for (const Strategy strategy : {Strategy::kDataParallel, Strategy::kDataParallelZero, Strategy::kDataParallelStar,
                                   Strategy::kParameterServer, Strategy::kModelParallel, Strategy::kModelParallelDense})
     expect_the_list({kFewClasses, strategy, 2, 0, DenseUpdate::kStep, true}, Mode::kTrain);

@@ -245,7 +245,7 @@ std::vector<std::tuple<Device, Case>> in_slices() {
       all.emplace_back(device, c);
   return all;
 }
-INSTANTIATE_TEST_SUITE_P(InSlices, StepEquality, ::testing::ValuesIn(in_slices()), case_name);
+INSTANTIATE_TEST_SUITE_P(InMicroBatches, StepEquality, ::testing::ValuesIn(in_slices()), case_name);
 
 class StepTest : public DeviceTest {
  protected:
@@ -370,7 +370,7 @@ TEST_P(StepTest, MixedImagesAndLabelsLearnWhatOneRankLearns) {
   }
 }
 
-TEST_P(StepTest, Bf16OnTheWireHalvesTheBytesAndHardlyChangesTheLosses) {
+TEST_P(StepTest, Bf16TransportHalvesTheBytesAndHardlyChangesTheLosses) {
   const SmallRun one = run(kSmallRecipe, steps(8));
   for (const Strategy strategy : strategies()) {
     SCOPED_TRACE(name_of(strategy));
@@ -389,7 +389,7 @@ TEST_P(StepTest, Bf16OnTheWireHalvesTheBytesAndHardlyChangesTheLosses) {
 }
 
 // With 91 images the last step of an epoch has 19 rows, which divide neither by the ranks nor by the micro-batches.
-TEST_P(StepTest, SlicesLearnTheWeightsOfWholeSteps) {
+TEST_P(StepTest, MicroBatchesGiveTheWeightsOfWholeSteps) {
   const std::pair<std::string, std::string> images{"data.train_images", "91"};
   for (const Strategy strategy : strategies())
     for (const char* count : {"1", "3"}) {
@@ -406,7 +406,7 @@ TEST_P(StepTest, SlicesLearnTheWeightsOfWholeSteps) {
     }
 }
 
-TEST_P(StepTest, SlicesWithBf16LearnWhatWholeStepsLearn) {
+TEST_P(StepTest, MicroBatchesInBf16GiveTheWeightsOfWholeSteps) {
   const Overrides bf16{{"run.precision", "bf16"}, {"parallel.workers", "2"}, {"parallel.strategy", "owt-c"}};
   Overrides sliced = bf16;
   sliced.emplace_back("data.accumulate", "3");
@@ -414,7 +414,7 @@ TEST_P(StepTest, SlicesWithBf16LearnWhatWholeStepsLearn) {
 }
 
 // Each rank's own rows, whose gradients are summed over the micro-batches.
-TEST_P(StepTest, SlicesOfLocalStepsLearnWhatWholeOnesLearn) {
+TEST_P(StepTest, MicroBatchesOfLocalStepsGiveTheWeightsOfWholeOnes) {
   for (const char* strategy : {"dp", "owt-c"}) {
     const Overrides whole{{"parallel.workers", "3"}, {"parallel.strategy", strategy}, {"parallel.average_every", "3"}};
     Overrides sliced = whole;
@@ -426,7 +426,7 @@ TEST_P(StepTest, SlicesOfLocalStepsLearnWhatWholeOnesLearn) {
 }
 
 // A micro-batch under owt-a has the rows of a round under owt-c. A smaller step has fewer micro-batches.
-TEST_P(StepTest, UpdatingEveryRoundOfSlicesIsAsUpdatingEveryRoundOfOwtC) {
+TEST_P(StepTest, UpdatingEveryRoundOfMicroBatchesIsAsUpdatingEveryRoundOfOwtC) {
   const Overrides every_round{
       {"parallel.workers", "2"}, {"parallel.dense_update", "round"}, {"data.train_images", "96"}};
   Overrides rounds = every_round, slices = every_round;
@@ -438,7 +438,7 @@ TEST_P(StepTest, UpdatingEveryRoundOfSlicesIsAsUpdatingEveryRoundOfOwtC) {
 }
 
 // Statistics cover a micro-batch's rows, and their mean over the step equals the mean over all rows.
-TEST_P(StepTest, SlicesGiveRunningAveragesTheMeansOfTheStep) {
+TEST_P(StepTest, MicroBatchesGiveRunningAveragesTheMeansOfTheStep) {
   const std::string recipe = with(kSmallRecipe, "name = \"norm1\"\ntype = \"lrn\"\nsize = 3\nalpha = 0.01",
                                   "name = \"norm1\"\ntype = \"batch_norm\"");
   const SmallRun whole = run(recipe, 1), sliced = run(recipe, 1, {{"data.accumulate", "3"}});
@@ -447,7 +447,7 @@ TEST_P(StepTest, SlicesGiveRunningAveragesTheMeansOfTheStep) {
 }
 
 // The first step's statistics do not depend on anything that travelled before.
-TEST_P(StepTest, Bf16OnTheWireDoesNotRoundRunningAverages) {
+TEST_P(StepTest, Bf16TransportDoesNotRoundRunningAverages) {
   const std::string recipe = with(with(kSmallRecipe, "name = \"norm1\"\ntype = \"lrn\"\nsize = 3\nalpha = 0.01",
                                        "name = \"norm1\"\ntype = \"batch_norm\""),
                                   "name = \"relu3\"\ntype = \"relu\"", "name = \"norm3\"\ntype = \"batch_norm\"");
@@ -761,7 +761,7 @@ TEST_P(StepTest, BatchNormOfFixedGroupsLearnsTheSameUnderEveryStrategy) {
   }
 }
 
-TEST_P(StepTest, BatchNormOfFixedGroupsLearnsTheSameOnGridsInSlicesAndByShares) {
+TEST_P(StepTest, BatchNormOfFixedGroupsLearnsTheSameOnGridsInMicroBatchesAndByShares) {
   const std::string recipe = residual_with("type = 'batch_norm', rows = 4", 105, 48);
   const SmallRun one = run(recipe, steps(7));
   for (const Strategy strategy : {Strategy::kOwtC, Strategy::kModelParallel, Strategy::kPipeline}) {
@@ -826,7 +826,7 @@ TEST_P(StepTest, BatchNormOfTheWholeStepLearnsTheSameUnderEveryStrategy) {
 }
 
 // In the back part all rows of a group of ranks are in its only round, and a replica of the group has the other rows.
-TEST_P(StepTest, BatchNormOfTheWholeStepLearnsTheSameBehindTheBoundary) {
+TEST_P(StepTest, BatchNormOfTheWholeStepLearnsTheSameAfterTheBoundary) {
   const std::string recipe = recipe_of("[3, 12, 12]", "train_images = 97\nside = 12\nbatch = 48", R"(
   { name = "conv1", type = "conv", out = 8, kernel = 3, init = { type = "msra" } },
   { name = "norm1", type = "batch_norm", rows = "step" },
@@ -955,7 +955,7 @@ StepResult evaluated(Device device, const Overrides& changes,
   return result_of(Mode::kEval, device, changes, spoil);
 }
 
-TEST_P(StepTest, SlicesOfAnEvaluationAddUpToTheWhole) {
+TEST_P(StepTest, MicroBatchesOfAnEvaluationAddUpToTheWhole) {
   for (const Strategy strategy : strategies()) {
     SCOPED_TRACE(name_of(strategy));
     Overrides changes = workers("3", strategy);
@@ -969,7 +969,7 @@ TEST_P(StepTest, SlicesOfAnEvaluationAddUpToTheWhole) {
 }
 
 // On the CPU an evaluation searches again, in the micro-batch with the bad loss.
-TEST_P(StepTest, ALossThatIsNotFiniteInAnySliceNamesTheFirstBadLayer) {
+TEST_P(StepTest, ALossThatIsNotFiniteInAnyMicroBatchNamesTheFirstBadLayer) {
   for (const int64_t row : {0, 3, 7})
     EXPECT_THAT(message_of([&] {
                   evaluated(device(),

@@ -89,7 +89,7 @@ class TrainerOnGpu : public TrainerOnDevices {};
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(TrainerOnGpu);
 INSTANTIATE_TEST_SUITE_P(Gpus, TrainerOnGpu, ::testing::ValuesIn(gpu_devices()), device_name);
 
-TEST_P(TrainerOnGpu, ARunStoppedAfterAnyStepGoesOnBitForBit) {
+TEST_P(TrainerOnGpu, ARunStoppedAfterAnyStepResumesBitForBit) {
   for (const Overrides& parallel : {Overrides{}, Overrides{{"parallel.workers", "3"}, {"parallel.strategy", "owt-c"}},
                                     Overrides{{"parallel.workers", "3"}, {"parallel.strategy", "dp-zero"}}}) {
     const Overrides changes = here(merged(kTwoEpochs, parallel));
@@ -106,7 +106,7 @@ TEST_P(TrainerOnGpu, ARunStoppedAfterAnyStepGoesOnBitForBit) {
   }
 }
 
-TEST_P(TrainerOnGpu, AStopSignalWritesACheckpointAndTheRunGoesOn) {
+TEST_P(TrainerOnGpu, AStopSignalWritesACheckpointAndTheRunResumes) {
   for (const char* workers : {"1", "2"}) {
     const Overrides changes = here(merged(kTwoEpochs, {{"parallel.workers", workers}}));
     const std::string out = std::string("a") + workers;
@@ -149,7 +149,7 @@ TEST_P(TrainerOnGpu, EvaluatingTheWeightsGivesTheAccuracyOfTheRun) {
   }
 }
 
-TEST_P(TrainerOnGpu, ARunGoesOnOnAnotherDeviceAndComesBack) {
+TEST_P(TrainerOnGpu, ARunResumesOnAnotherDeviceAndComesBack) {
   run("whole", on(Device::kCpu, kTwoEpochs));
   const auto expected = losses(path("whole"));
   const auto until = [&](const char* step) { return merged(kTwoEpochs, {{"schedule.max_steps", step}}); };

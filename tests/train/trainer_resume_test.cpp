@@ -25,7 +25,7 @@ using ::testing::HasSubstr;
 
 class ResumedRun : public ::testing::Test, protected WholeRuns {};
 
-TEST_F(ResumedRun, ARunStoppedAfterAnyStepGoesOnBitForBit) {
+TEST_F(ResumedRun, ARunStoppedAfterAnyStepResumesBitForBit) {
   for (const Overrides& parallel :
        {Overrides{}, Overrides{{"parallel.workers", "3"}, {"parallel.strategy", "owt-c"}},
         Overrides{{"parallel.workers", "3"}, {"parallel.strategy", "dp-zero"}},
@@ -52,7 +52,7 @@ TEST_F(ResumedRun, ARunStoppedAfterAnyStepGoesOnBitForBit) {
   }
 }
 
-TEST_F(ResumedRun, AutoGoesOnFromTheCheckpointAlsoWhereTheCommandBeganWithOtherWeights) {
+TEST_F(ResumedRun, AutoResumesTheCheckpointAlsoWhereTheCommandBeganWithOtherWeights) {
   run("first", {{"schedule.max_steps", "3"}});
   const std::string first = weights_of("first");
   run("whole", kEveryStepLogged, "auto", first);
@@ -65,7 +65,7 @@ TEST_F(ResumedRun, AutoGoesOnFromTheCheckpointAlsoWhereTheCommandBeganWithOtherW
 }
 
 // What an optimizer does depends on how many updates there were, under "round" of each part of the network.
-TEST_F(ResumedRun, EveryOptimizerGoesOnBitForBit) {
+TEST_F(ResumedRun, EveryOptimizerResumesBitForBit) {
   const Overrides rounds{{"parallel.workers", "3"}, {"parallel.strategy", "owt-b"}, {"parallel.dense_update", "round"}};
   const Overrides shares{{"parallel.workers", "3"}, {"parallel.strategy", "dp-zero"}};
   const Overrides stages{
@@ -91,7 +91,7 @@ TEST_F(ResumedRun, EveryOptimizerGoesOnBitForBit) {
 }
 
 // The rate has fallen before the stop, and falls again after it.
-TEST_F(ResumedRun, APlateauGoesOnWhereItWas) {
+TEST_F(ResumedRun, APlateauResumesWhereItWas) {
   const Overrides changes = merged(kEveryStepLogged, {{"schedule.type", "plateau"},
                                                       {"schedule.factor", "0.5"},
                                                       {"schedule.patience", "0"},
@@ -110,7 +110,7 @@ TEST_F(ResumedRun, APlateauGoesOnWhereItWas) {
   EXPECT_THAT(read_file(path("part") + "/log.txt"), HasSubstr("learning rate multiplied by 0.5"));
 }
 
-TEST_F(ResumedRun, WithTwoStatesGoesOnWithOtherWorkers) {
+TEST_F(ResumedRun, WithTwoStatesResumesWithOtherWorkers) {
   const Overrides one = merged(kEveryStepLogged, with_optimizer("adamw"));
   const Overrides many = merged(one, {{"parallel.workers", "3"}, {"parallel.strategy", "dp-zero"}});
   run("whole", one);
@@ -140,7 +140,7 @@ TEST_F(ResumedRun, ACheckpointThatNamesNoOptimizerIsOfSgd) {
   json["checksum"] = hex(checksum_of(json.dump()));
   const RunState old = RunState::from_json(json.dump(), "state.json");
   EXPECT_EQ(old.optimizer, "sgd");
-  EXPECT_EQ(old.updates, RunState::Updates());
+  EXPECT_EQ(old.updates, RunState::UpdateCounts());
 }
 
 TEST_F(ResumedRun, AResumedRunTakesTheConvolutionAlgorithmsOfItsCheckpoint) {
@@ -158,7 +158,7 @@ TEST_F(ResumedRun, AResumedRunTakesTheConvolutionAlgorithmsOfItsCheckpoint) {
 }
 
 // Simulates a checkpoint of another version: no version has Winograd's algorithm for groups.
-TEST_F(ResumedRun, ACheckpointWhoseConvolutionsWentByWinogradGoesOnWhereThereIsNone) {
+TEST_F(ResumedRun, ACheckpointWhoseConvolutionsUsedWinogradResumesWhereThereIsNone) {
   run("a", merged(kEveryStepLogged, {{"schedule.max_steps", "3"}}));
   const std::string checkpoint = *newest_checkpoint(path("a"));
   RunState state = load_checkpoint_state(checkpoint);
@@ -173,7 +173,7 @@ TEST_F(ResumedRun, ACheckpointWhoseConvolutionsWentByWinogradGoesOnWhereThereIsN
   EXPECT_THAT(read_file(path("a") + "/log.txt"), HasSubstr("1 pass(es) went by an algorithm before the checkpoint"));
 }
 
-TEST_F(ResumedRun, AnotherNumberOfRanksGoesOnTheSameWay) {
+TEST_F(ResumedRun, AnotherNumberOfRanksResumesWithTheSameResults) {
   run("whole", kEveryStepLogged);
   const auto expected = losses(path("whole"));
   for (const char* strategy : {"dp", "dp-zero", "dp-star", "ps", "owt-b", "mp"}) {
@@ -186,7 +186,7 @@ TEST_F(ResumedRun, AnotherNumberOfRanksGoesOnTheSameWay) {
   }
 }
 
-TEST_F(ResumedRun, OtherSlicesGoOnTheSameWay) {
+TEST_F(ResumedRun, OtherMicroBatchesResumeWithTheSameResults) {
   run("whole", kEveryStepLogged);
   const auto expected = losses(path("whole"));
   run("part", merged(kEveryStepLogged, {{"schedule.max_steps", "8"}, {"data.accumulate", "4"}}));
@@ -199,7 +199,7 @@ TEST_F(ResumedRun, OtherSlicesGoOnTheSameWay) {
   for (const auto& [step, loss] : found) EXPECT_NEAR(loss, expected.at(step), 1e-4 * loss) << step;
 }
 
-TEST_F(ResumedRun, OtherSharesGoOnTheSameWay) {
+TEST_F(ResumedRun, OtherSharesResumeWithTheSameResults) {
   run("whole", kEveryStepLogged);
   const auto expected = losses(path("whole"));
   const Overrides three = merged(kEveryStepLogged, {{"parallel.workers", "3"}, {"parallel.strategy", "owt-c"}});
@@ -235,7 +235,7 @@ TEST_F(ResumedRun, MeasuredSharesAreThoseOfTheCheckpoint) {
   EXPECT_THAT(load_checkpoint_state(*newest_checkpoint(path("part"))).measured_shares, ElementsAre(1, 0.5, 0.25));
 }
 
-TEST_F(ResumedRun, SharesAreMeasuredAtTheStartAndForOtherWorkersAnew) {
+TEST_F(ResumedRun, SharesAreMeasuredAtTheStartAndAgainForOtherWorkers) {
   run("whole", kEveryStepLogged);
   const auto expected = losses(path("whole"));
   const Overrides measured = merged(kEveryStepLogged, {{"parallel.shares", "measured"}});
@@ -247,7 +247,7 @@ TEST_F(ResumedRun, SharesAreMeasuredAtTheStartAndForOtherWorkersAnew) {
 }
 
 // The split of the layers and of the update changes from one part of the run to the next.
-TEST_F(ResumedRun, SharesOfTheUpdateGoOnUnderAnotherStrategyAndComeBack) {
+TEST_F(ResumedRun, SharesOfTheUpdateResumeUnderAnotherStrategyAndComeBack) {
   run("whole", kEveryStepLogged);
   const auto expected = losses(path("whole"));
   const auto until = [](const char* step, const char* workers, const char* strategy) {
@@ -326,7 +326,7 @@ TEST_F(ResumedRun, AWeightsFileComesBackAsItWasFromColumnsAndReplicas) {
   EXPECT_EQ(read_file(weights_of("grid")), read_file(weights_of("one")));
 }
 
-TEST_F(ResumedRun, GoesOnTheSameWayWithOtherColumnsGroupsAndReplicas) {
+TEST_F(ResumedRun, ResumesWithTheSameResultsWithOtherColumnsGroupsAndReplicas) {
   run("whole", kEveryStepLogged);
   const auto expected = losses(path("whole"));
   const auto stop_at = [](const char* step) { return Overrides{{"schedule.max_steps", step}}; };
@@ -361,7 +361,7 @@ TEST_F(ResumedRun, NeverResumesIntoAnotherRun) {
   EXPECT_EQ(losses(path("c")).size(), 5u);
 }
 
-TEST_F(ResumedRun, GoesOnInItsFolderWhereItsCheckpointsLieOnAnotherDisk) {
+TEST_F(ResumedRun, ResumesInItsFolderWhereItsCheckpointsLieOnAnotherDisk) {
   const auto until = [](const char* step) { return merged(kEveryStepLogged, {{"schedule.max_steps", step}}); };
   fs::create_directory(path("disk"));
   fs::create_directory(path("a"));
@@ -373,7 +373,7 @@ TEST_F(ResumedRun, GoesOnInItsFolderWhereItsCheckpointsLieOnAnotherDisk) {
 }
 
 // The rate spoils the resumed run before its first checkpoint, as a crash would end it.
-TEST_F(ResumedRun, AfterGoingBackToAnOlderCheckpointAutoGoesOnFromThere) {
+TEST_F(ResumedRun, AfterResumingAnOlderCheckpointAutoContinuesFromThere) {
   run("whole", kEveryStepLogged);
   run("a", kEveryStepLogged);
   const std::string older = path("a") + "/checkpoints/step-00000010";
@@ -411,7 +411,7 @@ TEST_F(ResumedRun, TheBestEvaluationIsRememberedInItsOwnFolderOnly) {
   EXPECT_EQ(best_checkpoint(path("b")), path("b") + "/checkpoints/step-00000025");
 }
 
-TEST_F(ResumedRun, RefusesToGoOnWithOtherData) {
+TEST_F(ResumedRun, RefusesToResumeWithOtherData) {
   run("a", merged(kEveryStepLogged, {{"schedule.max_steps", "3"}}));
   for (const char* images : {"80", "120"}) {
     try {
@@ -432,7 +432,7 @@ class WorkingFolder {
   fs::path before_;
 };
 
-TEST_F(ResumedRun, GoesOnFromACheckpointNamedFromAnywhere) {
+TEST_F(ResumedRun, ResumesACheckpointNamedFromAnywhere) {
   run("whole", kEveryStepLogged);
   run("begun", merged(kEveryStepLogged, {{"schedule.max_steps", "3"}}));
   const fs::path folder = path("a"), checkpoint = fs::path("checkpoints") / "step-00000003";
@@ -523,7 +523,7 @@ TEST_F(ResumedRun, ResumingAFinishedRunChangesNothing) {
 
 // The images of the epochs: 7 steps of 20 rows use 40 of the second epoch, 20 are less than a step of 24, and the rest
 // is two steps and 12 images. Steps, and --steps, continue to count in all lines.
-TEST_F(ResumedRun, GoesOnBehindTheLastImageWithStepsOfAnySize) {
+TEST_F(ResumedRun, ContinuesAfterTheLastImageWithStepsOfAnySize) {
   const auto until = [](const char* rows, const char* steps) {
     return merged({{"run.log_every", "1"}, {"schedule.epochs", "3"}, {"run.keep_checkpoints", "9"}},
                   {{"data.batch", rows}, {"schedule.max_steps", steps}});
@@ -547,7 +547,7 @@ TEST_F(ResumedRun, GoesOnBehindTheLastImageWithStepsOfAnySize) {
   }
 }
 
-TEST_F(ResumedRun, GoesOnWithStepsOfAnotherSizeWhereTheEpochWas) {
+TEST_F(ResumedRun, ContinuesWithinTheEpochWithStepsOfAnotherSize) {
   // 100 images: 5 steps of 20 rows an epoch, then 10 of 10.
   const Overrides base{{"run.log_every", "1"}, {"schedule.epochs", "3"}};
   const auto rows = [&](const char* count) { return merged(base, {{"data.batch", count}}); };

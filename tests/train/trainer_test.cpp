@@ -47,7 +47,7 @@ TEST_F(TrainerTest, InitialWeightsAreThoseOfRankZeroWhateverTheOthersHaveDrawn) 
   EXPECT_NO_THROW(run_unlike("a", three_steps, [](Settings& settings) { settings.run.seed += 1; }));
 }
 
-TEST_F(TrainerTest, CopiesThatAreNotAlikeEndTheRunWithWhatThereIsToGoOnFrom) {
+TEST_F(TrainerTest, CopiesThatDifferEndTheRunWithAHintWhereToResume) {
   const auto another_rate = [](Settings& settings) { settings.optimizer.learning_rate *= 2; };
   EXPECT_THAT(
       [&] {
@@ -83,7 +83,7 @@ TEST_F(TrainerTest, TheResolvedRecipeRepeatsTheRun) {
   EXPECT_EQ(read_file(weights_of("a")), read_file(weights_of("b")));
 }
 
-TEST_F(TrainerTest, AStopSignalWritesACheckpointAndTheRunGoesOn) {
+TEST_F(TrainerTest, AStopSignalWritesACheckpointAndTheRunResumes) {
   request_stop(true);
   const TrainOutcome stopped = run("a", kEveryStepLogged);
   request_stop(false);
@@ -139,7 +139,7 @@ TEST_F(TrainerTest, IsEvaluatedOnTheImagesThatAreHeldOutForEveryNumberOfRanks) {
   EXPECT_EQ(evaluate_file(read_settings(path("one") + "/config.toml"), {weights_of("one"), "", 1}).images, 50);
 }
 
-TEST_F(TrainerTest, HeldOutImagesAreTheSameWhenARunGoesOn) {
+TEST_F(TrainerTest, HeldOutImagesAreTheSameInAResumedRun) {
   run("whole", kAFifthHeldOut);
   run("a", merged(kAFifthHeldOut, {{"schedule.max_steps", "6"}, {"run.seed", "5"}}));
   // With the seed of the checkpoint, whatever is asked for.
@@ -249,7 +249,7 @@ TEST_F(TrainerTest, AnUnwritableRunFolderIsAnError) {
   EXPECT_THROW(run("file/run", kEveryStepLogged), Error);
 }
 
-TEST_F(TrainerTest, ARunSaysHowABatchIsDealtThatTheWorkersDoNotDivide) {
+TEST_F(TrainerTest, ARunReportsHowABatchIsDividedUnevenly) {
   const auto log = [&](const std::string& out, const Overrides& changes) {
     run(out, merged(kEveryStepLogged, merged({{"parallel.strategy", "dp"}, {"schedule.max_steps", "1"}}, changes)));
     return read_file(path(out) + "/log.txt");

@@ -254,7 +254,7 @@ TEST_P(RunsWithEma, EvaluateTheAveragesAndLearnAsIfTheyWereNotThere) {
   }
 }
 
-TEST_P(RunsWithEma, GoOnBitForBitAfterAnyStep) {
+TEST_P(RunsWithEma, ResumeBitForBitAfterAnyStep) {
   std::vector<Overrides> cases{on_ranks("dp", "1", {{"optimizer.ema_every", "3"}}), on_ranks("dp-zero", "3")};
   if (device() == Device::kCpu) {
     cases.push_back(on_ranks("pipeline", "3"));

@@ -47,7 +47,7 @@ const ConvLayer kLayers[] = {
 void compare(const ConvLayer& layer, PassKind kind, DType images, int rounds) {
   const ConvShape shape{layer.geometry, layer.rows, true, images};
   std::printf("%-22s %-17s %-5s", layer.name, name_of(kind), name_of(images));
-  for (const ConvChoices::Measured& each : measure_conv(shape, kind, conv_candidates(shape, kind), rounds))
+  for (const ConvChoices::Timing& each : measure_conv(shape, kind, conv_candidates(shape, kind), rounds))
     std::printf("  %s %.3f ms (%.0f)", name_of(each.algorithm), each.ms,
                 layer.geometry.flops(layer.rows) / each.ms * 1e-6);
   std::printf("\n");

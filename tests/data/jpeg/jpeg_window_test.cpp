@@ -156,7 +156,7 @@ TEST(JpegWindow, FilesOfOtherTablesAndSizesFollowEachOther) {
     }
 }
 
-TEST(JpegWindow, DataBehindTheWindowAreNotRead) {
+TEST(JpegWindow, DataAfterTheWindowAreNotRead) {
   const Kind kind{.rows = 1};
   std::string file = encode(kind);
   const ImageWindow top{0, 0, 16, kind.width};

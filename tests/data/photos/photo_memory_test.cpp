@@ -90,7 +90,7 @@ TEST_F(PhotoMemory, LittleOfItIsNoDamageToARecord) {
   });
 }
 
-TEST_F(PhotoMemory, LittleOfItIsToldByTheWriter) {
+TEST_F(PhotoMemory, TheWriterReportsThatMemoryIsShort) {
   const Photo photo = quadrants(4096, 1024, kFourColours);
   EXPECT_EQ(outcome_with(0, [&] { jpeg_of(photo, {}); }), kNoMemory);
 }

@@ -138,7 +138,7 @@ TEST(Photo, OtherPartsOfAPngAreNotInterpreted) {
   EXPECT_THAT(pixel(turned, 1, 0), ElementsAre(50, 50, 50));
 }
 
-TEST(Photo, WhatStandsBehindThePictureOfAPngIsReadToo) {
+TEST(Photo, TheChunksAfterThePictureOfAPngAreReadToo) {
   const std::string rows("\0\x64\x64\x64\x32\x32\x32", 7);
   const std::string plain = made_png(2, 1, 8, 2, "", rows), behind = png_chunk("eXIf", exif(6, false));
   const size_t end = plain.size() - png_chunk("IEND", "").size();

@@ -86,7 +86,7 @@ class CifarArchive : public testing::Test {
   TempFolder folder_;
 };
 
-TEST_F(CifarArchive, UnpacksAndLeavesNothingBeside) {
+TEST_F(CifarArchive, UnpacksAndLeavesNoOtherFile) {
   make_archive(good());
   EXPECT_EQ(unpack_cifar_archive(archive(), dir() + "/out"), target());
   EXPECT_EQ(first_test_label(dir() + "/out"), 6);

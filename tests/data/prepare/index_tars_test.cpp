@@ -103,7 +103,7 @@ TEST_F(IndexTars, ClassesThatAreGivenOrThereSayWhatLabelsMean) {
   EXPECT_THAT(error({.classes = {"dog", "horse"}}), HasSubstr("b.jpg is of class 'cat'"));
 }
 
-TEST_F(IndexTars, TarFilesBesideEachOtherBecomeSplitsByLinks) {
+TEST_F(IndexTars, TarFilesInOneFolderBecomeSplitsByLinks) {
   pack("set-train-0.tar", {{"a.jpg", jpeg(1)}, {"a.cls", "0"}});
   pack("set-val-0.tar", {{"b.jpg", jpeg(2)}, {"b.cls", "0"}});
   EXPECT_THAT(message_of([&] { images(); }), HasSubstr("owt prepare index " + folder_.path()));

@@ -168,7 +168,7 @@ TEST_F(FolderTest, AClassMayBeCalledTrain) {
   EXPECT_THAT(folder_sources(file("in")).classes, ElementsAre("bus", "train", "tram"));
 }
 
-TEST_F(FolderTest, WhatCannotBeReachedIsAPhotoThatCannotBeReadOrIsPassedOver) {
+TEST_F(FolderTest, WhatCannotBeReachedIsAnUnreadablePhotoOrIsSkipped) {
   write("in/cat/1.jpg");
   const std::string too_long(300, 'x');
   for (const std::string place : {"in/", "in/cat/"}) {

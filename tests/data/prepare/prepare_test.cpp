@@ -34,7 +34,7 @@ Content content_of(const std::string& dir) {
   return content;
 }
 
-bool go_on(const PrepareState&) { return true; }
+bool keep_going(const PrepareState&) { return true; }
 
 class PrepareTest : public testing::Test {
  protected:
@@ -54,7 +54,7 @@ class PrepareTest : public testing::Test {
   }
   static PrepareSettings small() { return {.short_side = 32, .shard_images = 4, .threads = 2}; }
   Prepared prepare(const PhotoSources& sources, const std::string& split, const PrepareSettings& settings) const {
-    return prepare_split(sources, file(split), settings, go_on);
+    return prepare_split(sources, file(split), settings, keep_going);
   }
   std::string error_of(const PhotoSources& sources, const std::string& split, const PrepareSettings& settings) const {
     return message_of([&] { prepare(sources, split, settings); });
@@ -162,7 +162,7 @@ TEST_F(PrepareTest, AfterAStopAtAnyMomentTheRestIsMadeAsIfThereHadBeenNone) {
   }
 }
 
-TEST_F(PrepareTest, DamagedOrHalfWrittenShardsAreMadeAnew) {
+TEST_F(PrepareTest, DamagedOrHalfWrittenShardsAreMadeAgain) {
   const PhotoSources sources = three_classes();
   prepare(sources, "whole", small());
   const Content whole = content_of(file("whole"));
@@ -227,14 +227,14 @@ TEST_F(PrepareTest, AFolderOfOtherFilesIsRefusedAndKept) {
   EXPECT_EQ(folder_sources(file("in")).photos.size(), 21u);
 }
 
-TEST_F(PrepareTest, ASplitThatWasJustBegunGoesOn) {
+TEST_F(PrepareTest, ASplitThatWasJustBegunContinues) {
   const PhotoSources sources = three_classes();
   write("train/prepare.lock", "");
   write("train/prepare.json.tmp", "half");
   EXPECT_EQ(prepare(sources, "train", small()).images, 21);
 }
 
-TEST_F(PrepareTest, DamagedShardsOfACompleteSplitAreMadeAnew) {
+TEST_F(PrepareTest, DamagedShardsOfACompleteSplitAreMadeAgain) {
   three_classes();
   write("in/class1/bad.jpg", "bad");
   write("in/class2/worse.jpg", "bad");
@@ -266,7 +266,7 @@ TEST_F(PrepareTest, DamagedShardsOfACompleteSplitAreMadeAnew) {
 }
 
 // 21 photos of which two of the second shard and one of the last are bad.
-TEST_F(PrepareTest, WhatIsDoneAndSkippedIsToldOnceAndGoesOnWhereAnEarlierProcessStopped) {
+TEST_F(PrepareTest, ProgressIsReportedOnceAndContinuesWhereAnEarlierProcessStopped) {
   PrepareSettings settings = small();
   settings.shuffle = false;
   settings.threads = 1;
@@ -387,7 +387,7 @@ TEST_F(PrepareTest, DirtyButWholeImagesAreUsed) {
   }
 }
 
-TEST_F(PrepareTest, TooManyBadImagesEndWithAnErrorAndAHigherLimitGoesOn) {
+TEST_F(PrepareTest, TooManyBadImagesEndWithAnErrorAndAHigherLimitContinues) {
   three_classes();
   for (int i = 0; i < 3; ++i) write("in/class0/bad" + std::to_string(i) + ".jpg", "bad");
   const PhotoSources sources = folder_sources(file("in"));

@@ -144,7 +144,7 @@ TEST_F(HttpServerTest, ABodyIsNotWaitedFor) {
   EXPECT_TRUE(client.send(std::string(1 << 16, 'x')));
 }
 
-TEST_F(HttpServerTest, EventsGoToAllWhoseAnswerGoesOn) {
+TEST_F(HttpServerTest, EventsGoToAllOpenStreams) {
   Client one(server), two(server), other(server);
   for (Client* client : {&one, &two}) {
     client->send("GET /events HTTP/1.1\r\n\r\n");

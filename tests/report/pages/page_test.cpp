@@ -184,7 +184,7 @@ TEST_F(Pages, OfRunsOfWhichNothingCanBeReadAreRefused) {
               AllOf(HasSubstr("nothing of the run "), HasSubstr("config.toml")));
 }
 
-TEST_F(Pages, RunsOfOneNameAreToldApartByTheirFolders) {
+TEST_F(Pages, RunsOfOneNameAreDistinguishedByTheirFolders) {
   for (const std::string folder : {"x/run", "y/run", "y/other"}) {
     fs::create_directories(path(folder));
     write_bytes(path(folder) + "/metrics.jsonl", "");
@@ -319,7 +319,7 @@ TEST_F(Pages, KeepWhatWasReadOfAFolderThatIsGone) {
 }
 
 // A process holds the lock of a run's log while it works on it; its last files are written before it releases the lock.
-TEST_F(Pages, AreMadeAnewWhenTheRunEnds) {
+TEST_F(Pages, AreMadeAgainWhenTheRunEnds) {
   run("a", kLogged);
   const std::string times = read_file(path("a") + "/timing.csv");
   fs::remove(path("a") + "/timing.csv");
