@@ -32,11 +32,12 @@ class Margins : public testing::Test {
   margins::Recorder* before_ = std::exchange(margins::recorder, &own_);
 };
 
-TEST_F(Margins, AreTheLargestShareOfEachPlace) {
+TEST_F(Margins, AreTheLargestShareOfEachPlaceAndTest) {
   for (const double value : {1.25, 1.375, 1.0}) EXPECT_NEAR(value, 1, 0.5);
   std::thread([] { EXPECT_NEAR(4, 3, 8); }).join();
-  EXPECT_THAT(found(), ElementsAre(MatchesRegex("0.7500 0.375 0.5 tests/core/margins_test.cpp:.* Margins.AreThe.*"),
-                                   MatchesRegex("0.1250 1 8 tests/.*")));
+  EXPECT_THAT(found(),
+              ElementsAre(MatchesRegex("error 0.7500 0.375 0.5 tests/core/margins_test.cpp:.* Margins.AreThe.*"),
+                          MatchesRegex("error 0.1250 1 8 tests/.*")));
 }
 
 TEST_F(Margins, OfOrderAreTheSmallerNumberBesideTheLarger) {
@@ -45,21 +46,21 @@ TEST_F(Margins, OfOrderAreTheSmallerNumberBesideTheLarger) {
   EXPECT_LE(-8.0, -2.0);
   EXPECT_GT(1.0, -1.0);
   EXPECT_LT(2, 3);  // integers are not recorded
-  EXPECT_THAT(found(), ElementsAre(MatchesRegex("0.7500 3 4 .*"), MatchesRegex("0.6250 5 8 .*"),
-                                   MatchesRegex("0.2500 2 8 .*"), MatchesRegex("0.0000 0 1 .*")));
+  EXPECT_THAT(found(), ElementsAre(MatchesRegex("order 0.7500 3 4 .*"), MatchesRegex("order 0.6250 5 8 .*"),
+                                   MatchesRegex("order 0.2500 2 8 .*"), MatchesRegex("order 0.0000 0 1 .*")));
 }
 
 TEST_F(Margins, OfEqualNumbersAreUnitsInTheLastPlace) {
   EXPECT_DOUBLE_EQ(1, 1 + 2 * std::numeric_limits<double>::epsilon());
   EXPECT_FLOAT_EQ(1, 1 + std::numeric_limits<float>::epsilon());
-  EXPECT_THAT(found(), ElementsAre(MatchesRegex("0.5000 2 4 .*"), MatchesRegex("0.2500 1 4 .*")));
+  EXPECT_THAT(found(), ElementsAre(MatchesRegex("error 0.5000 2 4 .*"), MatchesRegex("error 0.2500 1 4 .*")));
 }
 
 TEST_F(Margins, OfListsAreThoseOfTheirElements) {
   const std::vector<double> list{1, 2.25};
   EXPECT_THAT(list, Pointwise(DoubleNear(0.5), {1, 2}));
   EXPECT_THAT(list, Each(testing::FloatNear(1, 2)));
-  EXPECT_THAT(found(), ElementsAre(MatchesRegex("0.6250 1.25 2 .*"), MatchesRegex("0.5000 0.25 0.5 .*")));
+  EXPECT_THAT(found(), ElementsAre(MatchesRegex("error 0.6250 1.25 2 .*"), MatchesRegex("error 0.5000 0.25 0.5 .*")));
 }
 
 TEST_F(Margins, AreNotRecordedOfNaN) {

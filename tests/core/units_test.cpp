@@ -29,9 +29,9 @@ TEST(Units, BandwidthsWithoutAClearUnitAreErrors) {
 }
 
 TEST(Units, TimesAreSeconds) {
-  EXPECT_DOUBLE_EQ(parse_seconds("50us"), 50e-6);
+  EXPECT_NEAR(parse_seconds("50us"), 50e-6, 1e-18);
   EXPECT_DOUBLE_EQ(parse_seconds("1.5ms"), 1.5e-3);
-  EXPECT_DOUBLE_EQ(parse_seconds("900ns"), 900e-9);
+  EXPECT_NEAR(parse_seconds("900ns"), 900e-9, 1e-18);
   EXPECT_DOUBLE_EQ(parse_seconds("2s"), 2);
   EXPECT_DOUBLE_EQ(parse_seconds("0"), 0);
   for (const char* text : {"", "50", "us", "-1us", "1h", "nan"})

@@ -67,9 +67,9 @@ TEST_F(MachineTest, ItsGroupsAreHosts) {
   EXPECT_EQ(all.algorithm, Network::Algorithm::kDirect);
   EXPECT_TRUE(all.one_port);
   EXPECT_DOUBLE_EQ(all.local.bytes_per_s, 6e9);
-  EXPECT_DOUBLE_EQ(all.local.latency_s, 20e-6);
+  EXPECT_NEAR(all.local.latency_s, 20e-6, 1e-18);
   EXPECT_DOUBLE_EQ(all.between.bytes_per_s, 12e9);
-  EXPECT_DOUBLE_EQ(all.between.latency_s, 40e-6);
+  EXPECT_NEAR(all.between.latency_s, 40e-6, 1e-18);
   EXPECT_THROW(two.network(6), Error);
   EXPECT_THROW(two.network(16), Error);
 }

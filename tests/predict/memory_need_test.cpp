@@ -31,7 +31,7 @@ TEST(MemoryNeed, OfMicroBatchesCountsTheActivationsOfOne) {
   plan.request.slices = 3;
   const MemoryNeed need = memory_need(plan);
   EXPECT_EQ(need.weight_bytes, (3 + 4 * 12) * 12);
-  EXPECT_DOUBLE_EQ(need.step_row_bytes, 4.0 * (4 + (12 + 2 * 4 + 2 * 12) / 3.0));
+  EXPECT_NEAR(need.step_row_bytes, 4.0 * (4 + (12 + 2 * 4 + 2 * 12) / 3.0), 1e-9);
 }
 
 TEST(MemoryNeed, OfTheFewestEvenMicroBatchesThatFit) {

@@ -197,7 +197,7 @@ TEST(StepPrice, WhatIsNotSplitIsComputedForAllRowsEverywhere) {
 
 TEST(StepPrice, ModelParallelComputesPartsOfAllRows) {
   const Prediction p = price_step(tiny(Strategy::kModelParallel), two_ranks(), compute());
-  EXPECT_DOUBLE_EQ(p.compute_s, 2.0 / 3 * 8 + 12 + 2 + 16 + 2.0 / 3 * 16);  // 2 of conv's 3 channels
+  EXPECT_NEAR(p.compute_s, 2.0 / 3 * 8 + 12 + 2 + 16 + 2.0 / 3 * 16, 1e-12);  // 2 of conv's 3 channels
   EXPECT_DOUBLE_EQ(p.update_s, 2.0 / 3 * 0.5 + 0.5);
   // 2 channels of 4 pixels of 8 rows to the other rank, 256 bytes; fc's weight gradients hide their gradients. Then
   // logits and the result.

@@ -204,7 +204,7 @@ TEST_F(VirtualRunTest, WhoWaitsForNobodyIsNotHeldUpByAStraggler) {
   const VirtualOutcome s = simulated("s", 4, synchronous).virtual_run, b = simulated("b", 4, bounded).virtual_run,
                        e = simulated("e", 4, eventual).virtual_run;
   EXPECT_GT(s.seconds, b.seconds);
-  EXPECT_GT(b.seconds, 2 * e.seconds);
+  EXPECT_GT(b.seconds, 1.5 * e.seconds);
   const auto idle = [](const VirtualOutcome& run) {
     const SimulationRecord::SimulatedWorker& fast = run.record.workers.front();
     return 1 - fast.computing - fast.on_the_way;
@@ -215,6 +215,20 @@ TEST_F(VirtualRunTest, WhoWaitsForNobodyIsNotHeldUpByAStraggler) {
   EXPECT_GT(e.record.staleness.back().first, 6);
   EXPECT_EQ(s.record.updates, 20);
   EXPECT_EQ(e.record.updates, 80);
+}
+
+// In virtual time the order of pushes is the same in every run. Without updates the last losses are 0.98 of the first.
+TEST_F(VirtualRunTest, WithStaleGradientsItLearnsAllTheSame) {
+  const Overrides plain{{"optimizer.momentum", "0"}, {"optimizer.learning_rate", "0.05"}, {"schedule.epochs", "80"}};
+  for (const int64_t delay : {int64_t{2}, kNoBound}) {
+    const VirtualCluster cluster{.rules = {.delay = delay, .pushes = 1}, .stragglers = {{.worker = 1, .factor = 4}}};
+    const std::string name = concat("delay", delay);
+    simulated(name, 3, cluster, plain);
+    double first = 0, last = 0;
+    for (const auto& [step, loss] : losses(path(name)))
+      first += step <= 20 ? loss / 20 : 0, last += step > 300 ? loss / 100 : 0;
+    EXPECT_LT(last, 0.95 * first) << delay;
+  }
 }
 
 TEST_F(VirtualRunTest, BackupWorkersDropTheSlowest) {
@@ -295,7 +309,7 @@ TEST_F(VirtualRunTest, OneWorkerByItselfLearnsWhatTheServerLearns) {
 }
 
 TEST_F(VirtualRunTest, FiltersSendFewerBytesAndItLearnsAllTheSame) {
-  VirtualCluster cluster;
+  VirtualCluster cluster{.link = {1e-4, 1e6}};
   const VirtualOutcome whole = simulated("whole", 2, cluster).virtual_run;
   for (const auto& [words, least, most] : {std::tuple(std::vector<std::string>{"bf16"}, 1.99, 2.01),
                                            {{"fix8"}, 3.5, 4.01},

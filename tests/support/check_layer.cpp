@@ -66,7 +66,8 @@ void expect_near(const Values& found, const Values& wanted, double rounding, con
   for (size_t i = 0; i < wanted.size(); ++i) {
     const double value = static_cast<double>(wanted[i]), limit = rounding * std::max(usual, std::abs(value));
     const double error = std::abs(static_cast<double>(found.at(i)) - value);
-    margins::record({__FILE__, __LINE__}, error, limit);
+    margins::record({__FILE__, __LINE__}, std::max(0.0, error - limit / 2),
+                    limit / 2);  // half is the result's rounding
     if (error <= limit) continue;
     ADD_FAILURE() << what << " at " << i << ": " << found[i] << ", wanted " << wanted[i] << ", usual " << usual;
     return;  // one is enough
@@ -359,7 +360,7 @@ class Check {
   void check_gradient(const std::string& name, Values& values, const Values& gradient, const Run& run) {
     const auto count = static_cast<int64_t>(values.size());
     const auto step = static_cast<float>(options_.step);
-    const double usual = std::max(root_mean_square(gradient), 1e-3);
+    const double usual = std::max(root_mean_square(gradient), 1e-3), rounding = rounding_of_differences();
     const int64_t stride = (count + options_.samples - 1) / options_.samples;
     for (int64_t i = 0; i < count; i += std::max<int64_t>(stride, 1)) {
       float& value = values[static_cast<size_t>(i)];
@@ -371,12 +372,19 @@ class Check {
       value = before;
       const double numeric = (high - low) / (static_cast<double>(above) - static_cast<double>(below));
       const double found = static_cast<double>(gradient[static_cast<size_t>(i)]);
-      const double limit = options_.tolerance * std::max(usual, std::abs(numeric));
+      const double limit = options_.tolerance * std::max(usual, std::abs(numeric)) + rounding;
       margins::record({__FILE__, __LINE__}, std::abs(found - numeric), limit);
       if (std::abs(found - numeric) <= limit) continue;
       ADD_FAILURE() << "gradient of " << name << " at " << i << ": " << found << ", by differences " << numeric;
       return;  // one is enough
     }
+  }
+
+  // An upper bound of what rounding y does to a difference, if each y is off by some units in the last place.
+  double rounding_of_differences() const {
+    double squares = 0;
+    for (size_t i = 0; i < dy_.size(); ++i) squares += std::pow(whole_.y[i] * dy_[i], 2);
+    return 0x1p-20 * std::sqrt(squares) / options_.step;
   }
 
   const MakeLayer& make_;

@@ -24,25 +24,26 @@ class Printer : public testing::EmptyTestEventListener {
 
 }  // namespace
 
-void Recorder::record(const Place& place, double value, double bound) {
+void Recorder::record(const Place& place, double value, double bound, Kind kind) {
   const double share = value == 0 ? 0 : value / bound;
   if (std::isnan(share)) return;
-  const std::lock_guard lock(mutex_);
-  Margin& margin = margins_[{place.file, place.line}];
-  if (share <= margin.share) return;
+  const std::string file = place.file;
+  const size_t folder = file.rfind("tests/");
   const testing::TestInfo* test = testing::UnitTest::GetInstance()->current_test_info();
-  margin = {share, value, bound, test ? std::string(test->test_suite_name()) + "." + test->name() : "no test"};
+  const std::string name = test ? concat(test->test_suite_name(), ".", test->name()) : "no test";
+  const std::lock_guard lock(mutex_);
+  Margin& margin =
+      margins_[concat(folder == std::string::npos ? file : file.substr(folder), ":", place.line, " ", name)];
+  if (share > margin.share) margin = {share, value, bound, kind};
 }
 
 std::vector<std::string> Recorder::lines() const {
   const std::lock_guard lock(mutex_);
   std::vector<std::pair<double, std::string>> sorted;
-  for (const auto& [place, margin] : margins_) {
-    const size_t folder = place.first.rfind("tests/");
-    sorted.emplace_back(
-        -margin.share, format("{:.4f} {:.6g} {:.6g} {}:{} {}", margin.share, margin.value, margin.bound,
-                              place.first.substr(folder == std::string::npos ? 0 : folder), place.second, margin.test));
-  }
+  for (const auto& [place, margin] : margins_)
+    sorted.emplace_back(-margin.share,
+                        format("{} {:.4f} {:.9g} {:.9g} {}", margin.kind == Kind::kOrder ? "order" : "error",
+                               margin.share, margin.value, margin.bound, place));
   std::sort(sorted.begin(), sorted.end());
   std::vector<std::string> lines;
   for (auto& [share, line] : sorted) lines.push_back(std::move(line));

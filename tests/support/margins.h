@@ -1,8 +1,9 @@
 // Records how close comparisons of numbers come to their bounds. This header is compiled into all tests of the folders.
 // It makes EXPECT_NEAR, EXPECT_LT and the like, EXPECT_DOUBLE_EQ (4 units in the last place), FloatNear and DoubleNear
-// record their comparisons. With OWT_TEST_MARGINS=1 a test program prints at its end, for each place with comparisons:
-//   margin SHARE VALUE BOUND FILE:LINE TEST      the comparison with the largest share VALUE / BOUND
-// Comparisons of integers are not recorded. Code with its own comparisons calls record().
+// record their comparisons. With OWT_TEST_MARGINS=1 a test program prints at its end, for each place and test:
+//   margin KIND SHARE VALUE BOUND FILE:LINE TEST      the comparison with the largest share VALUE / BOUND
+// KIND is "error" or, for EXPECT_LT and the like, "order". Comparisons of integers are not recorded. Code with its own
+// comparisons calls record(). tools/margins.py reads the output of many runs.
 #pragma once
 
 #include <gmock/gmock.h>
@@ -26,25 +27,27 @@ struct Place {
   int line;
 };
 
+enum class Kind { kError, kOrder };
+
 class Recorder {
  public:
-  void record(const Place& place, double value, double bound);  // NaN is not recorded
-  std::vector<std::string> lines() const;                       // the largest share first
+  void record(const Place& place, double value, double bound, Kind kind = Kind::kError);  // NaN is not recorded
+  std::vector<std::string> lines() const;                                                 // the largest share first
 
  private:
   struct Margin {
     double share = -1, value = 0, bound = 0;
-    std::string test;
+    Kind kind{};
   };
   mutable std::mutex mutex_;
-  std::map<std::pair<std::string, int>, Margin> margins_;
+  std::map<std::string, Margin> margins_;  // by place and test
 };
 
 // The recorder; null without OWT_TEST_MARGINS.
 inline Recorder* recorder = nullptr;
 
-inline void record(const Place& place, double value, double bound) {
-  if (recorder) recorder->record(place, value, bound);
+inline void record(const Place& place, double value, double bound, Kind kind = Kind::kError) {
+  if (recorder) recorder->record(place, value, bound, kind);
 }
 
 // Records the comparison less < more. Numbers with different signs are not close to their bound.
@@ -54,9 +57,9 @@ void record_order(const Place& place, const A& less, const B& more) {
                 (std::is_floating_point_v<A> || std::is_floating_point_v<B>)) {
     const auto a = static_cast<double>(less), b = static_cast<double>(more);
     if (a < 0 && b < 0)
-      record(place, -b, -a);
+      record(place, -b, -a, Kind::kOrder);
     else
-      record(place, std::max(a, 0.0), b);
+      record(place, std::max(a, 0.0), b, Kind::kOrder);
   }
 }
 

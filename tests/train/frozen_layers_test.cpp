@@ -67,7 +67,9 @@ class FrozenLayers : public ::testing::TestWithParam<std::tuple<Device, Case>> {
             {"pipeline.micro_batches", "3"}, {"parallel.bucket_mb", "0.001"},
             {"run.precision", c.precision},  {"optimizer.freeze", patterns}};
   }
-  int64_t steps() const { return std::get<0>(GetParam()) == Device::kCpu ? 8 : 3; }
+  // In bf16 the differences of two runs grow from step to step.
+  int64_t steps() const { return std::get<0>(GetParam()) == Device::kCpu && !bf16() ? 8 : 3; }
+  bool bf16() const { return std::get<1>(GetParam()).precision == std::string("bf16"); }
 };
 
 void expect_near(const SmallRun& found, const SmallRun& wanted, double bound) {
@@ -86,21 +88,20 @@ const SmallRun& with_rates_of_zero_on_one_rank(const Frozen& frozen, const Overr
 
 TEST_P(FrozenLayers, KeepTheirWeightsAndTheOthersLearnTheSame) {
   const auto& [device, c] = GetParam();
-  const bool bf16 = std::string(c.precision) == "bf16";
   const SmallRun begun = run_small(kSmallRecipe, 0, changes("[]"));
   for (const Frozen& frozen : kFrozen) {
     SCOPED_TRACE(frozen.patterns);
     const SmallRun found = run_small(kSmallRecipe, steps(), changes(frozen.patterns));
     const SmallRun& wanted = with_rates_of_zero_on_one_rank(
         frozen, {{"run.device", name_of(device)}, {"run.precision", c.precision}}, steps());
-    expect_near(found, wanted, bf16 ? 0.01 : 1e-4);
+    expect_near(found, wanted, bf16() ? 0.006 : 1e-4);
     EXPECT_EQ(found.bytes, found.planned_of_ranks);
     for (const auto& [name, values] : begun.weights) {
       const std::vector<float>& kept = found.weights.at(name);
       if (is_of(name, frozen.layers)) {
         EXPECT_EQ(kept, values) << name;
       } else if (kept.size() == wanted.weights.at(name).size()) {  // whole on this rank
-        EXPECT_THAT(kept, Pointwise(FloatNear(bf16 ? 0.02f : 1e-4f), wanted.weights.at(name))) << name;
+        EXPECT_THAT(kept, Pointwise(FloatNear(bf16() ? 0.01f : 1e-4f), wanted.weights.at(name))) << name;
       }
     }
   }

@@ -221,7 +221,7 @@ class ByHand {
   std::vector<Stage> stages_;
 };
 
-void expect_near(const Learned& found, const Learned& wanted, double bound = 1e-5) {
+void expect_near(const Learned& found, const Learned& wanted, double bound = 5e-5) {
   ASSERT_EQ(found.losses.size(), wanted.losses.size());
   for (size_t i = 0; i < wanted.losses.size(); ++i)
     EXPECT_NEAR(found.losses[i], wanted.losses[i], bound * wanted.losses[i]) << "step " << i;

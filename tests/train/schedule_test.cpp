@@ -54,7 +54,7 @@ TEST(Schedule, MultistepMultipliesAtEachMilestone) {
 TEST(Schedule, PolyFallsStepByStepToItsEnd) {
   EXPECT_DOUBLE_EQ(at("epochs = 10\ntype = 'poly'\npower = 2", 5), 0.25);
   EXPECT_DOUBLE_EQ(at("epochs = 10\ntype = 'poly'\npower = 1", 0.1), 0.99);
-  EXPECT_DOUBLE_EQ(at("epochs = 10\ntype = 'poly'\npower = 1\nend = 0.2", 5), 0.6);
+  EXPECT_NEAR(at("epochs = 10\ntype = 'poly'\npower = 1\nend = 0.2", 5), 0.6, 1e-12);
   EXPECT_DOUBLE_EQ(at("epochs = 10\ntype = 'poly'\npower = 1\nend = 0.2", 12), 0.2);
 }
 
@@ -224,7 +224,7 @@ TEST(Schedule, CountsStepsOfOtherSizesAgainstMaxStepsAlone) {
   };
   EXPECT_DOUBLE_EQ(rate("epochs = 1", 3), 0.5);
   EXPECT_DOUBLE_EQ(rate("max_steps = 10", 0), 0.5);
-  EXPECT_DOUBLE_EQ(rate("max_steps = 10", 3), 0.2);
+  EXPECT_NEAR(rate("max_steps = 10", 3), 0.2, 1e-12);
 }
 
 TEST(Schedule, AStepThatIsBegunBelongsToTheEpochs) { EXPECT_EQ(schedule("epochs = 2.5").total_steps(5), 13); }

@@ -3,6 +3,7 @@
 
 #include "src/files/safetensors.h"
 #include "tests/support/harness.h"
+#include "tests/support/using_conv_algorithm.h"
 #include "tests/support/whole_runs.h"
 
 namespace owt::split_channels_test {
@@ -122,13 +123,19 @@ TEST_P(SplitChannels, OfReplicasLearnTheSame) {
   expect_planned_bytes(many);
 }
 
+// The rate is so large that three steps change the loss by more than rounding does. Parts of a convolution may use
+// other algorithms than the whole, which differ by more in bf16.
 TEST_P(SplitChannels, InBf16AndWithBf16TransportLearnNearlyTheSame) {
-  const SmallRun one = run_small(kRecipe, 6, mp(1)), half = run_small(kRecipe, 6, mp(3, {{"parallel.wire", "bf16"}}));
-  expect_same_losses(one, half, 0.02);
+  const UsingConvAlgorithm direct(ConvAlgorithm::kDirect);
+  const auto run = [&](int workers, Overrides changes) {
+    changes.emplace_back("optimizer.learning_rate", "0.1");
+    return run_small(kRecipe, 3, mp(workers, changes));
+  };
+  const SmallRun one = run(1, {}), half = run(3, {{"parallel.wire", "bf16"}});
+  expect_same_losses(one, half, 0.03);
   expect_planned_bytes(half);
-  const SmallRun one16 = run_small(kRecipe, 6, mp(1, {{"run.precision", "bf16"}}));
-  const SmallRun many16 = run_small(kRecipe, 6, mp(3, {{"run.precision", "bf16"}}));
-  expect_same_losses(one16, many16, 0.02);
+  const SmallRun one16 = run(1, {{"run.precision", "bf16"}}), many16 = run(3, {{"run.precision", "bf16"}});
+  expect_same_losses(one16, many16, 0.03);
   expect_planned_bytes(many16);
 }
 
