@@ -18,7 +18,7 @@ bool begins_stage(const Plan& plan, int64_t layer) {
 Shape input_of(const Plan& plan, int64_t layer, size_t place) {
   const LayerPlan& at = plan.layer(layer);
   if (at.by_inputs()) return {at.inputs[place].size()};
-  if (layer == plan.boundary || at.gather_before || plan.in_stages()) return at.in;
+  if (layer == plan.boundary || at.gather_before) return at.in;
   return plan.layer(layer - 1).out_of(place);
 }
 

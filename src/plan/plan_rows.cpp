@@ -58,8 +58,7 @@ Group rows_group(const Plan& plan, int64_t layer) {
 }
 
 bool counts_rows(const Plan& plan, int rank) {
-  if (plan.loss_layout() == Layout::kBatch) return true;
-  return plan.in_stages() ? plan.has_loss(plan.place_of(rank)) : plan.place_of(rank) == 0;
+  return plan.loss_layout() == Layout::kBatch || plan.place_of(rank) + 1 == plan.places();
 }
 
 }  // namespace owt
