@@ -96,11 +96,13 @@ void show_plans(const Settings& settings, const std::vector<std::string>& asked,
     std::cout << plan_table(plan) << '\n';
     if (!steps) continue;
     std::cout << name << ": " << facts_of(request.strategy).help
-              << (plan.averages() ? format("; here the step that averages, one of {}", local_period(plan)) : "")
+              << (local_period(plan) > 1 ? format("; here the step that averages, one of {}", local_period(plan)) : "")
               << '\n';
-    for (int place = 0; place < plan.places(); ++place)
-      std::cout << (plan.in_stages() ? format("stage {}:\n", place + 1) : "")
-                << action_text(plan, training(plan, request.step_rows, place)) << '\n';
+    for (int place = 0; place < plan.places(); ++place) {
+      const std::string stage = place_name(plan, place);
+      std::cout << (stage.empty() ? "" : stage + ":\n") << action_text(plan, training(plan, request.step_rows, place))
+                << '\n';
+    }
   }
   std::cout << format("{:<10} {:>20} {:>18} {:>22}\n", "strategy", "MB sent per worker", "MB in busiest link",
                       "weights MB per worker");

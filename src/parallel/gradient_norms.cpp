@@ -48,6 +48,7 @@ GradientNorms::GradientNorms(const Plan& plan, RankModel& model, const WeightSyn
                              const NormSettings& settings)
     : settings_(settings), lars_(plan.request.norm_sums > 1) {
   std::vector<double> decay;
+  std::vector<Part> whole;
   for (int64_t i = 0; i < std::ssize(plan.layers); ++i)
     for (Param* param : model.layer(i).params()) {
       if (param->role != ParamRole::kTrained) continue;
@@ -55,10 +56,10 @@ GradientNorms::GradientNorms(const Plan& plan, RankModel& model, const WeightSyn
       const bool adapted = lars_ && (settings.adapt_all || param->full_shape.rank() > 1);
       decay.push_back(adapted ? settings.decay * param->decay_mult : -1);
       number_of_[param] = number;
-      if (!plan.shares_update() && counts(plan.layer(i), *param, place))
-        parts_.push_back({param, {0, param->shape().elements()}, {}, number});
+      if (counts(plan.layer(i), *param, place)) whole.push_back({param, {0, param->shape().elements()}, {}, number});
     }
-  if (plan.shares_update()) find_parts(plan, front);
+  find_parts(plan, front);
+  if (parts_.empty()) parts_ = std::move(whole);  // no updates are sharded
   const Device device = plan.request.on.device;
   const int64_t params = std::ssize(decay), sums = params * (lars_ ? 2 : 1);
   std::vector<int64_t> first_chunk(static_cast<size_t>(sums) + 1, 0);

@@ -5,6 +5,7 @@
 #include "src/core/poison.h"
 #include "src/parallel/column_exchange.h"
 #include "src/parallel/feature_gather.h"
+#include "src/plan/back_part.h"
 
 namespace owt {
 namespace {
@@ -227,8 +228,8 @@ class ExchangedColumns : public Seam {
 }  // namespace
 
 std::shared_ptr<Seam> make_seam(const Plan& plan, const StepRows& rows, int rank, Communicator& comm) {
-  if (!plan.split() || plan.in_stages()) return nullptr;
-  const LayerPlan& first = plan.layer(plan.boundary);
+  if (!seam_of(plan)) return nullptr;
+  const LayerPlan& first = *seam_of(plan);
   const Crossing over{first, rows.rounds(rank), rows.of(rank).size(), plan.front_learns(), plan.request.on, comm};
   const TransferId there = first.transfers.input;
   if (there == kNoTransfer && first.by_inputs()) return std::make_shared<ReplicatedColumns>(over);

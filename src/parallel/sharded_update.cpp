@@ -15,16 +15,9 @@ Slice part_in(const Slice& share, int64_t first, int64_t count) {
   return {begin, std::clamp<int64_t>(share.end - first, begin, count)};
 }
 
-// The elements of a bucket that a rank updates.
-Slice share_to_update(const Plan& plan, const Bucket& bucket, int rank) {
-  if (plan.updates() == Updates::kFirst) return {rank == 0 ? 0 : bucket.elements, bucket.elements};
-  return even_share(plan, bucket, rank);
-}
-
 }  // namespace
 
 std::vector<Slice> updated_parts(const Plan& plan, int64_t layer, size_t param) {
-  OWT_CHECK(plan.shares_update());
   for (const Bucket& bucket : plan.buckets) {
     int64_t first = 0;
     for (const int64_t i : bucket.layers) {
@@ -38,7 +31,7 @@ std::vector<Slice> updated_parts(const Plan& plan, int64_t layer, size_t param) 
         }
         std::vector<Slice> parts;
         for (int r = 0; r < plan.ranks(); ++r)
-          parts.push_back(part_in(share_to_update(plan, bucket, r), first, params[p].elements()));
+          parts.push_back(part_in(updated_share(plan, bucket, r), first, params[p].elements()));
         return parts;
       }
     }
@@ -47,7 +40,6 @@ std::vector<Slice> updated_parts(const Plan& plan, int64_t layer, size_t param) 
 }
 
 UpdateInShares::UpdateInShares(const Plan& plan, const LayerOf& layer_of, Communicator& comm) : comm_(comm) {
-  OWT_CHECK(plan.shares_update());
   OWT_CHECK_EQ(comm.ranks(), plan.ranks());
   for (const Bucket& bucket : plan.buckets) groups_.push_back(group_of(plan, bucket, layer_of));
 }
@@ -56,7 +48,7 @@ UpdateInShares::Group UpdateInShares::group_of(const Plan& plan, const Bucket& b
   const Compute& on = plan.request.on;
   Group group;
   group.comm = bucket.trained ? &comm_ : &comm_.unrounded();
-  group.share = share_to_update(plan, bucket, comm_.rank());
+  group.share = updated_share(plan, bucket, comm_.rank());
   group.gradients = Tensor({bucket.elements}, DType::kF32, on.device);
   group.values = Tensor({bucket.elements}, DType::kF32, on.device);
   // The padding between the parameters travels too.

@@ -10,7 +10,7 @@ namespace owt {
 // Weights must not be rounded for transport: the change of one step may be smaller than a bf16 rounding error.
 WeightAverage::WeightAverage(const Plan& plan, const WeightSync::LayerOf& layer_of, Communicator& comm)
     : comm_(comm.unrounded()) {
-  OWT_CHECK(plan.averages());
+  OWT_CHECK(plan.of_step.averages != kNoTransfer);
   for (const Bucket& bucket : plan.buckets) groups_.push_back(group_of(plan, bucket, layer_of));
 }
 

@@ -2,16 +2,23 @@
 
 namespace owt {
 
+bool begins_part(const Plan& plan, int64_t layer) {
+  return layer == plan.boundary || (layer > 0 && plan.layer(layer - 1).place != plan.layer(layer).place);
+}
+
+const LayerPlan* seam_of(const Plan& plan) {
+  return plan.split() && !plan.in_stages() ? &plan.layer(plan.boundary) : nullptr;
+}
+
 bool begins_stage(const Plan& plan, int64_t layer) {
-  const LayerPlan& at = plan.layer(layer);
-  if (layer == plan.boundary || at.gather_before) return true;
-  return layer > 0 && (plan.layer(layer - 1).by_inputs() || plan.layer(layer - 1).place != at.place);
+  return begins_part(plan, layer) || plan.layer(layer).gather_before ||
+         (layer > 0 && plan.layer(layer - 1).by_inputs());
 }
 
 Shape input_of(const Plan& plan, int64_t layer, size_t place) {
   const LayerPlan& at = plan.layer(layer);
   if (at.by_inputs()) return {at.inputs[place].size()};
-  if (layer == plan.boundary || at.gather_before || plan.in_stages()) return at.in;
+  if (layer == plan.boundary || at.gather_before) return at.in;
   return plan.layer(layer - 1).out_of(place);
 }
 

@@ -70,17 +70,8 @@ int64_t kept_elements(std::span<const LayerPlan> layers) {
 }
 
 const char* name_of(Layout layout) {
-  switch (layout) {
-    case Layout::kBatch:
-      return "batch";
-    case Layout::kReplicated:
-      return "replicated";
-    case Layout::kFeature:
-      return "feature";
-    case Layout::kPartial:
-      return "partial";
-  }
-  return "";
+  const char* const names[] = {"batch", "replicated", "feature", "partial"};
+  return names[static_cast<size_t>(layout)];
 }
 
 Shape with_columns(const Shape& row, int64_t columns) {

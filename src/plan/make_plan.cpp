@@ -7,14 +7,22 @@
 #include "layers/base/in_place.h"
 #include "src/core/check.h"
 #include "src/core/row_groups.h"
-#include "src/plan/placement.h"
 #include "src/plan/plan_rows.h"
 #include "src/plan/plan_updates.h"
+#include "src/plan/strategy_families.h"
 #include "src/plan/transfers.h"
 #include "src/plan/wire_bytes.h"
 
 namespace owt {
 namespace {
+
+// Throws Error if one of these layers needs sums over all rows of the step.
+void refuse_sums_of(std::span<const LayerPlan> layers, const std::string& why) {
+  for (const LayerPlan& at : layers)
+    if (!at.forward_sums.empty())
+      fail("layer '", at.name, "' normalises over all rows of the step (rows = \"step\"), ", why,
+           "; use e.g. rows = 32, which is possible here");
+}
 
 // The elements of a layer in such a bucket; for a split layer, the elements of its largest part.
 int64_t elements_in(const Bucket& bucket, const LayerPlan& at) {
@@ -85,15 +93,31 @@ void check_slices(const Plan& plan) {
   const int slices = plan.request.slices;
   OWT_CHECK(slices >= 1);
   if (slices == 1) return;
-  if (plan.in_stages())
-    fail("data.accumulate is ", slices, ", but a pipeline already accumulates the gradients of its micro-batches; use ",
-         "pipeline.micro_batches, or another strategy");
-  const int64_t group = row_group(plan, 0),
-                most = RowGroups{rows_of(plan, plan.request.step_rows).most(), group}.count();
+  const int64_t group = row_group(plan, 0), most = most_slices(plan);
   if (slices > most)
     fail("data.accumulate is ", slices, ", and a worker has ", most,
          group > 1 ? concat(" groups of ", group, " rows (batch_norm's 'rows')") : " rows", " per step at most; use ",
          most, " or less");
+}
+
+// If a part of the weights is updated on its own, the gradient of the whole step is not complete before that update.
+void check_norms(const Plan& plan) {
+  if (!plan.split()) return;
+  if (plan.request.dense_update == DenseUpdate::kRound)
+    refuse_norms(plan, "but the weights are updated after every round (parallel.dense_update); use \"step\"");
+  if (plan.averages())
+    refuse_norms(plan, concat("but each worker trains the layers before the dense ones on its own "
+                              "(parallel.average_every under ",
+                              name_of(plan.request.strategy), "); use dp, or leave average_every out"));
+}
+
+// Sums over all rows of the step need all these rows at once.
+void check_step_sums(const Plan& plan) {
+  if (plan.request.slices > 1) refuse_step_sums(plan, "but with data.accumulate it sees one micro-batch at a time");
+  if (plan.averages()) refuse_step_sums(plan, "but with parallel.average_every each worker trains on its own");
+  if (rows_of(plan, plan.request.step_rows).count_rounds() > 1)
+    refuse_sums_of(std::span(plan.layers).subspan(static_cast<size_t>(plan.boundary)),
+                   concat("but in the back part it sees one round at a time under ", name_of(plan.request.strategy)));
 }
 
 // For a composite layer: its own work and the work of its branches. The gradient of the input and the gradient of the
@@ -107,62 +131,6 @@ double backward_flops(const LayerPlan& at) {
   const bool of_weights = at.learns() || at.params.empty();
   const int times = at.runs_backward() ? int{at.wants_dx} + int{of_weights} : 0;
   return (at.flops_per_row - inside_forward) * times + inside_backward;
-}
-
-// If a part of the weights is updated on its own, the gradient of the whole step is not complete before that update.
-void check_norms(const Plan& plan) {
-  if (!plan.has_norms() || !plan.split()) return;
-  const PlanRequest& request = plan.request;
-  const char* const refused =
-      "clipping and LARS need the norms of all gradients of a step (optimizer.clip, optimizer.type), ";
-  if (request.dense_update == DenseUpdate::kRound)
-    fail(refused, "but the weights are updated after every ",
-         plan.in_stages() ? "micro-batch (pipeline.schedule); use \"1f1b\""
-                          : "round (parallel.dense_update); use \"step\"");
-  if (plan.averages())
-    fail(refused, "but each worker trains the layers before the dense ones on its own (parallel.average_every under ",
-         name_of(request.strategy), "); use dp, or leave average_every out");
-}
-
-// Each server has a part of the gradients. With a delay, no step's weights exist as a whole.
-void check_server(const Plan& plan) {
-  if (!plan.serves()) return;
-  const PlanRequest& request = plan.request;
-  const auto refuse = [&](const std::string& what, const char* cure) {
-    fail(what, ", and under ", name_of(request.strategy), " each worker updates a shard of the weights on its own; ",
-         cure);
-  };
-  if (plan.has_norms())
-    refuse("optimizer.clip and lars need norms of all gradients of a step", "use another optimizer, or dp-zero");
-  if (request.half_wire && request.push_filters.any())
-    fail("ps.filters and parallel.wire = \"bf16\" both set how gradients are sent; leave one of them out");
-  if (request.server.backup > 0) refuse("backup workers exist only in a simulation", "use owt simulate");
-  if (request.ema_every > 0 && plan.has_servers_apart())
-    refuse("optimizer.ema averages the weights of every step", "let every worker serve (ps.servers = 0)");
-  if (request.server.synchronous()) return;
-  if (request.ema_every > 0) refuse("optimizer.ema averages the weights of whole steps", "use ps.delay = 0");
-  if (request.server.by_task() && request.server.delay == kNoBound)
-    refuse("ps.pushes = 0 with ps.delay = inf would keep any number of gradients", "use ps.pushes = 1");
-}
-
-// Sums over all rows of the step need all these rows at once.
-void check_step_sums(const Plan& plan) {
-  const auto& layers = plan.layers;
-  const auto sums =
-      std::find_if(layers.begin(), layers.end(), [](const LayerPlan& at) { return !at.forward_sums.empty(); });
-  if (sums == layers.end()) return;
-  const auto refuse = [](const LayerPlan& at, const auto&... why) {
-    fail("layer '", at.name, "' normalises over all rows of the step (rows = \"step\"), ", why...,
-         "; use e.g. rows = 32, which is possible here");
-  };
-  if (plan.in_stages()) refuse(*sums, "but in a pipeline it sees one micro-batch at a time");
-  if (plan.request.slices > 1) refuse(*sums, "but with data.accumulate it sees one micro-batch at a time");
-  if (steps_apart(plan) > 0) refuse(*sums, "but with ps.delay the workers are at different steps");
-  if (plan.averages()) refuse(*sums, "but with parallel.average_every each worker trains on its own");
-  if (rows_of(plan, plan.request.step_rows).count_rounds() == 1) return;
-  for (int64_t i = plan.boundary; i < std::ssize(layers); ++i)
-    if (const LayerPlan& at = plan.layer(i); !at.forward_sums.empty())
-      refuse(at, "but in the back part it sees one round at a time under ", name_of(plan.request.strategy));
 }
 
 // Describes `layer` for rows of in.row(). wants_dx: the gradient of its input is used.
@@ -212,21 +180,23 @@ void note_in_place(Plan& plan, const std::vector<std::unique_ptr<Layer>>& layers
 
 }  // namespace
 
+void refuse_norms(const Plan& plan, const std::string& why) {
+  if (plan.has_norms())
+    fail("clipping and LARS need the norms of all gradients of a step (optimizer.clip, optimizer.type), ", why);
+}
+
+void refuse_step_sums(const Plan& plan, const std::string& why) { refuse_sums_of(plan.layers, why); }
+
 Plan make_plan(const Model& model, const PlanRequest& request) {
   OWT_CHECK(request.ranks >= 1 && request.step_rows >= 1);
   check_averages(request);
   Plan plan;
   plan.request = request;
-  if (plan.has_servers_apart() && request.shares.empty()) {
-    OWT_CHECK(request.servers < request.ranks);
-    plan.request.shares.assign(static_cast<size_t>(plan.computing_ranks()), 1);
-    plan.request.shares.resize(static_cast<size_t>(request.ranks), 0);
-  }
   plan.model = model.name;
   const auto layers = whole_layers(model);
   plan.model_ranks = model_ranks_of(request, layers);
   Shape batch = model.input.batch_of(1);
-  plan.boundary = boundary_of(plan, layers);
+  plan.boundary = std::ssize(layers);
   for (size_t i = 0; i < layers.size(); ++i) {
     LayerPlan at = describe(*layers[i], batch, request.on, i > 0 && plan.layers.back().runs_backward());
     at.layout = plan.front_layout();
@@ -234,11 +204,11 @@ Plan make_plan(const Model& model, const PlanRequest& request) {
     plan.layers.push_back(std::move(at));
   }
   note_in_place(plan, layers);  // first pass: an in-place layer cannot begin a pipeline stage
-  place_layers(plan, layers);
+  facts_of(request.strategy).place(plan, layers);
   note_in_place(plan, layers);
+  if (const auto check = acting_strategy(plan).check) check(plan);
   check_slices(plan);
   check_norms(plan);
-  check_server(plan);
   check_step_sums(plan);
   fill_buckets(plan);
   list_transfers(plan);

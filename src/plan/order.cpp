@@ -2,7 +2,7 @@
 
 #include "src/core/check.h"
 #include "src/plan/step_order.h"
-#include "src/plan/strategy_orders.h"
+#include "src/plan/strategy_families.h"
 
 namespace owt {
 
@@ -129,9 +129,7 @@ namespace {
 
 std::vector<Action> order_of(const Plan& plan, int64_t step_rows, int place, bool learns, StepKind kind) {
   StepOrder step(plan, step_rows, place, learns, kind);
-  const StrategyFacts& facts = facts_of(plan.request.strategy);
-  const bool several = plan.ranks() > 1 && (plan.split() || !facts.splits());
-  do (several || plan.in_stages() ? facts.order : data_parallel)(step);
+  do acting_strategy(plan).order(step);
   while (step.next_slice());
   step.average_weights();
   step.share_result();

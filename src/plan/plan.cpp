@@ -22,4 +22,10 @@ Layout Plan::loss_layout() const {
   return sharded_loss ? Layout::kFeature : Layout::kReplicated;
 }
 
+const StrategyFacts& acting_strategy(const Plan& plan) {
+  const StrategyFacts& asked = facts_of(plan.request.strategy);
+  const bool several = plan.ranks() > 1 && (plan.split() || !asked.splits());
+  return several || plan.in_stages() ? asked : facts_of(kPlainDataParallel);
+}
+
 }  // namespace owt

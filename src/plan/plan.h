@@ -30,7 +30,7 @@ struct Plan {
   StepTransfers of_step;
   bool sharded_loss = false;  // the loss sees this rank's columns of the logits, which are not gathered
   int model_ranks = 1;        // ranks that share one copy of the split layers; 1 if nothing is split
-  std::vector<Slice> stages;  // pipeline: the layers of each place of a model group
+  std::vector<Slice> stages;  // the layers of each place of a model group, if these are stages
   int micro_batches = 1;
 
   LayerPlan& layer(int64_t i) { return layers[static_cast<size_t>(i)]; }
@@ -78,6 +78,9 @@ struct Plan {
   bool averages() const { return request.average_every > 1 && ranks() > 1 && front_learns(); }
   bool synchronizes() const { return !averages() || request.average_from > 0; }
 };
+
+// The strategy whose order and transfers the plan has: dp on one rank, and if there is nothing to split.
+const StrategyFacts& acting_strategy(const Plan& plan);
 
 // Throws Error if the strategy cannot split the model, or if the ranks cannot be divided into groups.
 Plan make_plan(const Model& model, const PlanRequest& request);

@@ -25,17 +25,7 @@ int64_t bytes_of_group(const std::vector<Transfer>& transfers, StepKind kind, in
   return total;
 }
 
-// The ends of messages to and from a central server. The centre is rank 0, or the ranks that only serve.
-struct Star {
-  int others, centres;
-  bool is_centre(const Plan& plan, int rank) const {
-    return plan.has_servers_apart() ? !plan.computes(rank) : rank == 0;
-  }
-};
-
-Star star_of(const Plan& plan) {
-  return plan.has_servers_apart() ? Star{plan.computing_ranks(), updating_ranks(plan)} : Star{plan.ranks() - 1, 1};
-}
+bool is_centre(const Plan& plan, int rank) { return plan.has_servers_apart() ? !plan.computes(rank) : rank == 0; }
 
 // The traffic of a rank; centre: whether the rank is a central server.
 Traffic traffic_of(const std::vector<Transfer>& transfers, StepKind kind, const Star& star, bool centre, int place) {
@@ -81,6 +71,10 @@ int64_t at_place(const Plan& plan, int place, const std::function<int64_t(int64_
 
 }  // namespace
 
+Star star_of(const Plan& plan) {
+  return plan.has_servers_apart() ? Star{plan.computing_ranks(), updating_ranks(plan)} : Star{plan.ranks() - 1, 1};
+}
+
 // Model groups with the same rows on each rank send the same number of bytes. So do all groups if nothing is split. The
 // plan lists the transfers of the busiest group.
 int64_t bytes_in(const Plan& plan, StepKind kind) {
@@ -110,7 +104,7 @@ int64_t bytes_per_step(const Plan& plan) {
 
 Traffic traffic(const Plan& plan, StepKind kind, int rank) {
   const Star star = star_of(plan);
-  return traffic_of(transfers_of(plan, rank), kind, star, star.is_centre(plan, rank), plan.place_of(rank));
+  return traffic_of(transfers_of(plan, rank), kind, star, is_centre(plan, rank), plan.place_of(rank));
 }
 
 // All ranks of a group are alike except the first rank and pipeline stages. The plan lists the transfers of the busiest

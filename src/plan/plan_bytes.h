@@ -12,6 +12,12 @@ struct Traffic {
   int64_t in = 0, out = 0;
 };
 
+// The ends of messages to and from a central server. The centre is rank 0, or the ranks that only serve.
+struct Star {
+  int others, centres;
+};
+Star star_of(const Plan& plan);
+
 // The traffic of this rank in a step of that kind. Its model group may have fewer rows than another. A broadcast and a
 // reduce count as their mean, as in bytes_sent().
 Traffic traffic(const Plan& plan, StepKind kind, int rank);

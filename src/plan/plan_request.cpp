@@ -3,17 +3,8 @@
 namespace owt {
 
 const char* name_of(DenseSplit split) {
-  switch (split) {
-    case DenseSplit::kOfStrategy:
-      return "strategy";
-    case DenseSplit::kColumns:
-      return "columns";
-    case DenseSplit::kRows:
-      return "rows";
-    case DenseSplit::kLess:
-      return "less";
-  }
-  return "";
+  const char* const names[] = {"strategy", "columns", "rows", "less"};
+  return names[static_cast<size_t>(split)];
 }
 
 }  // namespace owt

@@ -29,16 +29,8 @@ int slices_in(const Plan& plan, int64_t step_rows) {
   return static_cast<int>(std::max<int64_t>(1, (step_rows * full.slices + full.step_rows - 1) / full.step_rows));
 }
 
-int micro_batches_in(const Plan& plan, int64_t step_rows) {
-  const PlanRequest& full = plan.request;
-  if (!plan.in_stages() || full.dense_update == DenseUpdate::kStep) return plan.micro_batches;
-  const int64_t needed = (step_rows * plan.micro_batches + full.step_rows - 1) / full.step_rows;
-  return static_cast<int>(std::clamp<int64_t>(needed, 1, plan.micro_batches));
-}
-
-int tapes(const Plan& plan, int place) {
-  if (!plan.in_stages()) return 1;
-  return most_under_way(plan.request.pipeline.schedule, plan.model_ranks, place, plan.micro_batches);
+int64_t most_slices(const Plan& plan) {
+  return plan.in_stages() ? 1 : RowGroups{rows_of(plan, plan.request.step_rows).most(), row_group(plan, 0)}.count();
 }
 
 LayerRows layer_rows(const Plan& plan, int64_t layer, int64_t step_rows) {
@@ -66,8 +58,7 @@ Group rows_group(const Plan& plan, int64_t layer) {
 }
 
 bool counts_rows(const Plan& plan, int rank) {
-  if (plan.loss_layout() == Layout::kBatch) return true;
-  return plan.in_stages() ? plan.has_loss(plan.place_of(rank)) : plan.place_of(rank) == 0;
+  return plan.loss_layout() == Layout::kBatch || plan.place_of(rank) + 1 == plan.places();
 }
 
 }  // namespace owt

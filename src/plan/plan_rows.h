@@ -16,6 +16,7 @@ Strategy rounds_strategy(const Plan& plan);
 int64_t row_group(const Plan& plan, int64_t first_layer);
 // Gradient accumulation: micro-batches of a step; smaller steps have fewer of about the same size.
 int slices_in(const Plan& plan, int64_t step_rows);
+int64_t most_slices(const Plan& plan);  // the most that a full step can have
 // Pipeline: micro-batches of a step. If each is a mini-batch with an update of its own, smaller steps have fewer
 // micro-batches of the same size.
 int micro_batches_in(const Plan& plan, int64_t step_rows);

@@ -4,6 +4,7 @@
 
 #include "src/core/config.h"
 #include "src/core/log.h"
+#include "src/plan/back_part.h"
 #include "src/plan/plan_bytes.h"
 #include "src/plan/plan_rows.h"
 
@@ -40,6 +41,28 @@ void add_frozen(const LayerPlan& at, std::vector<std::string>& names) {
 
 std::string boundary_name(const Plan& plan) { return plan.split() ? plan.layer(plan.boundary).name : ""; }
 
+std::string place_name(const Plan& plan, int place) { return plan.in_stages() ? format("stage {}", place + 1) : ""; }
+
+std::string unsplit_text(const Plan& plan) {
+  if (plan.split() || !facts_of(plan.request.strategy).splits()) return "";
+  return plan.ranks() == 1 ? "one worker has nothing to split" : "the model has no layer that it splits";
+}
+
+std::vector<std::string> plan_notes(const Plan& plan) {
+  std::vector<std::string> notes;
+  if (const auto note = acting_strategy(plan).note) notes.push_back(note(plan));
+  if (plan.averages())
+    notes.push_back(
+        format("each worker trains on its own{}; weights and the optimizer's states{} are averaged every {} steps",
+               plan.synchronizes() ? format(" from epoch {:g} on", plan.request.average_from + 1) : "",
+               plan.split() ? format(" before {}", boundary_name(plan)) : "", plan.request.average_every));
+  if (plan.request.half_wire && plan.ranks() > 1) notes.emplace_back("activations and gradients are sent as bf16");
+  if (plan.ranks() > 1 && !plan.split() && splits_dense(plan.request.strategy))
+    notes.emplace_back("the model has no dense layer to split");
+  std::erase(notes, "");
+  return notes;
+}
+
 std::string frozen_text(const Plan& plan) {
   std::vector<std::string> names;
   int64_t parameters = 0, trained = 0;
@@ -65,20 +88,15 @@ std::string plan_table(const Plan& plan) {
     text += format("weights{} averaged every {} steps{}; bytes per step are the mean over these steps\n",
                    plan.split() ? concat(" before ", boundary_name(plan)) : "", plan.request.average_every,
                    plan.synchronizes() ? format(" after {:g} epochs", plan.request.average_from) : "");
-  if (plan.in_stages())
-    text += format(
-        "schedule {}, an update after {} micro-batch{}; each stage is idle for at least {:.1f} % of the time\n",
-        name_of(plan.request.pipeline.schedule), plan.request.dense_update == DenseUpdate::kRound ? "each" : "the last",
-        plan.micro_batches == 1 ? "" : concat(" of ", plan.micro_batches),
-        100 * bubble(plan.model_ranks, plan.micro_batches));
+  if (const auto headline = acting_strategy(plan).headline) text += headline(plan) + "\n";
   if (const std::string frozen = frozen_text(plan); !frozen.empty()) text += frozen + "\n";
   text += format("{:<16} {:<16} {:>12} {:<11} {:>14} {:>11} {:>11} {:>10}\n", "layer", "type", "output", "layout",
                  "part", "weights MB", "MB/worker", "GFLOP/step");
   for (size_t i = 0; i < plan.layers.size(); ++i) {
     const LayerPlan& at = plan.layers[i];
-    if (plan.split() && !plan.in_stages() && static_cast<int64_t>(i) == plan.boundary) text += "-- boundary --\n";
+    if (&at == seam_of(plan)) text += "-- boundary --\n";
     text += format("{:<16} {:<16} {:>12} {:<11} {:>14} {:>11} {:>11} {:>10.3f}\n", at.name, at.type, at.out.str(),
-                   at.place == kEveryPlace ? name_of(at.layout) : format("stage {}", at.place + 1), shard(at),
+                   at.place == kEveryPlace ? name_of(at.layout) : place_name(plan, at.place), shard(at),
                    megabytes(at.weight_bytes), megabytes(at.weight_bytes_on_rank()),
                    (at.flops_per_row + at.backward_flops_per_row) * static_cast<double>(plan.request.step_rows) / 1e9);
   }

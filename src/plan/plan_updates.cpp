@@ -19,22 +19,30 @@ Slice even_share(const Plan& plan, const Bucket& bucket, int rank) {
   return {number * each, (number + 1) * each};
 }
 
-std::vector<int> dispensable_workers(const Plan& plan) {
-  std::vector<int> workers;
-  for (int rank = 1; plan.has_servers_apart() && rank < plan.computing_ranks(); ++rank) workers.push_back(rank);
-  return workers;
+Slice updated_share(const Plan& plan, const Bucket& bucket, int rank) {
+  if (shares_evenly(plan)) return even_share(plan, bucket, rank);
+  const bool nothing = plan.updates() == Updates::kFirst && rank > 0;
+  return {nothing ? bucket.elements : 0, bucket.elements};
+}
+
+int ranks_per_update(const Plan& plan) { return plan.shares_update() ? plan.ranks() : 1; }
+
+// Running averages may have a bucket of their own; a layer's update is counted for the other bucket.
+double update_fraction(const Plan& plan, int bucket) {
+  if (!plan.shares_update()) return 1;
+  if (!plan.buckets[static_cast<size_t>(bucket)].trained) return 0;
+  return shares_evenly(plan) ? 1.0 / updating_ranks(plan) : 1;
+}
+
+int back_updates(const Plan& plan) {
+  const bool every_round = plan.split() && plan.request.dense_update == DenseUpdate::kRound;
+  return every_round ? rows_of(plan, plan.request.step_rows).count_rounds() : 1;
 }
 
 bool are_together(const Plan& plan, int rank, int other, Group group) {
   if (group == Group::kWorld) return true;
   if (group == Group::kModel) return rank / plan.model_ranks == other / plan.model_ranks;
   return plan.place_of(rank) == plan.place_of(other);
-}
-
-int64_t steps_apart(const Plan& plan) {
-  if (!plan.serves()) return 0;
-  const int64_t delay = plan.request.server.delay;
-  return delay == kNoBound ? kMostApart : std::min(delay, kMostApart);
 }
 
 StepKind kind_of(const Plan& plan, int64_t step) {

@@ -13,6 +13,14 @@ bool updates_share(const Plan& plan, int rank);
 bool shares_evenly(const Plan& plan);
 // The elements of a bucket in a rank's shard, if the shards are equal.
 Slice even_share(const Plan& plan, const Bucket& bucket, int rank);
+// The elements of a bucket that a rank updates.
+Slice updated_share(const Plan& plan, const Bucket& bucket, int rank);
+// The number of ranks that divide an update of the front part among them; 1: every rank does all of it.
+int ranks_per_update(const Plan& plan);
+// The fraction of an update of this bucket (an index) that is done by a rank, if it does any.
+double update_fraction(const Plan& plan, int bucket);
+// The number of updates of the back part in a full step.
+int back_updates(const Plan& plan);
 // The workers that training can continue without. If servers are ranks of their own, these are all workers except rank
 // 0, which writes files and watches the others.
 std::vector<int> dispensable_workers(const Plan& plan);

@@ -2,78 +2,24 @@
 
 #include <algorithm>
 #include <deque>
+#include <iterator>
 
 #include "src/core/check.h"
 #include "src/core/config.h"
-#include "src/plan/strategy_orders.h"
+#include "src/plan/strategy_families.h"
 
 namespace owt {
 namespace {
 
 // A deque, so that references to entries stay valid when another one is added.
 std::deque<StrategyFacts>& table() {
-  static std::deque<StrategyFacts> strategies{
-      {.name = "dp",
-       .help = "every worker has all weights; gradients are summed",
-       .can_average = true,
-       .order = data_parallel},
-      {.name = "dp-zero",
-       .help =
-           "as dp, but each worker updates a shard of the weights and keeps the optimizer's state only for that shard",
-       .updates = Updates::kShares,
-       .order = updates_in_shares},
-      {.name = "dp-star",
-       .help = "as dp, but worker 0 receives all gradients, updates the weights and sends them to every other worker",
-       .updates = Updates::kFirst,
-       .order = updates_in_shares},
-      {.name = "ps",
-       .help = "every worker serves a shard of the weights; the others push gradients to it and pull weights from it; "
-               "see [ps]",
-       .updates = Updates::kServers,
-       .order = parameter_server},
-      {.name = "owt-a",
-       .help = "dense layers are split; one round has the rows of all workers",
-       .rounds = Rounds::kAllRows,
-       .splits_dense = true,
-       .can_average = true,
-       .order = one_weird_trick},
-      {.name = "owt-b",
-       .help = "dense layers are split; each round has the rows of one worker",
-       .rounds = Rounds::kOneRanks,
-       .splits_dense = true,
-       .can_average = true,
-       .order = one_weird_trick},
-      {.name = "owt-c",
-       .help = "dense layers are split; each round has a part of every worker's rows",
-       .rounds = Rounds::kAPartOfEach,
-       .splits_dense = true,
-       .can_average = true,
-       .order = one_weird_trick},
-      {.name = "owt-d",
-       .help = "as owt-a, but sends columns instead of rows, and sums of outputs instead of inputs, where that is less",
-       .rounds = Rounds::kAllRows,
-       .splits_dense = true,
-       .by_inputs = true,
-       .can_average = true,
-       .order = one_weird_trick},
-      {.name = "mp",
-       .help = "dense layers and convolutions are split by their outputs; every worker computes all rows",
-       .splits_dense = true,
-       .splits_channels = true,
-       .shares_rows = true,
-       .order = model_parallel},
-      {.name = "mp-dense",
-       .help = "dense layers are split; every worker computes the layers before them for all rows",
-       .splits_dense = true,
-       .shares_rows = true,
-       .order = model_parallel},
-      {.name = "pipeline",
-       .help =
-           "each worker has a stage, a run of successive layers; micro-batches pass through all stages; see [pipeline]",
-       .rounds = Rounds::kMicroBatches,
-       .shares_rows = true,
-       .in_stages = true,
-       .order = pipeline}};
+  static std::deque<StrategyFacts> strategies = [] {
+    std::deque<StrategyFacts> all;
+    for (const auto family :
+         {data_parallel_family, server_family, one_weird_trick_family, model_parallel_family, pipeline_family})
+      std::ranges::move(family(), std::back_inserter(all));
+    return all;
+  }();
   return strategies;
 }
 
@@ -85,6 +31,8 @@ Strategy add_strategy(StrategyFacts facts) {
   const std::vector<std::string> known = strategy_names();
   OWT_CHECK(std::find(known.begin(), known.end(), facts.name) == known.end(), "there is a strategy ", facts.name);
   OWT_CHECK(facts.order != nullptr);
+  OWT_CHECK(facts.transfers != one_weird_trick_transfers || (facts.updates == Updates::kAll && !facts.shares_rows),
+            facts.name, " needs transfers of its own");
   table().push_back(std::move(facts));
   return static_cast<Strategy>(table().size() - 1);
 }

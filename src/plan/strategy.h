@@ -1,15 +1,19 @@
-// The strategies: ways to train one network on several ranks. Each is an entry of the table in strategy.cpp and a
-// function in order.cpp. All other code asks for its StrategyFacts.
+// The strategies: ways to train one network on several ranks. Each is an entry of facts and functions in
+// src/plan/strategies, and has its order in order.cpp. All other code asks the plan, which asks the entry.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 
 namespace owt {
 
+class Layer;
 class StepOrder;
+class TransferList;
+struct Plan;
 
-// Indexes into the table. add_strategy() appends further strategies.
+// Indexes into the table of entries. add_strategy() appends further strategies.
 enum class Strategy {
   kDataParallel,
   kDataParallelZero,
@@ -42,6 +46,11 @@ enum class Updates {
   kServers  // each rank updates a shard of equal size with gradients that are pushed one by one (parameter_server.h)
 };
 
+// What an entry does by default (split_layers.cpp): it splits dense layers if its facts say so, and gathers the rows of
+// each round at the boundary.
+void split_layers(Plan& plan, const std::vector<std::unique_ptr<Layer>>& layers);
+void one_weird_trick_transfers(TransferList& list);
+
 struct StrategyFacts {
   std::string name;
   std::string help;  // half a sentence for --help
@@ -55,7 +64,17 @@ struct StrategyFacts {
   // Whether ranks may update their own copies of the front part's weights and average them from time to time
   // (PlanRequest::average_every). The order must then end with average_front().
   bool can_average = false;
+  bool cpu_only = false;  // plans can be made for GPUs, but not run there
+  bool for_auto = true;   // `auto` may choose it
   void (*order)(StepOrder& step) = nullptr;
+  // Sets the boundary with layouts and parts of the layers after it, or the stages. The plan has described the layers.
+  void (*place)(Plan& plan, const std::vector<std::unique_ptr<Layer>>& layers) = split_layers;
+  void (*transfers)(TransferList& list) = one_weird_trick_transfers;
+  // Optional. Throws Error, with a cure, if the strategy does not go together with another setting of the request.
+  void (*check)(const Plan& plan) = nullptr;
+  // Optional. A line for the log of a run's start, and one for the table of `owt plan`; empty: none.
+  std::string (*note)(const Plan& plan) = nullptr;
+  std::string (*headline)(const Plan& plan) = nullptr;
 
   bool splits() const { return splits_dense || in_stages; }  // model groups have several ranks
 };

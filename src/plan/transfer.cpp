@@ -3,15 +3,8 @@
 namespace owt {
 
 const char* name_of(Group group) {
-  switch (group) {
-    case Group::kWorld:
-      return "world";
-    case Group::kModel:
-      return "model";
-    case Group::kReplicas:
-      return "replicas";
-  }
-  return "";
+  const char* const names[] = {"world", "model", "replicas"};
+  return names[static_cast<size_t>(group)];
 }
 
 }  // namespace owt

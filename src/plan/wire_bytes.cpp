@@ -9,7 +9,9 @@ namespace owt {
 
 int64_t gradient_size(const Plan& plan) { return plan.request.half_wire && plan.ranks() > 1 ? 2 : 4; }
 
-bool filters_pushes(const Plan& plan) { return plan.serves() && plan.request.push_filters.any(); }
+int64_t activation_bytes(const Plan& plan, int64_t features) {
+  return features * std::min(gradient_size(plan), size_of(activation_type(plan.request.on.precision)));
+}
 
 bool rounds_gradients(const Plan& plan) { return gradient_size(plan) != 4 || filters_pushes(plan); }
 

@@ -7,6 +7,7 @@ namespace owt {
 
 // Bytes of one gradient element in transport.
 int64_t gradient_size(const Plan& plan);
+int64_t activation_bytes(const Plan& plan, int64_t features);  // bytes of this many features of one row in transport
 bool filters_pushes(const Plan& plan);
 // Whether transport changes the values of gradients. Running averages must stay exact, so they have their own buckets.
 bool rounds_gradients(const Plan& plan);

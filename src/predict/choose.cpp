@@ -7,6 +7,7 @@
 #include "src/core/check.h"
 #include "src/core/log.h"
 #include "src/plan/plan_bytes.h"
+#include "src/plan/plan_table.h"
 
 namespace owt {
 namespace {
@@ -64,10 +65,7 @@ std::string bar_of(const Prediction& p, double longest, int cells, bool unicode)
   return bar;
 }
 
-// Servers pay off with transient stragglers, which predictions do not cover.
-bool may_be_chosen(const PlanRequest& request) {
-  return request.ranks == 1 || facts_of(request.strategy).updates != Updates::kServers;
-}
+bool may_be_chosen(const PlanRequest& request) { return request.ranks == 1 || facts_of(request.strategy).for_auto; }
 
 }  // namespace
 
@@ -163,8 +161,7 @@ Choice choose_strategy(const Model& model, const PlanRequest& request, const Net
     std::string why;
     const std::optional<Plan> plan = plan_if_possible(model, candidate, why);
     // With nothing split the candidate is equivalent to dp, or to independent ranks.
-    if (plan && !plan->split() && facts_of(candidate.strategy).splits())
-      why = request.ranks == 1 ? "one worker has nothing to split" : "the model has no layer that it splits";
+    if (plan) why = unsplit_text(*plan);
     if (!why.empty()) {
       choice.refused.push_back({name_of_candidate(candidate), why});
       continue;
@@ -192,7 +189,7 @@ int64_t crossover_rows_by_bytes(const Model& model, const PlanRequest& request, 
     PlanRequest at = of_rows(request, rows);
     const Plan asked = make_plan(model, at);
     at.strategy = kPlainDataParallel;
-    return asked.split() && bytes_per_step(make_plan(model, at)) < bytes_per_step(asked);
+    return bytes_per_step(make_plan(model, at)) < bytes_per_step(asked);
   });
 }
 

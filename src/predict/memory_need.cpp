@@ -7,7 +7,6 @@
 #include <span>
 #include <tuple>
 
-#include "src/core/row_groups.h"
 #include "src/parallel/star_update.h"
 #include "src/plan/back_part.h"
 #include "src/plan/loss_stats.h"
@@ -61,8 +60,8 @@ class Holdings {
       hold(&plan_.of_step.loss_statistics, rows, rows * loss_bytes(), tape_of(action));
     if (action.kind != Action::Kind::kStart) return;
     if (action.transfer == plan_.of_step.labels) hold(&plan_.of_step.labels, alike_, labels_bytes());
-    if (plan_.split() && !plan_.in_stages() && action.transfer == seam().transfers.input)
-      hold(&seam().transfers, action.round % kRoundsAtOnce, size_ * place_elements(), alike_);
+    if (const LayerPlan* first = seam_of(plan_); first && action.transfer == first->transfers.input)
+      hold(&first->transfers, action.round % kRoundsAtOnce, size_ * place_elements(), alike_);
   }
   int64_t bytes() const { return bytes_ + scratch_; }
 
@@ -98,7 +97,7 @@ class Holdings {
     if (begin > plan_.layers_behind(place_).begin && first.wants_dx) elements += input_of(plan_, begin, 0).elements();
     for (int64_t i = begin; i < end; ++i) scratch_ = std::max(scratch_, rows * plan_.layer(i).scratch_bytes);
     hold(&first, rows, size_ * rows * elements, tape);
-    if (plan_.in_stages()) return hold(&first.in, 0, size_ * links_elements());
+    if (first.place != kEveryPlace) return hold(&first.in, 0, size_ * links_elements());
     if (begin == plan_.boundary) hold(&first.in, alike_, size_ * own_rows_ * home_elements());
   }
 
@@ -282,10 +281,9 @@ MemoryNeed memory_need(const Plan& plan) {
 }
 
 int slices_that_fit(Plan plan, int64_t memory_bytes) {
-  const int64_t groups = RowGroups{rows_of(plan, plan.request.step_rows).most(), row_group(plan, 0)}.count();
+  const int64_t groups = most_slices(plan);
   constexpr int64_t kMostSlices = 256;  // the list of a step grows with them
-  for (int64_t slices = plan.request.slices + 1; slices <= std::min(groups, kMostSlices) && !plan.in_stages();
-       ++slices) {
+  for (int64_t slices = plan.request.slices + 1; slices <= std::min(groups, kMostSlices); ++slices) {
     plan.request.slices = static_cast<int>(slices);
     if (groups % slices == 0 && memory_need(plan).bytes(plan.request.step_rows) <= memory_bytes)
       return plan.request.slices;

@@ -134,7 +134,7 @@ class Prices : public ActionTimes {
       case Action::Kind::kNorms:
         return model_.update(i, at.share()) * squared(action);
       default:
-        return model_.update(i, at.share()) * updated(action);
+        return model_.update(i, at.share()) * update_fraction(plan_, action.bucket);
     }
   }
 
@@ -150,13 +150,6 @@ class Prices : public ActionTimes {
     if (action.transfer == kNoTransfer && plan_.of_step.norms != kNoTransfer) return 0;
     const double share = plan_.updates() == Updates::kShares ? 1.0 / plan_.ranks() : 1;
     return share * of_an_update(plan_.request.norm_sums);
-  }
-
-  // Running averages may have a bucket of their own; the layer's update is counted for the other bucket.
-  double updated(const Action& action) const {
-    if (!plan_.shares_update()) return 1;
-    const double share = shares_evenly(plan_) ? 1.0 / updating_ranks(plan_) : 1;
-    return plan_.buckets[static_cast<size_t>(action.bucket)].trained ? share : 0;
   }
 
   Span span_of(Group group) const {
@@ -179,8 +172,8 @@ class Prices : public ActionTimes {
 
   // The number of messages of a server that is not a worker, relative to the messages of a single central server.
   double messages_of_star() const {
-    if (!plan_.has_servers_apart()) return 1;
-    return static_cast<double>(plan_.computing_ranks()) / updating_ranks(plan_) / (plan_.ranks() - 1);
+    const Star star = star_of(plan_);
+    return static_cast<double>(star.others) / star.centres / (plan_.ranks() - 1);
   }
 
   // Divides the bytes of a transfer among its buckets; all buckets may travel several times.
@@ -238,13 +231,21 @@ std::string Prediction::name() const {
   return format("{} {}x{}", strategy, model_ranks, request.ranks / model_ranks);
 }
 
+Prediction prediction_of(const Plan& plan) {
+  Prediction prediction{
+      .request = plan.request, .split = acting_strategy(plan).splits(), .model_ranks = plan.model_ranks};
+  prediction.bytes = bytes_per_step(plan);
+  prediction.busiest_link = busiest_link(plan);
+  return prediction;
+}
+
 Prediction price_step(const Plan& plan, const Network& network, const ComputeModel& compute,
                       std::vector<TimedAction>* times) {
   OWT_CHECK_EQ(network.ranks(), plan.ranks());
   const Prices prices(plan, network, compute);
   WalkedStep step{.overlaps = network.overlaps, .in_turn = plan.request.on.device == Device::kCpu};
   for (int place = 0; place < plan.places(); ++place) step.ranks.push_back(place);
-  Prediction prediction;
+  Prediction prediction = prediction_of(plan);
   for (const KindOfStep& of : kinds_of_steps(plan)) {
     if (of.part == 0) continue;
     step.kind = of.kind;
@@ -258,11 +259,6 @@ Prediction price_step(const Plan& plan, const Network& network, const ComputeMod
     prediction.transfer_s += of.part * longest.sent_s;
     if (times && of.kind != StepKind::kLocal) times->insert(times->end(), walked.times.begin(), walked.times.end());
   }
-  prediction.request = plan.request;
-  prediction.split = plan.split();
-  prediction.model_ranks = plan.model_ranks;
-  prediction.bytes = bytes_per_step(plan);
-  prediction.busiest_link = busiest_link(plan);
   prediction.memory_bytes = memory_need(plan).bytes(plan.request.step_rows);
   prediction.compute_s += compute.rest();
   return prediction;

@@ -41,6 +41,8 @@ std::unique_ptr<ActionTimes> predicted_times(const Plan& plan, const Network& ne
 // For each transfer of the plan: seconds of all its calls in a step that has it.
 std::vector<double> transfer_seconds(const Plan& plan, const Network& network);
 
+// A prediction with the plan's bytes, and without times and memory.
+Prediction prediction_of(const Plan& plan);
 // times: if given, receives the actions that take time, in the step that averages weights if there are such steps.
 Prediction price_step(const Plan& plan, const Network& network, const ComputeModel& compute,
                       std::vector<TimedAction>* times = nullptr);

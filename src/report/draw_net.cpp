@@ -5,7 +5,9 @@
 
 #include "src/core/log.h"
 #include "src/core/markup.h"
+#include "src/plan/back_part.h"
 #include "src/plan/plan_bytes.h"
+#include "src/plan/plan_table.h"
 
 namespace owt {
 
@@ -173,7 +175,7 @@ class NetDrawing {
  public:
   explicit NetDrawing(const Plan& plan)
       : plan_(plan),
-        blocks_(blocks_of(plan.layers, plan.split() ? &plan.layer(plan.boundary) : nullptr)),
+        blocks_(blocks_of(plan.layers, plan.layers.data() + plan.boundary)),
         width_(std::max(kLeastWidth, least_width(blocks_))),
         drawn_(std::min(plan.ranks(), kMostDrawn)) {
     for (const LayerPlan& at : plan.layers) {
@@ -214,8 +216,9 @@ class NetDrawing {
   std::string in_words() const {
     std::string text = format("From top to bottom: images {}", plan_.layers.front().in.str());
     for (const LayerPlan& at : plan_.layers)
-      text += format("; {}{} ({}) gives {}{}", begins_part(at) ? words_of_part(at) + ": " : "", at.name, at.type,
-                     at.out.str(), plan_.ranks() > 1 && at.weight_bytes > 0 ? ", " + held_words(at) : "");
+      text +=
+          format("; {}{} ({}) gives {}{}", begins_part(plan_, index_of(at)) ? words_of_part(at) + ": " : "", at.name,
+                 at.type, at.out.str(), plan_.ranks() > 1 && at.weight_bytes > 0 ? ", " + held_words(at) : "");
     return text + ".";
   }
 
@@ -453,16 +456,11 @@ class NetDrawing {
     return all;
   }
 
-  // Whether the plan cuts the network before this layer: at the boundary, or where a stage begins.
-  bool begins_part(const LayerPlan& at) const {
-    if (plan_.in_stages())
-      return std::any_of(plan_.stages.begin(), plan_.stages.end(),
-                         [&](const Slice& stage) { return &plan_.layer(stage.begin) == &at; });
-    return plan_.split() && &at == &plan_.layer(plan_.boundary);
-  }
+  int64_t index_of(const LayerPlan& at) const { return &at - plan_.layers.data(); }
 
   std::string words_of_part(const LayerPlan& at) const {
-    if (plan_.in_stages()) return format("stage {} of {}: {}", at.place + 1, plan_.stages.size(), ranks_at(at.place));
+    if (at.place != kEveryPlace)
+      return format("{} of {}: {}", place_name(plan_, at.place), plan_.stages.size(), ranks_at(at.place));
     return plan_.replicas() > 1 ? "model-parallel: shards, group's rows" : "model-parallel: shards, all rows";
   }
 
@@ -474,14 +472,14 @@ class NetDrawing {
   Drawn between(const Drawn& above, const Shape& shape, const LayerPlan* before, const LayerPlan* behind) const {
     const double y = above.bottom;
     const std::vector<std::string> moved = moves(before, behind);
-    const bool cut = behind && begins_part(*behind);
+    const bool cut = behind && begins_part(plan_, index_of(*behind));
     const double height = std::max(cut ? 68.0 : kGap, 13.0 * static_cast<double>(moved.size()) + 12);
     std::string svg = written(middle() - 9, y + 16, shape.str(), "soft small", Anchor::kEnd);
     for (size_t i = 0; i < moved.size(); ++i)
       svg += written(middle() + 10, y + 15 + 13 * static_cast<double>(i), moved[i], "soft small");
     if (cut) {
       const double at = y + height - 26;
-      if (before && !plan_.in_stages()) svg += written(kMargin, at - 6, words_of_front(), "cutname");
+      if (before && index_of(*behind) == plan_.boundary) svg += written(kMargin, at - 6, words_of_front(), "cutname");
       svg += format("<path class=\"cut\" d=\"M0 {0:.1f}H{1:.1f}\"/>\n", at, width_ + 2 * kMargin);
       svg += written(kMargin, at + 13, words_of_part(*behind), "cutname");
     }

@@ -6,6 +6,7 @@
 
 #include "src/core/log.h"
 #include "src/core/markup.h"
+#include "src/plan/plan_table.h"
 
 namespace owt {
 
@@ -71,7 +72,8 @@ bool is_backward(const Action& action) {
 }
 
 // One task of a stage, forward or backward of a micro-batch, is one box for all of its layers.
-bool is_one_task(const TimedAction& a, const TimedAction& b) {
+bool is_one_task(const Plan& plan, const TimedAction& a, const TimedAction& b) {
+  if (plan.layer(b.action.layers.begin).place == kEveryPlace) return false;
   const bool alike = a.action.kind == b.action.kind || (is_backward(a.action) && is_backward(b.action));
   return alike && a.action.kind != Action::Kind::kStart && a.action.round == b.action.round && b.begin_s <= a.end_s;
 }
@@ -80,7 +82,7 @@ std::vector<TimedAction> boxes(const DrawnStep& step, int place) {
   std::vector<TimedAction> all;
   for (const TimedAction& at : step.times) {
     if (at.place != place) continue;
-    if (step.plan.in_stages() && !all.empty() && is_one_task(all.back(), at)) {
+    if (!all.empty() && is_one_task(step.plan, all.back(), at)) {
       Slice& layers = all.back().action.layers;
       layers = {std::min(layers.begin, at.action.layers.begin), std::max(layers.end, at.action.layers.end)};
       all.back().end_s = at.end_s;
@@ -106,13 +108,13 @@ class Drawing {
   void panel(size_t number, const DrawnStep& step, int place) {
     const double top = kTop + kPanel * static_cast<double>(number), compute = top + 22, wire = compute + kLane + 6;
     const Prediction& p = step.prediction;
-    const std::string stage = step.plan.in_stages() ? format(", stage {}", place + 1) : "";
-    svg_ +=
-        text_at(4, top + 14,
-                format("{} of {} on {} workers{}, {} rows: {} a step, {:.0f} images/s, {} sent per worker; idle {}",
-                       p.name(), step.plan.model, step.plan.ranks(), stage, p.request.step_rows, duration(p.step_s()),
-                       p.images_per_second(), sent_text(p.bytes, p.busiest_link, 3), duration(p.exposed_s)),
-                " font-weight=\"bold\"");
+    const std::string stage = place_name(step.plan, place);
+    svg_ += text_at(4, top + 14,
+                    format("{} of {} on {} workers{}, {} rows: {} a step, {:.0f} images/s, {} sent per worker; idle {}",
+                           p.name(), step.plan.model, step.plan.ranks(), stage.empty() ? "" : ", " + stage,
+                           p.request.step_rows, duration(p.step_s()), p.images_per_second(),
+                           sent_text(p.bytes, p.busiest_link, 3), duration(p.exposed_s)),
+                    " font-weight=\"bold\"");
     for (const auto& [y, name] : {std::pair(compute, "computes"), {wire, "wire"}}) {
       svg_ += text_at(4, y + 19, name);
       svg_ += format("<rect class=\"lane\" x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.0f}\"/>\n", kLeft, y,

@@ -204,9 +204,9 @@ class MeasuredTimes : public ActionTimes {
       if (action.kind == Action::Kind::kWait) return {};
       return {{{plan_.transfer(action.transfer).name, phase}, prices_->transfer(rank, action)}};
     }
-    const bool by_layer =
-        phase == Phase::kForward || phase == Phase::kBackward ||
-        (action.kind == Action::Kind::kUpdate && !plan_.shares_update() && plan_.request.on.device == Device::kCpu);
+    const bool by_layer = phase == Phase::kForward || phase == Phase::kBackward ||
+                          (action.kind == Action::Kind::kUpdate && ranks_per_update(plan_) == 1 &&
+                           plan_.request.on.device == Device::kCpu);
     if (!by_layer) {
       const RowName row{phase == Phase::kLoss ? "loss" : "weights", phase};
       return {{row, prices_->compute(rank, action)}};

@@ -7,6 +7,7 @@
 #include "src/core/check.h"
 #include "src/core/log.h"
 #include "src/plan/plan_rows.h"
+#include "src/plan/plan_updates.h"
 #include "src/predict/choose.h"
 #include "src/predict/step_price.h"
 
@@ -34,8 +35,7 @@ std::string row_named_after(std::span<const RankTimes> ranks, const std::string&
 // Seconds of weight updates outside of layer rows, over all ranks: their sum if updates are sharded or made by the
 // first rank, else once.
 double shared_update_s(const Plan& plan, std::span<const RankTimes> ranks) {
-  const double mean = mean_s(ranks, "weights", Phase::kUpdate);
-  return plan.shares_update() ? mean * plan.ranks() : mean;
+  return mean_s(ranks, "weights", Phase::kUpdate) * ranks_per_update(plan);
 }
 
 std::unique_ptr<ComputeModel> compute_seen(const Plan& plan, const StepTimes& times) {

@@ -11,7 +11,7 @@
 #include "src/core/gpus.h"
 #include "src/core/own_words.h"
 #include "src/net/layer_names.h"
-#include "src/plan/plan_rows.h"
+#include "src/plan/plan_updates.h"
 
 namespace owt {
 namespace {
@@ -177,49 +177,6 @@ ParallelSettings read_parallel(Config config) {
   return parallel;
 }
 
-PipelineRequest read_pipeline(Config config) {
-  PipelineRequest pipeline;
-  pipeline.schedule =
-      pipeline_schedule_from(config.word("schedule", name_of(pipeline.schedule), pipeline_schedule_names()));
-  pipeline.micro_batches = static_cast<int>(config.integer("micro_batches", 0, {.low = 0, .high = 1 << 16}));
-  pipeline.stages = config.strings("stages");
-  config.finish("[pipeline]");
-  return pipeline;
-}
-
-// Infinity as a TOML number or in quotes.
-int64_t read_delay(Config& config) {
-  if (config.given("delay") && config.is_infinite("delay")) return kNoBound;
-  if (config.is_string("delay") && config.word("delay", {"inf"}) == "inf") return kNoBound;
-  return config.integer("delay", 0, {.low = 0, .high = 1 << 16});
-}
-
-// The same names and defaults as `owt simulate`.
-void read_server(Config config, const OptimizerSettings& optimizer, ParallelSettings& parallel) {
-  ConsistencyRules& rules = parallel.server;
-  rules.delay = read_delay(config);
-  rules.pushes = config.integer("pushes", rules.delay == 0 ? 0 : 1, {.low = 0, .high = 1 << 16});
-  parallel.servers = static_cast<int>(config.integer("servers", 0, {.low = 0, .high = 4095}));
-  const bool serves = facts_of(parallel.strategy).updates == Updates::kServers;
-  if (serves && parallel.servers > 0 && parallel.servers >= parallel.workers)
-    config.error("servers", concat("'servers' is ", parallel.servers, ", and of ", parallel.workers,
-                                   parallel.workers == 1 ? " worker" : " workers",
-                                   " at least one must compute: the number of workers includes the servers"));
-  if (serves && parallel.servers > 0 && (!parallel.shares.empty() || parallel.measure_shares))
-    config.error("servers", "'servers' and parallel.shares do not go together; leave one of them out");
-  parallel.tolerate_loss = config.boolean("tolerate_loss", false);
-  if (serves && parallel.tolerate_loss && parallel.servers == 0)
-    config.error("tolerate_loss", concat("'tolerate_loss' needs separate servers: a lost worker that serves takes its ",
-                                         "shard of the weights with it; give servers = 1 or more"));
-  try {
-    parallel.push_filters = filters_from(config.strings("filters"));
-    check_filters(parallel.push_filters, optimizer);
-  } catch (const Error& e) {
-    config.error("filters", concat("'filters': ", e.what()));
-  }
-  config.finish("[ps]");
-}
-
 RunSettings read_run(Config config) {
   RunSettings run;
   run.seed = static_cast<uint64_t>(config.integer("seed", 1, {.low = 0}));
@@ -284,17 +241,6 @@ double growth(const std::string& rule, double factor) {
 
 }  // namespace
 
-void check_filters(const FilterSettings& filters, const OptimizerSettings& optimizer) {
-  if (filters.kkt > 0 && optimizer.l1 == 0)
-    fail("filter kkt omits values that an L1 penalty holds at 0, but there is no penalty; give one, ",
-         "--set optimizer.type=proximal --set optimizer.l1=0.0001, or take top:P");
-}
-
-int Settings::computing_ranks() const {
-  const bool serves = facts_of(parallel.strategy).updates == Updates::kServers;
-  return parallel.workers - (serves ? parallel.servers : 0);
-}
-
 // A batch is dealt as evenly as its row groups allow (StepRows). batch_per_rank is the rows of each worker, so it must
 // be whole groups.
 int64_t Settings::step_rows() const {
@@ -350,7 +296,7 @@ Plan Settings::plan_to_run(bool whole_logits) const {
   request.whole_logits = whole_logits;
   request.on = compute();
   const Plan plan = make_plan(model, request);
-  if (plan.serves() && plan.request.on.device != Device::kCpu)
+  if (acting_strategy(plan).cpu_only && plan.request.on.device != Device::kCpu)
     fail("strategy '", name_of(request.strategy), "' works on the CPU only; add --device cpu, or use dp");
   return plan;
 }
@@ -369,9 +315,7 @@ Settings Settings::without_workers(int lost) const {
 double Settings::front_rate_scale(const Plan& plan) const { return growth(parallel.scale_lr, plan.computing_ranks()); }
 
 double Settings::back_rate_scale(const Plan& plan) const {
-  const bool every_round = plan.request.dense_update == DenseUpdate::kRound;
-  const auto rounds = every_round ? std::ssize(rows_of(plan, plan.request.step_rows).rounds(0)) : 1;
-  return growth(parallel.scale_lr, plan.ranks() / static_cast<double>(rounds));
+  return growth(parallel.scale_lr, plan.computing_ranks() / static_cast<double>(back_updates(plan)));
 }
 
 Settings settings_from(Config recipe, const std::string& name) {
@@ -394,21 +338,8 @@ Settings settings_from(Config recipe, const std::string& name) {
   settings.optimizer = OptimizerSettings::from(optimizer);
   settings.schedule = ScheduleSettings::from(schedule);
   settings.parallel = read_parallel(recipe.table("parallel"));
-  settings.parallel.pipeline = read_pipeline(recipe.table("pipeline"));
+  read_pipeline(recipe.table("pipeline"), settings.optimizer, settings.parallel);
   read_server(recipe.table("ps"), settings.optimizer, settings.parallel);
-  const PipelineSchedule order = settings.parallel.pipeline.schedule;
-  if (settings.parallel.automatic && updates_each_micro_batch(order))
-    recipe.table("pipeline")
-        .error("schedule", concat("strategy 'auto' and schedule = \"", name_of(order),
-                                  "\" do not go together: with an update for every micro-batch the strategies train "
-                                  "differently; name one"));
-  const bool spectrain = order == PipelineSchedule::kSpecTrain || order == PipelineSchedule::kSpecTrain2;
-  if (spectrain && facts_of(settings.parallel.strategy).in_stages && !settings.optimizer.predicts())
-    recipe.table("pipeline")
-        .error("schedule",
-               concat("\"", name_of(order), "\" predicts weights from sgd's velocity, and the optimizer is ",
-                      settings.optimizer.name(), "; use optimizer.type = \"sgd\" without ",
-                      "momentum_correction, or schedule = \"pipedream\""));
   settings.run = read_run(recipe.table("run"));
   if (settings.schedule.type == RateCurve::Type::kPlateau && settings.run.eval_every_epochs == 0 &&
       settings.run.eval_every_steps == 0)

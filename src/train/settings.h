@@ -111,6 +111,9 @@ struct Settings {
 
 // Throws Error for filters that need another optimizer.
 void check_filters(const FilterSettings& filters, const OptimizerSettings& optimizer);
+// The tables of single strategies. The rest of `parallel` must have been read.
+void read_pipeline(Config config, const OptimizerSettings& optimizer, ParallelSettings& parallel);
+void read_server(Config config, const OptimizerSettings& optimizer, ParallelSettings& parallel);
 
 std::string recipe_name(const std::string& file);  // the Settings::name of a recipe file
 

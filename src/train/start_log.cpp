@@ -5,19 +5,10 @@
 #include "src/plan/plan_bytes.h"
 #include "src/plan/plan_rows.h"
 #include "src/plan/plan_table.h"
-#include "src/plan/plan_updates.h"
-#include "src/plan/wire_bytes.h"
 #include "src/train/session.h"
 
 namespace owt {
 namespace {
-
-std::string who_serves(const Plan& plan) {
-  if (!plan.has_servers_apart()) return "every worker serves a shard of";
-  const int servers = updating_ranks(plan);
-  if (servers == 1) return "the last worker computes nothing and serves";
-  return concat("the last ", servers, " workers compute nothing and serve");
-}
 
 // Logs how a step is dealt if workers have different numbers of images without shares.
 void log_uneven_rows(const Plan& plan, const Settings& settings) {
@@ -57,24 +48,11 @@ void log_start(const Job& job, bool records, int64_t step, int64_t total_steps) 
     log_info("on the GPU in {}, {}", name_of(plan.request.on.precision),
              records ? "steps recorded as CUDA graphs" : "without CUDA graphs");
   log_device(s);
-  if (plan.in_stages() && plan.request.dense_update == DenseUpdate::kRound)
-    log_info("schedule {}: {} mini-batches a step, each of which updates the weights",
-             name_of(plan.request.pipeline.schedule), plan.micro_batches);
-  if (plan.averages())
-    log_info("each worker trains on its own{}; weights and the optimizer's states{} are averaged every {} steps",
-             plan.synchronizes() ? format(" from epoch {:g} on", plan.request.average_from + 1) : "",
-             plan.split() ? format(" before {}", boundary_name(plan)) : "", plan.request.average_every);
-  if (plan.serves())
-    log_info("{} the weights, {}{}", who_serves(plan), plan.request.server.text(),
-             filters_pushes(plan) ? concat("; pushes are filtered: ", plan.request.push_filters.text()) : "");
-  if (plan.request.half_wire && plan.ranks() > 1) log_info("activations and gradients are sent as bf16");
-  if (!plan.split() && plan.ranks() > 1 && splits_dense(plan.request.strategy))
-    log_info("the model has no dense layer to split");
+  for (const std::string& note : plan_notes(plan)) log_info("{}", note);
   if (s.optimizer.type != OptimizerSettings::Type::kSgd) log_info("optimizer {}", s.optimizer.name());
   log_info("learning rate {:g} x {:g} (dense layers x {:g}), scale_lr = {}; {} steps; each worker sends {} a step",
-           s.optimizer.learning_rate, s.front_rate_scale(plan),
-           plan.split() ? s.back_rate_scale(plan) : s.front_rate_scale(plan), s.parallel.scale_lr, total_steps,
-           sent_text(plan, 2));
+           s.optimizer.learning_rate, s.front_rate_scale(plan), s.back_rate_scale(plan), s.parallel.scale_lr,
+           total_steps, sent_text(plan, 2));
   if (s.parallel.scale_lr != "none" && s.data.batch > 0 && plan.ranks() > 1)
     log_warn("scale_lr = {} raises the rate with the workers, but data.batch keeps the step at {} images",
              s.parallel.scale_lr, s.data.batch);

@@ -1,7 +1,10 @@
-// A custom strategy is a function in terms of step_order.h and a line of facts; no other code knows it.
+// A custom strategy is a function in terms of step_order.h and an entry of facts; no other code knows it. The entry may
+// have functions of its own.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "src/core/check.h"
+#include "src/plan/plan_table.h"
 #include "src/plan/step_order.h"
 #include "src/predict/step_price.h"
 #include "tests/support/fixed_compute.h"
@@ -11,7 +14,10 @@
 namespace owt::new_strategy_test {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::ThrowsMessage;
 
 // Like owt-c, but the rows of a round are gathered when the round runs, not one round ahead.
 void one_round_at_a_time(StepOrder& step) {
@@ -31,12 +37,19 @@ void one_round_at_a_time(StepOrder& step) {
   step.update_front();
 }
 
+void refuse_many_micro_batches(const Plan& plan) {
+  if (plan.request.slices > 1000) fail("in-turn takes at most 1000 micro-batches; use owt-c");
+}
+
 Strategy in_turn() {
-  static const Strategy added = add_strategy({.name = "in-turn",
-                                              .help = "as owt-c, one round at a time",
-                                              .rounds = Rounds::kAPartOfEach,
-                                              .splits_dense = true,
-                                              .order = one_round_at_a_time});
+  static const Strategy added =
+      add_strategy({.name = "in-turn",
+                    .help = "as owt-c, one round at a time",
+                    .rounds = Rounds::kAPartOfEach,
+                    .splits_dense = true,
+                    .order = one_round_at_a_time,
+                    .check = refuse_many_micro_batches,
+                    .note = [](const Plan&) -> std::string { return "one after the other"; }});
   return added;
 }
 
@@ -57,6 +70,15 @@ TEST(NewStrategy, LearnsWhatOneRankLearnsAndSendsTheBytesOfThePlan) {
     EXPECT_EQ(many.losses, ahead.losses);  // to the last bit: only the order is another
     EXPECT_EQ(many.bytes, many.planned_of_ranks);
   }
+}
+
+TEST(NewStrategy, IsAskedForItsChecksAndItsNote) {
+  PlanRequest request{.ranks = 2, .strategy = in_turn(), .step_rows = 4000};
+  EXPECT_THAT(plan_notes(make_plan(tiny_model(), request)), ElementsAre("one after the other"));
+  request.slices = 1001;
+  EXPECT_THAT([&] { make_plan(tiny_model(), request); }, ThrowsMessage<Error>(HasSubstr("at most 1000")));
+  request.ranks = 1;  // dp answers, since one worker has nothing to split
+  EXPECT_THAT(plan_notes(make_plan(tiny_model(), request)), IsEmpty());
 }
 
 TEST(NewStrategy, IsPricedByItsOrder) {

@@ -5,7 +5,6 @@
 
 #include "src/core/check.h"
 #include "src/core/log.h"
-#include "src/plan/plan_bytes.h"
 #include "src/report/draw_step.h"
 #include "src/report/what_if.h"
 #include "src/train/settings.h"
@@ -53,9 +52,8 @@ std::vector<RankTimes> rank_times_of(const CsvTable& times, const Plan& plan) {
 }
 
 // The values of the first rank.
-Prediction prediction_of(const Plan& plan, const StepWalk& step) {
-  Prediction figures{.request = plan.request, .split = plan.split(), .model_ranks = plan.model_ranks};
-  figures.bytes = bytes_per_step(plan), figures.busiest_link = busiest_link(plan);
+Prediction figures_of(const Plan& plan, const StepWalk& step) {
+  Prediction figures = prediction_of(plan);
   figures.exposed_s = step.ranks.front().exposed_s, figures.update_s = step.ranks.front().updated_s;
   figures.compute_s = step.end_s() - figures.exposed_s - figures.update_s;
   return figures;
@@ -82,7 +80,7 @@ Figure drawn_step(const RunRecord& run) {
   if (run.times.rows.empty()) fail("no timing.csv");
   DrawnStep step{plan_of(run), {}, {}};
   const StepWalk walked = walk_measured(step.plan, rank_times_of(run.times, step.plan)).step;
-  step.prediction = prediction_of(step.plan, walked), step.times = walked.times;
+  step.prediction = figures_of(step.plan, walked), step.times = walked.times;
   const Prediction& p = step.prediction;
   const std::string about = format(
       "{} ms: {} computing, {} waiting for transfers, {} updating. The actions of a step are walked with what every "

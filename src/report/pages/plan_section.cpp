@@ -84,7 +84,7 @@ std::string drawn_plan(const Plan& plan) {
       std::min(plan.ranks(), kMostRanks) - 1);
   for (int64_t i = 0; i < std::ssize(plan.layers); ++i) {
     const LayerPlan& at = plan.layer(i);
-    if (plan.split() && i == plan.boundary) html += "<tr class=\"boundary\"><td colspan=\"4\">boundary</td></tr>\n";
+    if (i == plan.boundary) html += "<tr class=\"boundary\"><td colspan=\"4\">boundary</td></tr>\n";
     html += transfers_before(plan, at);
     html +=
         format("<tr><td>{} <small>{}</small></td><td>{}</td><td class=\"n\">{}</td><td class=\"boxes\">{}</td></tr>\n",

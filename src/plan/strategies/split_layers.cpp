@@ -1,10 +1,10 @@
-#include "src/plan/placement.h"
-
+// owt-a to owt-d, mp and mp-dense: the dense layers, and under mp convolutions, are split over the ranks of a model
+// group.
 #include <algorithm>
 
 #include "src/core/check.h"
-#include "src/core/row_groups.h"
-#include "src/plan/plan_rows.h"
+#include "src/plan/strategy_families.h"
+#include "src/plan/transfer_list.h"
 
 namespace owt {
 namespace {
@@ -71,72 +71,6 @@ void place_back(Plan& plan, const std::vector<std::unique_ptr<Layer>>& layers) {
   }
 }
 
-// The cost that is balanced over the stages: forward and backward. Layers with next to no arithmetic move memory, which
-// costs about this many operations per element.
-constexpr double kFlopsPerElement = 20;
-
-double cost_of(const LayerPlan& at) {
-  const auto elements = static_cast<double>(at.in.elements() + at.out.elements() + at.inner_elements());
-  return at.flops_per_row + at.backward_flops_per_row + kFlopsPerElement * elements;
-}
-
-// Cuts the layers at the stages asked for, or so that they are balanced. An in-place layer stays with the layer before
-// it, whose output it overwrites.
-std::vector<Slice> stages_of(const Plan& plan) {
-  const std::vector<std::string>& asked = plan.request.pipeline.stages;
-  std::vector<double> cost;
-  std::vector<int64_t> sent;
-  for (size_t i = 0; i < plan.layers.size(); ++i) {
-    const LayerPlan& at = plan.layers[i];
-    cost.push_back(cost_of(at));
-    sent.push_back(i == 0 || at.in_place ? -1 : at.in.elements());
-  }
-  if (asked.empty()) return balanced_stages(cost, sent, plan.model_ranks);
-  if (std::ssize(asked) + 1 != plan.model_ranks)
-    fail("pipeline.stages has ", asked.size(), " layer names, but ", plan.model_ranks,
-         " stages (one for each worker of a group) need ", plan.model_ranks - 1,
-         ", the first layer of each stage but the first; or leave it out");
-  std::vector<Slice> stages{{0, 0}};
-  for (const std::string& name : asked) {
-    int64_t i = stages.back().begin + 1;
-    while (i < std::ssize(plan.layers) && plan.layer(i).name != name) ++i;
-    if (i >= std::ssize(plan.layers))
-      fail("pipeline.stages: there is no layer '", name, "' after '", plan.layer(stages.back().begin).name, "'");
-    if (sent[static_cast<size_t>(i)] < 0)
-      fail("pipeline.stages: '", name,
-           "' works in place on the output of the layer before it, so no stage can begin there");
-    stages.back().end = i;
-    stages.push_back({i, i});
-  }
-  stages.back().end = std::ssize(plan.layers);
-  return stages;
-}
-
-// Four micro-batches per stage keep the bubble below a fifth. Each consists of whole row groups (row_group()).
-int micro_batches_of(const Plan& plan) {
-  const RowGroups groups{plan.request.step_rows / plan.replicas(), row_group(plan, 0)};
-  const int asked = plan.request.pipeline.micro_batches;
-  if (asked > groups.count())
-    fail("pipeline.micro_batches is ", asked, ", but a pipeline has ", groups.rows, " rows of a step",
-         groups.size > 1 ? concat(", ", groups.count(), " groups of ", groups.size, " (batch_norm's 'rows')") : "",
-         "; use ", groups.count(), " or less");
-  return asked > 0 ? asked : static_cast<int>(std::clamp<int64_t>(groups.count(), 1, 4 * plan.model_ranks));
-}
-
-// Each rank of a model group has a whole stage. All layers are in the back part, and the rounds are micro-batches.
-void place_stages(Plan& plan) {
-  plan.boundary = 0;
-  const bool each = updates_each_micro_batch(plan.request.pipeline.schedule);
-  plan.request.dense_update = each ? DenseUpdate::kRound : DenseUpdate::kStep;
-  plan.stages = stages_of(plan);
-  plan.micro_batches = micro_batches_of(plan);
-  for (size_t place = 0; place < plan.stages.size(); ++place)
-    for (int64_t i = plan.stages[place].begin; i < plan.stages[place].end; ++i)
-      plan.layer(i).place = static_cast<int>(place);
-}
-
-}  // namespace
-
 // The first layer that is split. It is the first dense layer, or an earlier convolution: every layer with weights
 // between that convolution and the dense layers must then be splittable too (another convolution, or a layer that works
 // on channels). A layer that cannot be split is computed whole, and so are all layers before it.
@@ -157,11 +91,95 @@ int64_t boundary_of(const Plan& plan, const std::vector<std::unique_ptr<Layer>>&
   return first;
 }
 
-void place_layers(Plan& plan, const std::vector<std::unique_ptr<Layer>>& layers) {
-  // Without a flush even a single stage is no plain step, since it has several updates.
-  const bool staged = plan.model_ranks > 1 || updates_each_micro_batch(plan.request.pipeline.schedule);
-  if (facts_of(plan.request.strategy).in_stages && staged) return place_stages(plan);
+// The all-gather of rows at the boundary, and the return of their gradients (seam.h). Under owt-b a round has the rows
+// of one rank.
+void gather_rows(TransferList& list, const StepRows::RoundSize& round) {
+  const LayerPlan& first = list.seam();
+  const int64_t row_bytes = activation_bytes(list.plan(), first.in.elements());
+  const auto cross = [&](Collective there, Collective back, Layout to, Layout of_gradient, int64_t bytes) {
+    list.bring(there, to, bytes);
+    list.return_gradient(back, of_gradient, Layout::kBatch, bytes);
+  };
+  if (facts_of(list.plan().request.strategy).rounds == Rounds::kOneRanks)
+    cross(Collective::kBroadcast, Collective::kReduce, Layout::kReplicated, Layout::kPartial, round.rows * row_bytes);
+  else if (first.by_inputs())
+    cross(Collective::kAllToAll, Collective::kAllToAll, Layout::kFeature, Layout::kFeature,
+          list.columns_bytes(first.inputs, round.longest));
+  else
+    cross(Collective::kAllGather, Collective::kReduceScatter, Layout::kReplicated, Layout::kPartial,
+          list.plan().model_ranks * round.longest * row_bytes);
+}
+
+// The entry of a variant, which adds its rounds.
+StrategyFacts variant(const char* name, const char* help, Rounds rounds, bool by_inputs = false) {
+  return {.name = name,
+          .help = help,
+          .rounds = rounds,
+          .splits_dense = true,
+          .by_inputs = by_inputs,
+          .can_average = true,
+          .order = one_weird_trick};
+}
+
+// mp and mp-dense: nothing travels forward at the boundary. The gradients of the rows are partial sums, or columns if
+// the first dense layer is split by inputs.
+void model_parallel_transfers(TransferList& list) {
+  list.each_round([&](const StepRows::RoundSize& round) {
+    const LayerPlan& first = list.seam();
+    if (first.by_inputs())
+      list.return_gradient(Collective::kAllGather, Layout::kFeature, Layout::kReplicated,
+                           list.columns_bytes(first.inputs, list.most_rows()));
+    else
+      list.return_gradient(Collective::kAllReduce, Layout::kPartial, Layout::kReplicated,
+                           list.most_rows() * activation_bytes(list.plan(), first.in.elements()));
+    list.features(round.rows);
+  });
+  list.gradients();
+}
+
+}  // namespace
+
+void split_layers(Plan& plan, const std::vector<std::unique_ptr<Layer>>& layers) {
+  plan.boundary = boundary_of(plan, layers);
   place_back(plan, layers);
+}
+
+void one_weird_trick_transfers(TransferList& list) {
+  if (list.plan().split()) {
+    list.labels();
+    list.each_round([&](const StepRows::RoundSize& round) {
+      gather_rows(list, round);
+      list.features(round.rows);
+    });
+  }
+  list.gradients();
+}
+
+std::vector<StrategyFacts> one_weird_trick_family() {
+  return {
+      variant("owt-a", "dense layers are split; one round has the rows of all workers", Rounds::kAllRows),
+      variant("owt-b", "dense layers are split; each round has the rows of one worker", Rounds::kOneRanks),
+      variant("owt-c", "dense layers are split; each round has a part of every worker's rows", Rounds::kAPartOfEach),
+      variant("owt-d",
+              "as owt-a, but sends columns instead of rows, and sums of outputs instead of inputs, where that is "
+              "less",
+              Rounds::kAllRows, true)};
+}
+
+std::vector<StrategyFacts> model_parallel_family() {
+  return {{.name = "mp",
+           .help = "dense layers and convolutions are split by their outputs; every worker computes all rows",
+           .splits_dense = true,
+           .splits_channels = true,
+           .shares_rows = true,
+           .order = model_parallel,
+           .transfers = model_parallel_transfers},
+          {.name = "mp-dense",
+           .help = "dense layers are split; every worker computes the layers before them for all rows",
+           .splits_dense = true,
+           .shares_rows = true,
+           .order = model_parallel,
+           .transfers = model_parallel_transfers}};
 }
 
 }  // namespace owt

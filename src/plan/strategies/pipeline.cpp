@@ -1,0 +1,227 @@
+// pipeline: each rank of a model group has a stage, a run of successive layers, through which micro-batches pass. The
+// schedules are in src/plan/pipeline.h.
+#include <algorithm>
+
+#include "src/core/check.h"
+#include "src/core/log.h"
+#include "src/core/row_groups.h"
+#include "src/plan/plan_rows.h"
+#include "src/plan/step_order.h"
+#include "src/plan/strategy_families.h"
+#include "src/plan/transfer_list.h"
+
+namespace owt {
+namespace {
+
+// The cost that is balanced over the stages: forward and backward. Layers with next to no arithmetic move memory, which
+// costs about this many operations per element.
+constexpr double kFlopsPerElement = 20;
+
+double cost_of(const LayerPlan& at) {
+  const auto elements = static_cast<double>(at.in.elements() + at.out.elements() + at.inner_elements());
+  return at.flops_per_row + at.backward_flops_per_row + kFlopsPerElement * elements;
+}
+
+// Cuts the layers at the stages asked for, or so that they are balanced. An in-place layer stays with the layer before
+// it, whose output it overwrites.
+std::vector<Slice> stages_of(const Plan& plan) {
+  const std::vector<std::string>& asked = plan.request.pipeline.stages;
+  std::vector<double> cost;
+  std::vector<int64_t> sent;
+  for (size_t i = 0; i < plan.layers.size(); ++i) {
+    const LayerPlan& at = plan.layers[i];
+    cost.push_back(cost_of(at));
+    sent.push_back(i == 0 || at.in_place ? -1 : at.in.elements());
+  }
+  if (asked.empty()) return balanced_stages(cost, sent, plan.model_ranks);
+  if (std::ssize(asked) + 1 != plan.model_ranks)
+    fail("pipeline.stages has ", asked.size(), " layer names, but ", plan.model_ranks,
+         " stages (one for each worker of a group) need ", plan.model_ranks - 1,
+         ", the first layer of each stage but the first; or leave it out");
+  std::vector<Slice> stages{{0, 0}};
+  for (const std::string& name : asked) {
+    int64_t i = stages.back().begin + 1;
+    while (i < std::ssize(plan.layers) && plan.layer(i).name != name) ++i;
+    if (i >= std::ssize(plan.layers))
+      fail("pipeline.stages: there is no layer '", name, "' after '", plan.layer(stages.back().begin).name, "'");
+    if (sent[static_cast<size_t>(i)] < 0)
+      fail("pipeline.stages: '", name,
+           "' works in place on the output of the layer before it, so no stage can begin there");
+    stages.back().end = i;
+    stages.push_back({i, i});
+  }
+  stages.back().end = std::ssize(plan.layers);
+  return stages;
+}
+
+// Four micro-batches per stage keep the bubble below a fifth. Each consists of whole row groups (row_group()).
+int micro_batches_of(const Plan& plan) {
+  const RowGroups groups{plan.request.step_rows / plan.replicas(), row_group(plan, 0)};
+  const int asked = plan.request.pipeline.micro_batches;
+  if (asked > groups.count())
+    fail("pipeline.micro_batches is ", asked, ", but a pipeline has ", groups.rows, " rows of a step",
+         groups.size > 1 ? concat(", ", groups.count(), " groups of ", groups.size, " (batch_norm's 'rows')") : "",
+         "; use ", groups.count(), " or less");
+  return asked > 0 ? asked : static_cast<int>(std::clamp<int64_t>(groups.count(), 1, 4 * plan.model_ranks));
+}
+
+// Each rank of a model group has a whole stage. All layers are in the back part, and the rounds are micro-batches.
+void place_stages(Plan& plan, const std::vector<std::unique_ptr<Layer>>&) {
+  // Without a flush even a single stage is no plain step, since it has several updates.
+  const bool each = updates_each_micro_batch(plan.request.pipeline.schedule);
+  if (plan.model_ranks == 1 && !each) return;
+  plan.boundary = 0;
+  plan.request.dense_update = each ? DenseUpdate::kRound : DenseUpdate::kStep;
+  plan.stages = stages_of(plan);
+  plan.micro_batches = micro_batches_of(plan);
+  for (size_t place = 0; place < plan.stages.size(); ++place)
+    for (int64_t i = plan.stages[place].begin; i < plan.stages[place].end; ++i)
+      plan.layer(i).place = static_cast<int>(place);
+}
+
+// A micro-batch passes from stage to stage, and the gradients of its activations pass back.
+void pipeline_transfers(TransferList& list) {
+  list.each_round([&](const StepRows::RoundSize& round) {
+    for (int place = 1; place < list.plan().model_ranks && round.rows > 0; ++place) list.messages(place, round.rows);
+  });
+  list.gradients();
+}
+
+void check_pipeline(const Plan& plan) {
+  if (plan.request.slices > 1)
+    fail("data.accumulate is ", plan.request.slices,
+         ", but a pipeline already accumulates the gradients of its micro-batches; use pipeline.micro_batches, or "
+         "another strategy");
+  if (plan.request.dense_update == DenseUpdate::kRound)
+    refuse_norms(plan, "but the weights are updated after every micro-batch (pipeline.schedule); use \"1f1b\"");
+  refuse_step_sums(plan, "but in a pipeline it sees one micro-batch at a time");
+}
+
+std::string schedule_note(const Plan& plan) {
+  if (plan.request.dense_update == DenseUpdate::kStep) return "";
+  return format("schedule {}: {} mini-batches a step, each of which updates the weights",
+                name_of(plan.request.pipeline.schedule), plan.micro_batches);
+}
+
+std::string schedule_headline(const Plan& plan) {
+  return format("schedule {}, an update after {} micro-batch{}; each stage is idle for at least {:.1f} % of the time",
+                name_of(plan.request.pipeline.schedule),
+                plan.request.dense_update == DenseUpdate::kRound ? "each" : "the last",
+                plan.micro_batches == 1 ? "" : concat(" of ", plan.micro_batches),
+                100 * bubble(plan.model_ranks, plan.micro_batches));
+}
+
+}  // namespace
+
+int micro_batches_in(const Plan& plan, int64_t step_rows) {
+  const PlanRequest& full = plan.request;
+  if (!plan.in_stages() || full.dense_update == DenseUpdate::kStep) return plan.micro_batches;
+  const int64_t needed = (step_rows * plan.micro_batches + full.step_rows - 1) / full.step_rows;
+  return static_cast<int>(std::clamp<int64_t>(needed, 1, plan.micro_batches));
+}
+
+int tapes(const Plan& plan, int place) {
+  if (!plan.in_stages()) return 1;
+  return most_under_way(plan.request.pipeline.schedule, plan.model_ranks, place, plan.micro_batches);
+}
+
+// The functions of a stage in the order of a step.
+std::vector<StageTask> StepOrder::stage_tasks() const {
+  const PipelineSchedule schedule = plan_.request.pipeline.schedule;
+  std::vector<StageTask> tasks = owt::stage_tasks(schedule, plan_.model_ranks, place_, rounds());
+  if (!learns_ || !layer(end_ - 1).runs_backward())
+    std::erase_if(tasks, [](const StageTask& task) { return !task.forward; });
+  return tasks;
+}
+
+// Activations arrive at the stage's first layer; gradients belong to the next stage's input.
+TransferId StepOrder::brought_for(const StageTask& task) const {
+  if (task.forward) return layer(begin_).transfers.input;
+  return plan_.has_loss(place_) ? kNoTransfer : layer(end_).transfers.input_gradient;
+}
+
+// When the gradient has arrived, the next stage must have received the activations.
+void StepOrder::wait_for(const StageTask& task) {
+  wait(brought_for(task), task.batch);
+  if (!task.forward) wait_for_output(task.batch);
+}
+
+void StepOrder::wait_for_output(int batch) {
+  if (outputs_sent_.erase(batch) > 0) wait(stage_output(), batch);
+}
+
+// The output overwrites the output of an earlier micro-batch, which in evaluation may not have been received yet.
+void StepOrder::forward_stage(int batch) {
+  wait_for_output(batch - tapes(plan_, place_));
+  for (int64_t i = begin_; i < end_; ++i) add(Action::Kind::kForward, {i, i + 1}, batch);
+  if (plan_.has_loss(place_)) return loss(batch);
+  start(stage_output(), batch);
+  outputs_sent_.insert(batch);
+}
+
+// There is memory for the gradients of two micro-batches on their way to the previous stage. The wait comes before any
+// layer runs, since several layers may run as one op.
+void StepOrder::backward_stage(int batch, bool last) {
+  if (std::ssize(gradients_sent_) == kRoundsAtOnce) wait_for_oldest_gradient();
+  for (int64_t i = end_; i-- > begin_ && layer(i).runs_backward();) {
+    add(Action::Kind::kBackwardData, {i, i + 1}, batch);
+    if (i == begin_) start(stage_gradient(), batch);
+    backward_weights(i, batch);
+    if (every_round() ? completes(batch) : last) gradients_done(i);
+  }
+  gradients_sent_.push_back(batch);
+}
+
+void StepOrder::copy_weights(int batch, int copy, int ahead) {
+  add({.kind = Action::Kind::kCopyWeights, .layers = {begin_, end_}, .round = batch, .copy = copy, .ahead = ahead});
+}
+
+void StepOrder::take_weights(const StageTask& task) {
+  if (!learns_ || !learns({begin_, end_})) return;
+  const TaskWeights weights = weights_of(plan_.request.pipeline.schedule, plan_.model_ranks, place_, rounds(), task);
+  if (weights.copy == kNewestWeights) return;
+  if (weights.made) copy_weights(task.batch, weights.copy, weights.ahead);
+  add(Action::Kind::kTakeWeights, {begin_, end_}, task.batch);
+  actions_.back().copy = weights.copy;
+  taken_for_ = task.batch;
+}
+
+void StepOrder::take_newest_weights() {
+  if (taken_for_ == kOwnRows) return;
+  add(Action::Kind::kTakeWeights, {begin_, end_}, taken_for_);
+  taken_for_ = kOwnRows;
+}
+
+void StepOrder::update_stage(int batch) {
+  if (!learns({begin_, end_})) return;
+  const int copy = kept_before_update(plan_.request.pipeline.schedule, plan_.model_ranks, place_, rounds(), batch);
+  if (copy != kNewestWeights) copy_weights(batch, copy, 0);
+  update_after(batch);
+}
+
+void StepOrder::wait_for_oldest_gradient() {
+  wait(stage_gradient(), gradients_sent_.front());
+  gradients_sent_.pop_front();
+}
+
+void StepOrder::wait_for_sent() {
+  while (!outputs_sent_.empty()) wait_for_output(*outputs_sent_.begin());
+  while (!gradients_sent_.empty()) wait_for_oldest_gradient();
+}
+
+std::vector<StrategyFacts> pipeline_family() {
+  return {{.name = "pipeline",
+           .help = "each worker has a stage, a run of successive layers; micro-batches pass through all stages; see "
+                   "[pipeline]",
+           .rounds = Rounds::kMicroBatches,
+           .shares_rows = true,
+           .in_stages = true,
+           .order = pipeline,
+           .place = place_stages,
+           .transfers = pipeline_transfers,
+           .check = check_pipeline,
+           .note = schedule_note,
+           .headline = schedule_headline}};
+}
+
+}  // namespace owt

@@ -1,0 +1,74 @@
+// The tables of a recipe that belong to one strategy: [pipeline] and [ps].
+#include "src/core/check.h"
+#include "src/train/settings.h"
+
+namespace owt {
+
+void read_pipeline(Config config, const OptimizerSettings& optimizer, ParallelSettings& parallel) {
+  PipelineRequest& pipeline = parallel.pipeline;
+  const std::string schedule = config.word("schedule", name_of(pipeline.schedule), pipeline_schedule_names());
+  pipeline.schedule = pipeline_schedule_from(schedule);
+  pipeline.micro_batches = static_cast<int>(config.integer("micro_batches", 0, {.low = 0, .high = 1 << 16}));
+  pipeline.stages = config.strings("stages");
+  config.finish("[pipeline]");
+  if (parallel.automatic && updates_each_micro_batch(pipeline.schedule))
+    config.error("schedule", concat("strategy 'auto' and schedule = \"", schedule,
+                                    "\" do not go together: with an update for every micro-batch the strategies train "
+                                    "differently; name one"));
+  const bool spectrain =
+      pipeline.schedule == PipelineSchedule::kSpecTrain || pipeline.schedule == PipelineSchedule::kSpecTrain2;
+  if (spectrain && facts_of(parallel.strategy).in_stages && !optimizer.predicts())
+    config.error("schedule", concat("\"", schedule, "\" predicts weights from sgd's velocity, and the optimizer is ",
+                                    optimizer.name(), "; use optimizer.type = \"sgd\" without ",
+                                    "momentum_correction, or schedule = \"pipedream\""));
+}
+
+namespace {
+
+// Infinity as a TOML number or in quotes.
+int64_t read_delay(Config& config) {
+  if (config.given("delay") && config.is_infinite("delay")) return kNoBound;
+  if (config.is_string("delay") && config.word("delay", {"inf"}) == "inf") return kNoBound;
+  return config.integer("delay", 0, {.low = 0, .high = 1 << 16});
+}
+
+}  // namespace
+
+// The same names and defaults as `owt simulate`.
+void read_server(Config config, const OptimizerSettings& optimizer, ParallelSettings& parallel) {
+  ConsistencyRules& rules = parallel.server;
+  rules.delay = read_delay(config);
+  rules.pushes = config.integer("pushes", rules.delay == 0 ? 0 : 1, {.low = 0, .high = 1 << 16});
+  parallel.servers = static_cast<int>(config.integer("servers", 0, {.low = 0, .high = 4095}));
+  const bool serves = facts_of(parallel.strategy).updates == Updates::kServers;
+  if (serves && parallel.servers > 0 && parallel.servers >= parallel.workers)
+    config.error("servers", concat("'servers' is ", parallel.servers, ", and of ", parallel.workers,
+                                   parallel.workers == 1 ? " worker" : " workers",
+                                   " at least one must compute: the number of workers includes the servers"));
+  if (serves && parallel.servers > 0 && (!parallel.shares.empty() || parallel.measure_shares))
+    config.error("servers", "'servers' and parallel.shares do not go together; leave one of them out");
+  parallel.tolerate_loss = config.boolean("tolerate_loss", false);
+  if (serves && parallel.tolerate_loss && parallel.servers == 0)
+    config.error("tolerate_loss", concat("'tolerate_loss' needs separate servers: a lost worker that serves takes its ",
+                                         "shard of the weights with it; give servers = 1 or more"));
+  try {
+    parallel.push_filters = filters_from(config.strings("filters"));
+    check_filters(parallel.push_filters, optimizer);
+  } catch (const Error& e) {
+    config.error("filters", concat("'filters': ", e.what()));
+  }
+  config.finish("[ps]");
+}
+
+void check_filters(const FilterSettings& filters, const OptimizerSettings& optimizer) {
+  if (filters.kkt > 0 && optimizer.l1 == 0)
+    fail("filter kkt omits values that an L1 penalty holds at 0, but there is no penalty; give one, ",
+         "--set optimizer.type=proximal --set optimizer.l1=0.0001, or take top:P");
+}
+
+int Settings::computing_ranks() const {
+  const bool serves = facts_of(parallel.strategy).updates == Updates::kServers;
+  return parallel.workers - (serves ? parallel.servers : 0);
+}
+
+}  // namespace owt
