@@ -105,14 +105,13 @@ void Step::loss(const Action& action, Running& now) {
   if (!prepares) hand_out(logits(round, now), now.slice->dense_rows[static_cast<size_t>(round)]);
 }
 
-// The servers' answer is read in finish().
-void Step::tell_servers(const Running& now) {
+// What servers collect is read in finish().
+void Step::start_result(const Running& now, const Stream& stream) {
   const StepRates& rates = now.slot.block().front;
   const double share = static_cast<double>(now.bound.own_rows) / static_cast<double>(now.batch.step_rows);
-  ToldOfStep told{.pushed = {rates.weights, rates.biases, rates.sgd_share, share}};
-  std::copy_n(sums_.data<double>(), kStepSums, told.sums.begin());
-  server_->tell(told, now.front_pass.step);
-  result_shared_ = Event();
+  const PushedFor pushed{rates.weights, rates.biases, rates.sgd_share, share};
+  const bool told = now.learns && front_sync_->tell(sums_, pushed, now.front_pass.step);
+  result_shared_ = told ? Event() : comm_.all_reduce(sums_, stream.record());
 }
 
 // If nothing is split, the gradient belongs to the front part's output. prepares: the other ranks' statistics have not
@@ -185,13 +184,11 @@ void Step::update(const Action& action, Running& now) {
   const Stream& stream = stream_of(action);
   now.beside = now.beside || &stream == &beside_;
   if (action.beside && action.transfer == kNoTransfer) stream.wait(stream_.record());
-  if (server_) {
+  if (!front_sync_->share(action.bucket).empty()) {
     const Profiler::Scope scope(profiler_, "weights", Phase::kUpdate);
-    return server_->push_own(action.bucket);
-  }
-  if (plan_.shares_update()) {
-    const Profiler::Scope scope(profiler_, "weights", Phase::kUpdate);
-    return optimizer_.update(front_sync_->share(action.bucket), rates_of(action, now), 1, stream);
+    return front_sync_->update_share(action.bucket, [&](std::span<const ParamPart> parts) {
+      optimizer_.update(parts, rates_of(action, now), 1, stream);
+    });
   }
   if (rows_behind(action, now) == 0) return leave(action.layers);
   update(action.layers, rates_of(action, now), gradient_scale(action, now), stream);
@@ -282,11 +279,7 @@ void Step::add_moves_of_rounds(std::vector<Move>& moves) {
       [this](Act action, Now now, On on) { dense_of(action.round, now).loss->start_statistics(on); },
       [this](Act action, Now now, On on) { dense_of(action.round, now).loss->wait_for_statistics(on); });
   add(
-      of.result,
-      [this](Act, Now now, On on) {
-        if (server_ && now.learns) return tell_servers(now);
-        result_shared_ = comm_.all_reduce(sums_, on.record());
-      },
+      of.result, [this](Act, Now now, On on) { start_result(now, on); },
       [this](Act, Now, On on) { on.wait(result_shared_); });
   if (!plan_.split() || plan_.in_stages()) return;
   const LayerTransfers& seam = plan_.layer(plan_.boundary).transfers;

@@ -21,7 +21,6 @@
 #include "src/parallel/rank_loss.h"
 #include "src/parallel/rank_sums.h"
 #include "src/parallel/seam.h"
-#include "src/parallel/served_sync.h"
 #include "src/parallel/stage_links.h"
 #include "src/parallel/step_labels.h"
 #include "src/parallel/step_recorder.h"
@@ -53,6 +52,8 @@ class Step {
   };
   // logits: of the rows with these indexes in the step, valid for work queued on the stream during the call.
   using LogitsReceiver = std::function<void(const Tensor& logits, std::span<const int64_t> rows, const Stream& stream)>;
+  using MakeServed = std::function<std::unique_ptr<WeightSync>(
+      const Plan& plan, const WeightSync::LayerOf& layer_of, Communicator& comm, Optimizer& optimizer, uint64_t seed)>;
   struct Options {
     uint64_t seed = 0;
     NormSettings norms = {};          // used if the plan has norms
@@ -64,7 +65,7 @@ class Step {
     std::string weights = {};  // evaluation: the file of the weights; empty: training
     // false: a step does not update the weights, and leaves the gradients in the parameters for the caller
     bool updates = true;
-    ServedSync::Make make_served = {};  // required if the plan serves weights
+    MakeServed make_served = {};  // required if servers update the weights
     // For the error if the memory does not suffice: what would fit into this much.
     std::function<std::string(const Plan& plan, int64_t memory_bytes, int64_t step_rows)> what_fits = {};
   };
@@ -101,16 +102,18 @@ class Step {
 
   // Start and finish in one call.
   StepResult train(const Batch& batch, int64_t step, const Rates& rates, bool stop, std::optional<StepKind> kind = {});
-  // Makes the weights equal on all ranks if the last steps have left them different: averages them, or takes the
-  // servers' weights. No step may be under way on any rank.
+  // Takes the weights of servers, after which every gradient is in them; nothing without servers. No step may be under
+  // way on any rank.
   void settle();
+  // Averages the weights if local steps have left them different on the ranks. No step may be under way on any rank.
+  void average();
   // Collective, after settle(): servers take weights that the caller has changed in the same way on all ranks.
-  void take_changed_weights();
+  void take_changed_weights() { front_sync_->take_values(); }
   StepResult evaluate(const Batch& batch);
 
   // If servers are separate ranks and the loss of workers is tolerated: the workers that all ranks must continue
-  // without (ServedSync::meet). No step may be under way on any rank.
-  std::vector<int> meet() { return server_->meet(); }
+  // without (WeightSync::meet). No step may be under way on any rank.
+  std::vector<int> meet() { return front_sync_->meet(); }
   // After workers were lost, this is the step of the remaining ranks: takes weights and update counts of `before`. Call
   // before the first step; collective.
   void take(Step& before);
@@ -135,7 +138,7 @@ class Step {
     double share;  // weight of this rank in the average of the weights
     double kept;   // Rates::kept
     double gradient_norm;
-    double sums[kStepSums];
+    ResultSums sums;
     int32_t bad_layer;  // the first layer in the plan with a value that is not finite
   };
   struct Slot {
@@ -207,7 +210,7 @@ class Step {
   void forward(int64_t layer, int round, Running& now);
   void begin_sums(int64_t layer, Phase phase, const Running& now);
   void loss(const Action& action, Running& now);
-  void tell_servers(const Running& now);
+  void start_result(const Running& now, const Stream& stream);
   void take_gradient_of_loss(int round, bool prepares, Running& now);
   void backward_data(int64_t layer, int round, Running& now);
   void backward_weights(const Action& action, Running& now);
@@ -223,8 +226,7 @@ class Step {
   void add_moves_of_rounds(std::vector<Move>& moves);
   void add_moves_of_stages(std::vector<Move>& moves);
 
-  std::unique_ptr<WeightSync> make_synced();
-  void serve();
+  std::unique_ptr<WeightSync> make_front();
   bool wants_copies(Mode mode) const;
   void make_copies();
   Bound& bound(int64_t step_rows);
@@ -272,7 +274,6 @@ class Step {
   Stream stream_;
   Groups groups_;
   int place_;                                            // the rank's place in its model group
-  ServedSync* server_ = nullptr;                         // front_sync_ if ranks serve weights; null: they do not
   std::unique_ptr<WeightSync> front_sync_, dense_sync_;  // for the front part and the back part
   std::optional<WeightAverage> average_;                 // averages the front part, under local SGD
   std::optional<WeightCopies> copies_;                   // weight stashes of a pipeline stage

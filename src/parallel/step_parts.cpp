@@ -53,16 +53,15 @@ Step::Step(const Plan& plan, RankModel& model, Optimizer& optimizer, Communicato
       stream_(plan.request.on.device),
       groups_(plan, comm),
       place_(plan.place_of(comm.rank())),
-      front_sync_(make_synced()),
+      front_sync_(make_front()),
       dense_sync_(make_dense_sync(plan, layer_of(model), groups_)),
       beside_(plan.request.on.device, Priority::kLow),
       block_({static_cast<int64_t>(sizeof(Block))}, DType::kU8, plan.request.on.device),
       slots_(plan.request.on.device == Device::kCpu ? static_cast<size_t>(1 + steps_apart(plan)) : kAheadOfGpu),
       recorder_(slots_.size(), profiler) {
   OWT_CHECK(!options.logits || !plan.sharded_loss, "no rank sees whole logits");
-  if (plan.serves()) serve();
   moves_ = moves();
-  if (plan.averages()) average_.emplace(plan, layer_of(model), groups_.world());
+  if (plan.of_step.averages != kNoTransfer) average_.emplace(plan, layer_of(model), groups_.world());
   model.allocate(plan.request.on);
   sums_ = block_part(offsetof(Block, sums), DType::kF64, kStepSums);
   bad_layer_ = block_part(offsetof(Block, bad_layer), DType::kI32, 1);
@@ -85,29 +84,16 @@ Step::Step(const Plan& plan, RankModel& model, Optimizer& optimizer, Communicato
   if (profiler) profiler->use_stream(stream_);
 }
 
-std::unique_ptr<WeightSync> Step::make_synced() {
-  if (!plan_.serves()) return make_front_sync(plan_, layer_of(model_), groups_);
-  OWT_CHECK(options_.make_served, "the plan has servers");
-  std::unique_ptr<ServedSync> served = options_.make_served(plan_, layer_of(model_), groups_.wire(Group::kWorld));
-  server_ = served.get();
-  return served;
-}
-
-// Servers update in threads of their own, which the profiler does not cover.
-void Step::serve() {
-  OWT_CHECK(plan_.request.on.device == Device::kCpu && options_.updates);
-  server_->update_with(
-      [this](std::span<const ParamPart> parts, const PushedFor& pushed, double scale, int64_t updates) {
-        const StepRates rates{pushed.weights, pushed.biases, static_cast<double>(updates), pushed.sgd_share};
-        optimizer_.update(parts, {rates}, scale, Stream());
-      });
-  if (!filters_pushes(plan_)) return;
-  server_->filter_with(options_.seed, [this](const Param& param) { return optimizer_.settings().penalty(param); });
+std::unique_ptr<WeightSync> Step::make_front() {
+  return make_front_sync(plan_, layer_of(model_), groups_, [&] {
+    OWT_CHECK(options_.make_served && options_.updates, "servers update the weights");
+    return options_.make_served(plan_, layer_of(model_), groups_.wire(Group::kWorld), optimizer_, options_.seed);
+  });
 }
 
 void Step::go_on_after(const Updates& updates) {
   updates_ = updates;
-  if (server_) server_->go_on_after(updates.front);
+  front_sync_->go_on_after(updates.front);
 }
 
 Tensor Step::part_of(const Tensor& block, size_t offset, DType dtype, int64_t elements) {

@@ -84,8 +84,9 @@ StepResult Step::finish() {
     slot.done.wait();
   }
   in_flight_.pop_front();
-  if (server_ && slot.pass.mode == Mode::kTrain) std::ranges::copy(server_->take_sums(), slot.block().sums);
-  StepResult result = step_result(slot.block().sums);
+  ResultSums& sums = slot.block().sums;
+  if (slot.pass.mode == Mode::kTrain) sums = front_sync_->result(sums);
+  StepResult result = step_result(sums.data());
   result.gradient_norm = slot.block().gradient_norm;
   if (!std::isfinite(result.sums.loss)) report_bad_loss(result, slot.pass, bad_layer(slot));
   slot.images = {};
@@ -118,10 +119,11 @@ StepResult Step::train(const Batch& batch, int64_t step, const Rates& rates, boo
 
 void Step::settle() {
   OWT_CHECK(in_flight_.empty(), "a step is under way");
-  if (server_) {
-    server_->settle(stream_);
-    updates_ = {server_->updates(), server_->updates()};
-  }
+  if (const auto updates = front_sync_->settle(stream_)) updates_ = {*updates, *updates};
+}
+
+void Step::average() {
+  OWT_CHECK(in_flight_.empty(), "a step is under way");
   if (all_rows_ == 0) return;
   Slot& slot = slots_[next_slot_];
   slot.block() = {};
@@ -133,13 +135,9 @@ void Step::settle() {
   stream_.synchronize();
 }
 
-void Step::take_changed_weights() {
-  if (server_) server_->take_values();
-}
-
 void Step::take(Step& before) {
-  server_->take(*before.server_, stream_);
-  go_on_after({server_->updates(), server_->updates()});
+  const int64_t updates = front_sync_->take(*before.front_sync_, stream_);
+  go_on_after({updates, updates});
 }
 
 StepResult Step::evaluate(const Batch& batch) {

@@ -64,14 +64,23 @@ int64_t server_bytes(const Plan& plan) {
   if (!plan.serves()) return 0;
   int64_t elements = 0;
   for (const Bucket& bucket : plan.buckets) elements += bucket.elements / updating_ranks(plan);
-  const int own = plan.has_servers_apart() ? kNoWorker : 0;
+  const int own = plan.computes(plan.ranks() - 1) ? 0 : kNoWorker;  // the last rank always serves
   return WeightRange::tensors(plan.computing_ranks(), own, plan.request.server) * elements * size_of(DType::kF32) +
          filter_bytes(plan);
 }
 
-std::unique_ptr<ServedSync> make_parameter_server(const Plan& plan, const WeightSync::LayerOf& layer_of,
-                                                  Communicator& comm) {
-  return std::make_unique<ParameterServer>(plan, layer_of, comm);
+// Servers update in threads of their own, which the profiler does not cover.
+std::unique_ptr<WeightSync> make_parameter_server(const Plan& plan, const WeightSync::LayerOf& layer_of,
+                                                  Communicator& comm, Optimizer& optimizer, uint64_t seed) {
+  OWT_CHECK(plan.request.on.device == Device::kCpu);
+  auto server = std::make_unique<ParameterServer>(plan, layer_of, comm);
+  server->update_with([&optimizer](auto parts, const PushedFor& pushed, double scale, int64_t updates) {
+    const StepRates rates{pushed.weights, pushed.biases, static_cast<double>(updates), pushed.sgd_share};
+    optimizer.update(parts, {rates}, scale, Stream());
+  });
+  if (filters_pushes(plan))
+    server->filter_with(seed, [&optimizer](const Param& param) { return optimizer.settings().penalty(param); });
+  return server;
 }
 
 namespace {
@@ -89,7 +98,7 @@ bool has_ended(const Event& message) {
 }  // namespace
 
 ParameterServer::ParameterServer(const Plan& plan, const LayerOf& layer_of, Communicator& comm)
-    : ServedSync(plan, layer_of, comm),
+    : UpdateInShares(plan, layer_of, comm),
       plan_(plan),
       rules_(plan.request.server),
       exceptions_(std::uncaught_exceptions()),
@@ -106,7 +115,7 @@ ParameterServer::ParameterServer(const Plan& plan, const LayerOf& layer_of, Comm
     wire_.back()->connect(routes);
   }
   for (int b = 0; b < static_cast<int>(plan.buckets.size()); ++b) {
-    if (serves()) ranges_.push_back(range_of(b));
+    if (updates_share(plan, rank())) ranges_.push_back(range_of(b));
     answered_.emplace_back(static_cast<size_t>(plan.ranks()));
   }
 }
@@ -258,12 +267,15 @@ Tensor ParameterServer::receive_gradient(int worker, int bucket) {
   return gradient;
 }
 
-void ParameterServer::tell(const ToldOfStep& told, int64_t step) {
+bool ParameterServer::tell(const Tensor& sums, const PushedFor& pushed, int64_t step) {
   begin();
-  pushed_ = told.pushed;
+  pushed_ = pushed;
   step_ = step;
+  ToldOfStep told{.pushed = pushed};
+  std::copy_n(sums.data<double>(), kStepSums, told.sums.begin());
   send_told(packed_told(told));
   board_.note(rank(), told.sums);
+  return true;
 }
 
 void ParameterServer::send_told(const Tensor& told) {
@@ -344,7 +356,7 @@ void ParameterServer::wait_for_gradients(int bucket, const Stream& stream) {
 }
 
 void ParameterServer::push_own(int bucket) {
-  if (!computes() || !serves()) return;
+  if (!pushes_to_itself()) return;
   const Slice mine = share_of(bucket, rank());
   waiting([&] { range(bucket).push_own(group(bucket).gradients.part(mine.begin, {mine.size()}), pushed_); });
 }
@@ -365,7 +377,7 @@ void ParameterServer::start_weights(int bucket, const Stream&) {
 void ParameterServer::wait_for_weights(int bucket, const Stream& stream) {
   waiting([&] {
     for (const Event& message : way(bucket).weights) stream.wait(message);
-    if (computes() && serves()) range(bucket).await();
+    if (pushes_to_itself()) range(bucket).await();
   });
   for (const ParamPart& part : share(bucket)) {
     part.param->grad_is_zero = true;
@@ -377,20 +389,20 @@ void ParameterServer::wait_for_weights(int bucket, const Stream& stream) {
 }
 
 // When all ranks are here, all pushes have arrived, since each worker has received the answers to its own pushes.
-void ParameterServer::settle(const Stream& stream) {
-  if (threads_.empty() || plan_.buckets.empty()) return;
-  if (rules_.synchronous() && !plan_.has_servers_apart()) {
+std::optional<int64_t> ParameterServer::settle(const Stream& stream) {
+  if (threads_.empty() || plan_.buckets.empty()) return updates_;
+  if (rules_.synchronous() && pushes_to_itself()) {
     // Other ranks are answered with the weights in place, which this rank has received before them.
     waiting([&] {
       for (const std::vector<Event>& of_bucket : answered_)
         for (const Event& answer : of_bucket) static_cast<void>(has_ended(answer));
     });
-    updates_ = ranges_.front()->updates();
-    return;
+    return updates_ = ranges_.front()->updates();
   }
   wait_for_all();
   for (auto& range : ranges_) range->settle();
   spread(*this, stream);
+  return updates_;
 }
 
 void ParameterServer::take_values() {
@@ -448,16 +460,17 @@ bool ParameterServer::take_word(int worker, const ToldOfStep& told) {
   return true;
 }
 
-void ParameterServer::take(ServedSync& served_before, const Stream& stream) {
+int64_t ParameterServer::take(WeightSync& served_before, const Stream& stream) {
   auto& before = dynamic_cast<ParameterServer&>(served_before);
-  OWT_CHECK(threads_.empty() && plan_.has_servers_apart());
-  for (int b = 0; serves() && b < static_cast<int>(plan_.buckets.size()); ++b) {
+  OWT_CHECK(threads_.empty() && !pushes_to_itself());
+  for (int b = 0; b < static_cast<int>(ranges_.size()); ++b) {
     before.range(b).settle();
     const Slice mine = share_of(b, rank()), theirs = before.share_of(b, before.rank());
     OWT_CHECK_EQ(mine.size(), theirs.size());
     group(b).values.part(mine.begin, {mine.size()}).copy_from(before.group(b).values.part(theirs.begin, {mine.size()}));
   }
   spread(before, stream);
+  return updates_;
 }
 
 // Sends every server's shard of the weights to all ranks.
@@ -467,7 +480,7 @@ void ParameterServer::spread(int bucket, Communicator& comm) {
     const Slice its = share_of(bucket, server);
     return values.part(its.begin, {its.size()});
   };
-  if (!plan_.has_servers_apart()) return comm.all_gather(part(rank()), values, Event()).wait();
+  if (pushes_to_itself()) return comm.all_gather(part(rank()), values, Event()).wait();
   for (int server = plan_.computing_ranks(); server < ranks(); ++server) {
     Tensor its = part(server);
     comm.broadcast(its, its, server, Event()).wait();

@@ -221,17 +221,7 @@ TrainingEnd Trainer::run_to_the_end() {
   }
   while (!is_over() && !out_of_patience()) {
     start_step();
-    const bool settles = must_settle(), served = job_.plan.serves();
-    bool stop = finish_steps(settles ? 0 : worker_.step.most_in_flight() - 1);
-    if (stop) finish_steps(0);
-    if ((stop || settles) && job_.tolerates_loss()) without_ = worker_.step.meet();
-    if (!without_.empty()) {
-      tell_of_losses();
-      stop_ = stop;
-      return TrainingEnd::kWithout;
-    }
-    if (stop || (settles && served)) worker_.step.settle();
-    if (const auto end = look_around(stop)) return *end;
+    if (const auto end = look_around(finish_steps())) return *end;
   }
   if (!is_over()) end_early();
   if (!last_evaluation_) last_evaluation_ = evaluate_now();  // no steps were left
@@ -240,9 +230,15 @@ TrainingEnd Trainer::run_to_the_end() {
 
 // Called between two steps, and after the last one. All ranks then have equal weights if anything reads them.
 std::optional<TrainingEnd> Trainer::look_around(bool stop) {
+  if (!without_.empty()) {
+    tell_of_losses();
+    stop_ = stop;
+    return TrainingEnd::kWithout;
+  }
   if (job_.tolerates_loss()) share_corrupt_records(job_);
   if (stop && !is_over()) {
     stopping_ = true;
+    worker_.step.average();
     save();
     if (writes() && saved_step_ == state_.step)
       log_info("stopped on a signal after step {}; resume with --resume auto", state_.step);
@@ -343,9 +339,10 @@ Step::Rates Trainer::rates_now() const {
 StepKind Trainer::kind_of_step() const {
   const Plan& plan = job_.plan;
   const double synchronous = plan.request.average_from * static_cast<double>(batches_->steps_per_epoch());
-  if (!plan.averages() || static_cast<double>(position() - 1) < synchronous) return StepKind::kSynchronous;
-  const bool looked_at = evaluation_due() || checkpoint_due() || equality_due();
-  return looked_at ? StepKind::kAveraging : kind_of(plan, state_.step - 1);
+  const StepKind kind = kind_of(plan, state_.step - 1);
+  if (kind == StepKind::kSynchronous || static_cast<double>(position() - 1) < synchronous)
+    return StepKind::kSynchronous;
+  return evaluation_due() || checkpoint_due() || equality_due() ? StepKind::kAveraging : kind;
 }
 
 // Weights that differ between ranks do not enter the average.
@@ -365,9 +362,18 @@ bool Trainer::finish_step() {
   return result.stop;
 }
 
-bool Trainer::finish_steps(int left) {
+// Weights that are evaluated, saved or compared have all gradients.
+bool Trainer::finish_steps() {
+  const bool settles = must_settle();
   bool stop = false;
-  while (static_cast<int>(started_.size()) > left) stop = finish_step() || stop;
+  const auto leave = [&](int steps) {
+    while (static_cast<int>(started_.size()) > steps) stop = finish_step() || stop;
+  };
+  leave(settles ? 0 : worker_.step.most_in_flight() - 1);
+  if (stop) leave(0);
+  if (!stop && !settles) return false;
+  if (job_.tolerates_loss()) without_ = worker_.step.meet();
+  if (without_.empty()) worker_.step.settle();
   return stop;
 }
 
