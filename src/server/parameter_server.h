@@ -121,7 +121,7 @@ class ParameterServer : public UpdateInShares {
   void send_filtered(int bucket, int server);
   Tensor receive_gradient(int worker, int bucket);
   void begin();
-  void send_told(const Tensor& told);
+  void send_told(const ToldOfStep& told);
   void spread(int bucket, Communicator& comm);
   void spread(const ParameterServer& from, const Stream& stream);
   void serve(int worker);
@@ -129,8 +129,16 @@ class ParameterServer : public UpdateInShares {
   void forget(int worker);
   void say(double word, int64_t number, int rank);
   void fail_with(const std::exception_ptr& failure);
+  // Runs a wait, which throws Aborted after give_up(). If a server's thread has failed, throws that failure instead.
   template <class Wait>
-  void waiting(const Wait& wait);
+  void waiting(const Wait& wait) {
+    try {
+      wait();
+    } catch (const Aborted&) {
+      board_.rethrow_failure();
+      throw;
+    }
+  }
   void give_up();
   void wait_for_all();
 
