@@ -31,6 +31,20 @@ struct Crossing {
   }
 };
 
+// Nothing is split.
+class OwnRows : public Seam {
+ public:
+  OwnRows() : Seam(Tensor()) {}
+  void start(int, const Tensor& mine, const Stream&) override { mine_ = mine; }
+  Tensor wait(int, const Stream&) override { return mine_; }
+  Tensor gradient(int) override { fail("nothing is split"); }
+  void start_back(int, const Stream&) override {}
+  void wait_back(int, const Stream&) override {}
+
+ private:
+  Tensor mine_;
+};
+
 // All ranks of the group have the same rows.
 class ReplicatedRows : public Seam {
  public:
@@ -228,7 +242,7 @@ class ExchangedColumns : public Seam {
 }  // namespace
 
 std::shared_ptr<Seam> make_seam(const Plan& plan, const StepRows& rows, int rank, Communicator& comm) {
-  if (!seam_of(plan)) return nullptr;
+  if (!seam_of(plan)) return std::make_shared<OwnRows>();
   const LayerPlan& first = *seam_of(plan);
   const Crossing over{first, rows.rounds(rank), rows.of(rank).size(), plan.front_learns(), plan.request.on, comm};
   const TransferId there = first.transfers.input;

@@ -6,6 +6,7 @@
 //   owt-b:        one rank's rows by broadcast; back by reduce
 //   owt-a, owt-d: kBatch -> kFeature by all_to_all if the first dense layer is split by inputs (column_exchange.h);
 //                 back by all_to_all
+//   one rank, dp: nothing is split; the batch is the rank's own rows
 //   mp, mp-dense: every rank has all rows, and nothing travels forward. If anything in the front part learns, the
 //                 gradient returns by all_reduce, or, if the first dense layer is split by inputs, kFeature ->
 //                 kReplicated by all_gather (feature_gather.h)
@@ -34,6 +35,8 @@ class Seam {
   // Starts to return it to the owners of the rows.
   virtual void start_back(int round, const Stream& stream) = 0;
   virtual void wait_back(int round, const Stream& stream) = 0;
+  // The labels of that batch. labels: what the rank has for it, or for all of its own rows.
+  virtual Tensor labels(int, const Tensor& labels) const { return labels; }
   // The gradient of `mine`, complete after wait_back() of every round.
   const Tensor& home() const { return home_; }
 
@@ -42,8 +45,8 @@ class Seam {
   Tensor home_;
 };
 
-// The seam of rank `rank` of all ranks, for one micro-batch of these rows or of others like it. Null if nothing is
-// split, and in a pipeline. comm: of the model group; it must outlive the seam.
+// The seam of rank `rank` of all ranks, for one micro-batch of these rows or of others like it; a pipeline has
+// StageLinks instead. comm: of the model group; it must outlive the seam.
 std::shared_ptr<Seam> make_seam(const Plan& plan, const StepRows& rows, int rank, Communicator& comm);
 
 }  // namespace owt

@@ -7,10 +7,10 @@
 
 namespace owt {
 
-StageLinks::StageLinks(const Plan& plan, int64_t step_rows, int rank, Communicator& comm)
-    : place_(plan.place_of(rank)), comm_(comm) {
+StageLinks::StageLinks(const Plan& plan, const StepRows& rows, int rank, Communicator& comm)
+    : Seam(Tensor()), place_(plan.place_of(rank)), comm_(comm) {
   int64_t most = 0;
-  for (const Round& round : rows_of(plan, step_rows).rounds(rank)) {
+  for (const Round& round : rows.rounds(rank)) {
     rows_.push_back({round.front().begin, round.front().end});
     most = std::max(most, rows_.back().size());
   }
@@ -51,29 +51,27 @@ Event StageLinks::receive(Tensor& memory, int from, int batch, const Stream& str
   return comm_.receive(part, from, stream.record());
 }
 
-void StageLinks::start_input(int batch, const Stream& stream) {
-  if (has_rows(batch))
+void StageLinks::start(int batch, const Tensor& images, const Stream& stream) {
+  images_ = images;
+  if (place_ > 0 && has_rows(batch))
     input_came_[static_cast<size_t>(batch)] = receive(inputs_[kept(batch)], place_ - 1, batch, stream);
 }
 
-void StageLinks::wait_for_input(int batch, const Stream& stream) const {
+Tensor StageLinks::wait(int batch, const Stream& stream) {
+  if (place_ == 0) return part(images_, batch);
   if (has_rows(batch)) stream.wait(input_came_[static_cast<size_t>(batch)]);
+  return inputs_[kept(batch)].rows(0, rows(batch).size());
 }
 
-Tensor StageLinks::input(int batch) {
-  const Slice at = rows(batch);
-  return is_first() ? images_.rows(at.begin, at.end) : inputs_[kept(batch)].rows(0, at.size());
-}
-
-void StageLinks::send_input_gradient(int batch, const Stream& stream) {
+void StageLinks::start_back(int batch, const Stream& stream) {
   if (!has_rows(batch)) return;
-  gradient_left_[static_cast<size_t>(batch)] = comm_.send(input_gradient(batch), place_ - 1, stream.record());
+  gradient_left_[static_cast<size_t>(batch)] = comm_.send(gradient(batch), place_ - 1, stream.record());
 }
 
-void StageLinks::wait_for_sent_gradient(int batch, const Stream& stream) const {
+void StageLinks::wait_back(int batch, const Stream& stream) {
   if (!has_rows(batch)) return;
   stream.wait(gradient_left_[static_cast<size_t>(batch)]);
-  poison(input_gradient(batch), stream);
+  poison(gradient(batch), stream);
 }
 
 void StageLinks::send_output(int batch, const Tensor& output, const Stream& stream) {

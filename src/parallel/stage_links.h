@@ -1,5 +1,6 @@
-// The links of a pipeline stage to its neighbours, for one number of rows per step. For every micro-batch a message
-// with activations arrives and one is sent; their gradients travel in the other direction.
+// The links of a pipeline stage to its neighbours, for one number of rows per step. For every micro-batch (a round of
+// the seam) a message with activations arrives and one is sent; their gradients travel in the other direction. The
+// first stage takes its micro-batches from the images of the rank's group.
 //
 // Work is queued on the given stream. Messages leave after the work already on it, and it waits for messages that must
 // arrive. Micro-batches without rows send nothing. The calls must come in the order of pipeline() in order.cpp.
@@ -7,32 +8,23 @@
 
 #include <vector>
 
-#include "src/comm/communicator.h"
-#include "src/plan/plan.h"
-#include "src/plan/rounds.h"
+#include "src/parallel/seam.h"
 
 namespace owt {
 
-class StageLinks {
+class StageLinks : public Seam {
  public:
   // rank: of all ranks. comm: of the model group; it must outlive this. Opens its routes between stages.
-  StageLinks(const Plan& plan, int64_t step_rows, int rank, Communicator& comm);
+  StageLinks(const Plan& plan, const StepRows& rows, int rank, Communicator& comm);
 
-  // images: the rows of this rank's group; the first stage takes its micro-batches from them.
-  void begin(const Tensor& images) { images_ = images; }
-  bool is_first() const { return place_ == 0; }
-
-  // The rows of the group in a micro-batch.
-  Slice rows(int batch) const { return rows_[static_cast<size_t>(batch)]; }
-  // The stage's input: start_input() requests it, wait_for_input() waits for it. It is valid until backward of the
-  // micro-batch is over.
-  void start_input(int batch, const Stream& stream);
-  void wait_for_input(int batch, const Stream& stream) const;
-  Tensor input(int batch);
-  // The memory for the gradient of the input, and its transfer to the previous stage.
-  Tensor input_gradient(int batch) const { return of_batch(input_gradient_, batch); }
-  void send_input_gradient(int batch, const Stream& stream);
-  void wait_for_sent_gradient(int batch, const Stream& stream) const;
+  // The stage's input is valid until backward of the micro-batch is over. images: for the first stage.
+  void start(int batch, const Tensor& images, const Stream& stream) override;
+  Tensor wait(int batch, const Stream& stream) override;
+  Tensor labels(int batch, const Tensor& labels) const override { return part(labels, batch); }
+  Tensor gradient(int batch) override { return of_batch(input_gradient_, batch); }
+  // The transfer of that gradient to the previous stage.
+  void start_back(int batch, const Stream& stream) override;
+  void wait_back(int batch, const Stream& stream) override;
 
   // The transfer of the stage's output to the next stage, and of its gradient back. The gradient's memory is valid for
   // two micro-batches.
@@ -45,6 +37,9 @@ class StageLinks {
  private:
   static size_t turn(int batch) { return static_cast<size_t>(batch) % kRoundsAtOnce; }
   size_t kept(int batch) const { return static_cast<size_t>(batch) % inputs_.size(); }
+  // The rows of the group in a micro-batch.
+  Slice rows(int batch) const { return rows_[static_cast<size_t>(batch)]; }
+  Tensor part(const Tensor& of_group, int batch) const { return of_group.rows(rows(batch).begin, rows(batch).end); }
   bool has_rows(int batch) const { return rows(batch).size() > 0; }
   // The memory is sized for the largest micro-batch, or undefined.
   Tensor of_batch(const Tensor (&gradients)[kRoundsAtOnce], int batch) const {

@@ -1,334 +1,256 @@
-// Runs a step: the actions of src/plan/order.cpp, one after the other.
+// Starts and finishes steps; several may be under way.
 #include "src/parallel/step.h"
 
 #include <algorithm>
+#include <cmath>
 
-#include "src/core/poison.h"
-#include "src/plan/back_part.h"
+#include "src/comm/on_host.h"
+#include "src/core/activity.h"
+#include "src/core/gpus.h"
+#include "src/parallel/shared_choices.h"
+#include "src/plan/plan_rows.h"
+#include "src/plan/plan_updates.h"
 
 namespace owt {
 namespace {
 
-// If this action makes the current weights active again: the stash that was active and is no longer used before it is
-// made again or the step ends; else kNewestWeights.
-int ended_copy(const std::vector<Action>& actions, size_t at) {
-  const auto takes = [&](size_t i) { return actions[i].kind == Action::Kind::kTakeWeights; };
-  if (!takes(at) || actions[at].copy != kNewestWeights) return kNewestWeights;
-  size_t taken = at;
-  while (!takes(--taken)) {
-  }
-  const int copy = actions[taken].copy;
-  for (size_t i = at + 1; i < actions.size(); ++i)
-    if (actions[i].copy == copy) return takes(i) ? kNewestWeights : copy;
-  return copy;
+// The number of ranks that share a GPU, if there are fewer GPUs than ranks.
+int64_t sharing_a_gpu(int ranks) { return find_gpus().list.size() > 1 ? 1 : ranks; }
+
+// If rows are dealt by shares, or in unequal groups, cuDNN's plans depend on the number of rows. One rank for each
+// number then makes the choice.
+std::vector<int> first_of_each_size(const Plan& plan, int64_t step_rows) {
+  const StepRows rows = rows_of(plan, step_rows);
+  if ((plan.request.shares.empty() && rows.alike()) || plan.request.on.device == Device::kCpu) return {};
+  std::map<int64_t, int> first;
+  for (int rank = 0; rank < plan.ranks(); ++rank) first.try_emplace(rows.of(rank).size(), rank);
+  std::vector<int> ranks;
+  for (const auto& [size, rank] : first) ranks.push_back(rank);
+  return ranks;
 }
+
+std::optional<WeightEma> make_ema(const Plan& plan, RankModel& model) {
+  return plan.request.ema_every > 0 ? std::optional<WeightEma>(std::in_place, model.params()) : std::nullopt;
+}
+
+// The number of steps that the host may be ahead of a GPU: enough to hide its work, few enough to see errors early.
+constexpr size_t kAheadOfGpu = 3;
 
 }  // namespace
 
-void Step::queue(const Batch& batch, const Pass& pass, const Slot& slot) {
-  Bound& b = bound(batch.step_rows);
-  Running now{batch, slot, b, nullptr, pass.mode == Mode::kTrain, pass, pass, {}, {}, {}, {}, {}, false};
-  now.front_pass.sums = front_sums_ ? &*front_sums_ : nullptr;
-  now.dense_pass.sums = dense_sums_ ? &*dense_sums_ : nullptr;
-  int slice = -1;
-  const std::vector<Action>& actions = now.learns ? b.training.at(slot.kind) : b.evaluation;
-  for (size_t i = 0; i < actions.size(); ++i) {
-    if (actions[i].slice != slice) begin_slice(slice = actions[i].slice, now);
-    run(actions[i], now);
-    if (!poisons() || !copies_) continue;
-    if (const int copy = ended_copy(actions, i); copy != kNewestWeights) copies_->forget(copy, stream_);
+Step::Step(const Plan& plan, RankModel& model, Optimizer& optimizer, Communicator& comm, Profiler* profiler,
+           const Options& options)
+    : plan_(plan),
+      comm_(comm),
+      profiler_(profiler),
+      options_(options),
+      stream_(plan.request.on.device),
+      groups_(plan, comm),
+      weights_(plan, model, optimizer, groups_, profiler, options),
+      ema_(make_ema(plan, model)),
+      tapes_(plan, model, groups_, profiler),
+      runner_(plan, groups_, weights_, ema(), profiler, options_.logits, stream_),
+      slots_(plan.request.on.device == Device::kCpu ? static_cast<size_t>(1 + steps_apart(plan)) : kAheadOfGpu),
+      recorder_(slots_.size(), profiler) {
+  OWT_CHECK(!options.logits || !plan.sharded_loss, "no rank sees whole logits");
+  for (Slot& slot : slots_)
+    slot.host = StepBlock(Tensor::shared_with(plan.request.on.device, StepBlock::shape(), DType::kU8));
+  if (profiler) profiler->use_stream(stream_);
+}
+
+StepProgram& Step::program(int64_t step_rows) {
+  return programs_.try_emplace({step_rows, comm_.rank()}, plan_, groups_, tapes_, step_rows, comm_.rank())
+      .first->second;
+}
+
+const StepProgram* Step::made(int64_t step_rows) const {
+  const auto found = programs_.find({step_rows, comm_.rank()});
+  return found == programs_.end() ? nullptr : &found->second;
+}
+
+// All running steps must end first, for two reasons. Choosing algorithms uses memory that running steps use too. Ranks
+// of a host prepare in turn, and freeing memory may wait for a GPU, which must not wait for a collective of a rank
+// whose turn has not come.
+void Step::prepare(int64_t step_rows, Mode mode) {
+  const bool learns = mode == Mode::kTrain;
+  const StepProgram* const before = made(step_rows);
+  if (before && (before->learns() || !learns)) return;
+  on_all_hosts(comm_, [&] { stream_.synchronize(); });
+  try {
+    on_all_hosts(comm_, [&] {
+      bind_alike(
+          [&] {
+            program(step_rows).prepare(learns);
+            // A full step needs the most stashes; smaller steps have fewer mini-batches.
+            if (learns) weights_.make_copies(training(plan_, plan_.request.step_rows, groups_.model().rank()));
+          },
+          first_of_each_size(plan_, step_rows));
+    });
+  } catch (const OutOfMemory& e) {
+    report_out_of_memory(e, step_rows);
   }
-  if (now.beside) stream_.wait(beside_.record());
 }
 
-void Step::begin_slice(int slice, Running& now) {
-  SliceOfStep& its = now.bound.slices[static_cast<size_t>(slice)];
-  now.slice = &its;
-  now.images = images_of(its, now.batch.images);
-  now.labels = now.batch.labels.rows(its.mine.begin, its.mine.end);
-  its.front_rows.give_to(now.front_pass);
-  its.front->begin_forward(now.images);
+std::optional<ImageLayout> Step::wanted_images(int64_t step_rows) const {
+  const StepProgram* const program = made(step_rows);
+  return program ? program->wanted_images() : std::nullopt;
 }
 
-void Step::run(const Action& action, Running& now) {
-  switch (action.kind) {
-    case Action::Kind::kForward:
-      return forward(action.layers.begin, action.round, now);
-    case Action::Kind::kLoss:
-      return loss(action, now);
-    case Action::Kind::kBackwardData:
-      return backward_data(action.layers.begin, action.round, now);
-    case Action::Kind::kBackwardWeights:
-      return backward_weights(action, now);
-    case Action::Kind::kUpdate:
-      return options_.updates ? update(action, now) : leave(action.layers);
-    case Action::Kind::kStart:
-    case Action::Kind::kWait:
-      return transfer(action, now);
-    case Action::Kind::kCopyWeights:
-      return copy_weights(action);
-    case Action::Kind::kAverageWeights:
-      return average_weights(now);
-    case Action::Kind::kNorms:
-      return find_norms(action, now);
-    case Action::Kind::kTakeWeights:
-      return copies_->take(action.copy);
-  }
+void Step::feed_from(BatchSource& batches) const {
+  batches.lay_out([this](int64_t step_rows) { return wanted_images(step_rows); });
 }
 
-void Step::forward(int64_t layer, int round, Running& now) {
-  if (layer == plan_.layers_behind(place_).begin) begin_round(round, now);
-  begin_sums(layer, Phase::kForward, now);
-  if (layer < plan_.boundary) return now.slice->front->forward(now.front_pass, layer);
-  dense_of(round, now).tape.forward(now.dense_pass, layer);
+// A graph has no separate times for collectives. Bf16 transport uses its buffers in rotation, so a recorded collective
+// could depend on one before the recording.
+bool Step::records() const {
+  const bool timed = profiler_ && profiler_->in_step();
+  const bool collectives = options_.record_collectives && comm_.could_record() && !plan_.request.half_wire && !timed;
+  return options_.graphs && !options_.logits && stream_.device() == Device::kCuda && (comm_.records() || collectives);
 }
 
-void Step::begin_sums(int64_t layer, Phase phase, const Running& now) {
-  const LayerPlan& at = plan_.layer(layer);
-  if (at.transfers.sums == kNoTransfer || !now.learns) return;
-  const bool front = layer < plan_.boundary;
-  const Pass& pass = front ? now.front_pass : now.dense_pass;
-  (front ? front_sums_ : dense_sums_)->begin(at, phase, !pass.rows.empty(), stream_);
+void Step::start_training(const Batch& batch, int64_t step, const Rates& rates, bool stop,
+                          std::optional<StepKind> kind) {
+  Pass pass;
+  pass.step = step;
+  start(batch, pass, kind.value_or(kind_of(plan_, step)), rates, stop);
 }
 
-// If nothing is split, the loss and its gradient belong to the rank's own rows.
-void Step::loss(const Action& action, Running& now) {
-  const int round = action.round;
-  if (!plan_.split()) begin_round(round, now);
-  Dense& dense = dense_of(round, now);
-  const bool prepares = action.transfer != kNoTransfer;
-  if (prepares)
-    dense.loss->sum_up(now.dense_pass, logits(round, now), now.labels, now.learns);
+void Step::start_evaluation(const Batch& batch) {
+  Pass pass;
+  pass.mode = Mode::kEval;
+  start(batch, pass, StepKind::kSynchronous, {}, false);
+}
+
+void Step::start(const Batch& batch, Pass pass, StepKind kind, const Rates& rates, bool stop) {
+  OWT_CHECK(in_flight_.size() < slots_.size(), "too many steps under way");
+  prepare(batch.step_rows, pass.mode);
+  const StepProgram& its = program(batch.step_rows);
+  const size_t number = std::exchange(next_slot_, (next_slot_ + 1) % slots_.size());
+  Slot& slot = slots_[number];
+  StepValues& values = slot.host.values() = {};
+  values.step = pass.step;
+  values.front = {rates.front, rates.front_biases, static_cast<double>(updates_.front), rates.sgd_share};
+  values.back = {rates.back, rates.back_biases, static_cast<double>(updates_.back), rates.sgd_share};
+  values.kept = rates.kept;
+  if (kind != StepKind::kSynchronous) weights_.average()->count_rows(its.own_rows(), batch.step_rows);
+  if (kind == StepKind::kAveraging) values.share = weights_.average()->take_share();
+  values.sums[kStopSum] = stop ? 1 : 0;
+  values.bad_layer = static_cast<int32_t>(plan_.layers.size());
+  pass.seed = options_.seed;
+  pass.step_rows = batch.step_rows;
+  pass.stream = &stream_;
+  pass.device_step = runner_.block().step().data<int64_t>();
+
+  const bool averages = ema_ && rates.kept < 1, recorded = records();
+  const auto queue_it = [&] { queue(batch, pass, kind, averages, slot); };
+  if (recorded)
+    recorder_.run(batch, pass.mode, {kind, averages}, number, stream_, queue_it);
   else
-    dense.loss->run(now.dense_pass, logits(round, now), now.labels, now.learns, my_sums(), after_loss(now, dense));
-  if (now.learns) return take_gradient_of_loss(round, prepares, now);
-  if (!prepares) hand_out(logits(round, now), now.slice->dense_rows[static_cast<size_t>(round)]);
+    queue_it();
+  if (pass.mode == Mode::kTrain) count_updates(its);
+  slot.images = batch.images;
+  slot.done = recorded ? comm_.watched(stream_.record()) : stream_.record();
+  slot.pass = pass;
+  in_flight_.push_back(&slot);
 }
 
-// The servers' answer is read in finish().
-void Step::tell_servers(const Running& now) {
-  const StepRates& rates = now.slot.block().front;
-  const double share = static_cast<double>(now.bound.own_rows) / static_cast<double>(now.batch.step_rows);
-  ToldOfStep told{.pushed = {rates.weights, rates.biases, rates.sgd_share, share}};
-  std::copy_n(sums_.data<double>(), kStepSums, told.sums.begin());
-  server_->tell(told, now.front_pass.step);
-  result_shared_ = Event();
+void Step::queue(const Batch& batch, const Pass& pass, StepKind kind, bool averages, Slot& slot) {
+  runner_.block().copy_from(slot.host, stream_);
+  StepState now{.batch = batch,
+                .program = program(batch.step_rows),
+                .kind = kind,
+                .learns = pass.mode == Mode::kTrain,
+                .averages = averages,
+                .host = slot.host,
+                .front_pass = pass,
+                .back_pass = pass};
+  runner_.run(now);
+  if (!runner_.alone()) slot.host.copy_from(runner_.block(), stream_);
 }
 
-// If nothing is split, the gradient belongs to the front part's output. prepares: the other ranks' statistics have not
-// arrived.
-void Step::take_gradient_of_loss(int round, bool prepares, Running& now) {
-  if (!plan_.split())
-    now.gradient = dense_of(round, now).loss->dlogits();
-  else if (!plan_.in_stages() && prepares == plan_.loss_follows())
-    begin_backward(round, now);
+// A rank without rows in a local step counts it as other ranks do.
+void Step::count_updates(const StepProgram& program) {
+  const bool every_round = plan_.split() && plan_.request.dense_update == DenseUpdate::kRound;
+  ++updates_.front;
+  updates_.back += every_round ? program.rounds_with_rows() : 1;
 }
 
-void Step::begin_backward(int round, Running& now) {
-  Dense& dense = dense_of(round, now);
-  now.gradient = now.slice->seam->home();
-  const bool wants_dx = wants_input_gradient(plan_, place_);
-  if (wants_dx) now.dense_gradient = now.slice->seam->gradient(round);
-  dense.tape.begin_backward(dense.loss->dlogits(), wants_dx ? &now.dense_gradient : nullptr, stream_);
-}
-
-// The backward pass of other micro-batches runs between forward and backward of this one.
-void Step::begin_backward_of_stage(int batch, Running& now) {
-  Dense& dense = dense_of(batch, now);
-  StageLinks& links = *now.bound.links;
-  now.slice->dense_rows[static_cast<size_t>(batch)].give_to(now.dense_pass);
-  now.gradient = plan_.has_loss(place_) ? dense.loss->dlogits() : links.output_gradient(batch);
-  const bool wants_dx = wants_input_gradient(plan_, place_);
-  now.dense_gradient = wants_dx ? links.input_gradient(batch) : Tensor();
-  dense.tape.begin_backward(now.gradient, wants_dx ? &now.dense_gradient : nullptr, stream_);
-}
-
-void Step::backward_data(int64_t layer, int round, Running& now) {
-  if (plan_.in_stages() && layer + 1 == plan_.layers_behind(place_).end) begin_backward_of_stage(round, now);
-  begin_sums(layer, Phase::kBackward, now);
-  if (layer >= plan_.boundary) return dense_of(round, now).tape.backward_data(now.dense_pass, layer);
-  Tape& front = *now.slice->front;
-  if (layer + 1 == plan_.boundary) front.begin_backward(now.images, now.gradient, nullptr);
-  front.backward_data(now.front_pass, layer);
-}
-
-void Step::backward_weights(const Action& action, Running& now) {
-  const int64_t layer = action.layers.begin;
-  if (action.updates) {
-    Param& weight = *model_.layer(layer).params()[0];
-    if (!options_.updates)
-      weight.update = leave_in_pieces(weight);
-    else if (rows_behind(action, now) == 0)
-      weight.update = [](int64_t, int64_t, const float*) {};
-    else
-      weight.update = optimizer_.update_in_pieces(weight, rates_of(action, now), gradient_scale(action, now));
+StepResult Step::finish() {
+  OWT_CHECK(!in_flight_.empty(), "no step is under way");
+  Slot& slot = *in_flight_.front();
+  {
+    const Waits waits(WaitsFor::kDevice);
+    slot.done.wait();
   }
-  if (layer >= plan_.boundary) return dense_of(action.round, now).tape.backward_weights(now.dense_pass, layer);
-  now.slice->front->backward_weights(now.front_pass, layer);
+  in_flight_.pop_front();
+  const StepValues& values = slot.host.values();
+  const Pass& pass = slot.pass;
+  const ResultSums sums = pass.mode == Mode::kTrain ? weights_.front().result(values.sums) : values.sums;
+  StepResult result = step_result(sums.data());
+  result.gradient_norm = values.gradient_norm;
+  if (!std::isfinite(result.sums.loss))
+    report_bad_loss(result, pass, program(pass.step_rows).bad_layer(pass, slot.images, values.bad_layer));
+  slot.images = {};
+  return result;
 }
 
-// The number of rows whose gradient updates these layers: the rows of the whole step; of the round, if an update
-// follows it; of this rank, for the front part in a local step.
-int64_t Step::rows_behind(const Action& action, const Running& now) const {
-  if (action.round != kOwnRows) return now.slice->round_rows[static_cast<size_t>(action.round)];
-  const bool local = now.slot.kind != StepKind::kSynchronous && action.layers.begin < plan_.boundary;
-  return local ? now.bound.own_rows : now.batch.step_rows;
+StepResult Step::train(const Batch& batch, int64_t step, const Rates& rates, bool stop, std::optional<StepKind> kind) {
+  start_training(batch, step, rates, stop, kind);
+  return finish();
 }
 
-// The loss is divided by the rows of the whole step.
-double Step::gradient_scale(const Action& action, const Running& now) const {
-  return static_cast<double>(now.batch.step_rows) / static_cast<double>(rows_behind(action, now));
+StepResult Step::evaluate(const Batch& batch) {
+  start_evaluation(batch);
+  return finish();
 }
 
-// Actions queued after an update on the second stream read nothing that the update writes.
-void Step::update(const Action& action, Running& now) {
-  const Stream& stream = stream_of(action);
-  now.beside = now.beside || &stream == &beside_;
-  if (action.beside && action.transfer == kNoTransfer) stream.wait(stream_.record());
-  if (server_) {
-    const Profiler::Scope scope(profiler_, "weights", Phase::kUpdate);
-    return server_->push_own(action.bucket);
-  }
-  if (plan_.shares_update()) {
-    const Profiler::Scope scope(profiler_, "weights", Phase::kUpdate);
-    return optimizer_.update(front_sync_->share(action.bucket), rates_of(action, now), 1, stream);
-  }
-  if (rows_behind(action, now) == 0) return leave(action.layers);
-  update(action.layers, rates_of(action, now), gradient_scale(action, now), stream);
+void Step::settle() {
+  OWT_CHECK(in_flight_.empty(), "a step is under way");
+  if (const auto updates = weights_.front().settle(stream_)) updates_ = {*updates, *updates};
 }
 
-void Step::copy_weights(const Action& action) {
-  const Profiler::Scope scope(profiler_, "weights", Phase::kUpdate);
-  copies_->make(action.copy, action.ahead, stream_);
+void Step::average() {
+  OWT_CHECK(in_flight_.empty(), "a step is under way");
+  WeightAverage* const average = weights_.average();
+  if (!average || !average->is_due()) return;
+  StepBlock& host = slots_[next_slot_].host;
+  host.values() = {};
+  host.values().share = average->take_share();
+  runner_.block().copy_from(host, stream_);
+  average->run(runner_.block().share(), stream_);
+  stream_.synchronize();
 }
 
-void Step::average_weights(const Running& now) {
-  if (!now.slot.averages) return;
-  const Profiler::Scope scope(profiler_, "weights", Phase::kUpdate);
-  ema_->update(now.slot.block().kept, kept_, stream_);
+void Step::take(Step& before) {
+  const int64_t updates = weights_.front().take(before.weights_.front(), stream_);
+  go_on_after({updates, updates});
 }
 
-// Squares are added up before a transfer or, without one, before the norms are computed. A single rank writes the norm
-// to host memory.
-void Step::find_norms(const Action& action, const Running& now) {
-  const Profiler::Scope scope(profiler_, "weights", Phase::kUpdate);
-  if (action.transfer != kNoTransfer || plan_.of_step.norms == kNoTransfer) norms_->add_up(stream_);
-  if (action.transfer != kNoTransfer) return;
-  Tensor norm = part_of(alone() ? now.slot.host : block_, offsetof(Block, gradient_norm), DType::kF64, 1);
-  norms_->settle(rows_behind(action, now) == 0 ? 0 : gradient_scale(action, now), norm, stream_);
+void Step::go_on_after(const Updates& updates) {
+  updates_ = updates;
+  weights_.front().go_on_after(updates.front);
 }
 
-void Step::transfer(const Action& action, Running& now) {
-  const auto transfer = static_cast<size_t>(action.transfer);
-  const Profiler::Scope scope(profiler_, plan_.transfers[transfer].name, Phase::kTransfer);
-  const Move& move = moves_[transfer];
-  (action.kind == Action::Kind::kStart ? move.start : move.wait)(action, now, stream_of(action));
+void Step::report_out_of_memory(const OutOfMemory& e, int64_t step_rows) const {
+  if (e.total_bytes == 0 || !options_.what_fits) throw e;
+  constexpr int64_t kReserve = 1 << 30;  // for the driver, and for workspaces of libraries
+  const int64_t memory = (e.total_bytes - kReserve) / sharing_a_gpu(comm_.ranks());
+  throw OutOfMemory(concat(e.what(), "; ", options_.what_fits(plan_, memory, step_rows)), e.asked_bytes, e.free_bytes,
+                    e.total_bytes);
 }
 
-std::vector<Step::Move> Step::moves() {
-  std::vector<Move> all(plan_.transfers.size());
-  for (size_t id = 0; id < all.size(); ++id)  // transfers not set below move features between dense layers
-    all[id] = {[=, this](const Action& action, Running& now, const Stream& stream) {
-                 dense_of(action.round, now).tape.start(static_cast<TransferId>(id), stream);
-               },
-               [=, this](const Action& action, Running& now, const Stream& stream) {
-                 dense_of(action.round, now).tape.wait(static_cast<TransferId>(id), stream);
-               }};
-  add_moves_of_gradients(all);
-  add_moves_of_rounds(all);
-  if (plan_.in_stages()) add_moves_of_stages(all);
-  return all;
-}
-
-void Step::add_moves_of_gradients(std::vector<Move>& moves) {
-  using Do = void (WeightSync::*)(int bucket, const Stream& stream);
-  const auto add = [&](TransferId id, WeightSync& sync, Do start, Do wait) {
-    if (id == kNoTransfer) return;
-    moves[static_cast<size_t>(id)] = {
-        [=, &sync](const Action& action, Running&, const Stream& stream) { (sync.*start)(action.bucket, stream); },
-        [=, &sync](const Action& action, Running&, const Stream& stream) { (sync.*wait)(action.bucket, stream); }};
-  };
-  const StepTransfers& of = plan_.of_step;
-  add(of.gradients, *front_sync_, &WeightSync::start_gradients, &WeightSync::wait_for_gradients);
-  add(of.gradient_copies, *front_sync_, &WeightSync::start_copies, &WeightSync::wait_for_gradients);
-  add(of.weights, *front_sync_, &WeightSync::start_weights, &WeightSync::wait_for_weights);
-  add(of.dense_gradients, *dense_sync_, &WeightSync::start_gradients, &WeightSync::wait_for_gradients);
-  if (of.norms != kNoTransfer)
-    moves[static_cast<size_t>(of.norms)] = {
-        [this](const Action&, Running&, const Stream& stream) {
-          norms_shared_ =
-              groups_.of(plan_.transfer(plan_.of_step.norms).group).all_reduce(norms_->sums(), stream.record());
-        },
-        [this](const Action&, Running&, const Stream& stream) { stream.wait(norms_shared_); }};
-  if (of.averages == kNoTransfer) return;
-  moves[static_cast<size_t>(of.averages)] = {
-      [this](const Action& action, Running&, const Stream& stream) { average_->start(action.bucket, share_, stream); },
-      [this](const Action& action, Running&, const Stream& stream) { average_->wait(action.bucket, stream); }};
-}
-
-void Step::add_moves_of_rounds(std::vector<Move>& moves) {
-  using Act = const Action&;
-  using Now = Running&;
-  using On = const Stream&;
-  const auto add = [&](TransferId id, const auto& start, const auto& wait) {
-    if (id != kNoTransfer) moves[static_cast<size_t>(id)] = {start, wait};
-  };
-  const StepTransfers& of = plan_.of_step;
-  add(
-      of.labels, [](Act, Now now, On on) { now.slice->labels->start(now.labels, on); },
-      [](Act action, Now now, On on) { now.labels = now.slice->labels->wait(action.round, on); });
-  add(
-      of.loss_statistics,
-      [this](Act action, Now now, On on) { dense_of(action.round, now).loss->start_statistics(on); },
-      [this](Act action, Now now, On on) { dense_of(action.round, now).loss->wait_for_statistics(on); });
-  add(
-      of.result,
-      [this](Act, Now now, On on) {
-        if (server_ && now.learns) return tell_servers(now);
-        result_shared_ = comm_.all_reduce(sums_, on.record());
-      },
-      [this](Act, Now, On on) { on.wait(result_shared_); });
-  if (!plan_.split() || plan_.in_stages()) return;
-  const LayerTransfers& seam = plan_.layer(plan_.boundary).transfers;
-  add(
-      seam.input,
-      [](Act action, Now now, On on) { now.slice->seam->start(action.round, now.slice->front->output(), on); },
-      [](Act action, Now now, On on) { now.dense_batch = now.slice->seam->wait(action.round, on); });
-  add(
-      seam.input_gradient, [](Act action, Now now, On on) { now.slice->seam->start_back(action.round, on); },
-      [](Act action, Now now, On on) { now.slice->seam->wait_back(action.round, on); });
-}
-
-// A message from one neighbour and a message to the other are the same transfer of the plan, seen from its two ends.
-void Step::add_moves_of_stages(std::vector<Move>& moves) {
-  using Act = const Action&;
-  using Now = Running&;
-  using On = const Stream&;
-  const auto add = [&](TransferId id, const auto& start, const auto& wait) {
-    if (id != kNoTransfer) moves[static_cast<size_t>(id)] = {start, wait};
-  };
-  const Slice here = plan_.layers_behind(place_);
-  if (place_ > 0) {
-    const LayerTransfers& first = plan_.layer(here.begin).transfers;
-    add(
-        first.input, [](Act action, Now now, On on) { now.bound.links->start_input(action.round, on); },
-        [](Act action, Now now, On on) { now.bound.links->wait_for_input(action.round, on); });
-    add(
-        first.input_gradient,
-        [](Act action, Now now, On on) { now.bound.links->send_input_gradient(action.round, on); },
-        [](Act action, Now now, On on) { now.bound.links->wait_for_sent_gradient(action.round, on); });
-  }
-  if (plan_.has_loss(place_)) return;
-  const LayerTransfers& next = plan_.layer(here.end).transfers;
-  add(
-      next.input,
-      [this](Act action, Now now, On on) {
-        now.bound.links->send_output(action.round, dense_of(action.round, now).tape.output(), on);
-      },
-      [](Act action, Now now, On on) { now.bound.links->wait_for_sent_output(action.round, on); });
-  add(
-      next.input_gradient, [](Act action, Now now, On on) { now.bound.links->start_output_gradient(action.round, on); },
-      [](Act action, Now now, On on) { now.bound.links->wait_for_output_gradient(action.round, on); });
+void Step::report_bad_loss(const StepResult& result, const Pass& pass, int32_t bad_layer) {
+  const std::vector<int32_t> layers = on_host::gather(comm_, std::vector{bad_layer}, stream_.device());
+  const int32_t first = *std::min_element(layers.begin(), layers.end());
+  const bool none = first == static_cast<int32_t>(plan_.layers.size());
+  throw Diverged(
+      concat(pass.mode == Mode::kTrain ? concat("step ", pass.step + 1) : std::string("evaluation"), ": the loss is ",
+             std::isnan(result.sums.loss) ? "nan" : concat(result.sums.loss), "; ",
+             none ? std::string("every layer's output is finite, so it grew in the loss")
+                  : concat("the first layer with a value that is not finite is '", plan_.layer(first).name, "'"),
+             options_.weights.empty()
+                 ? std::string(". Lower the learning rate, add warmup_epochs, or look at the data")
+                 : concat("; look at the weights in ", options_.weights, " and at the data's means and scale")));
 }
 
 }  // namespace owt

@@ -1,5 +1,7 @@
 #include "src/parallel/weight_average.h"
 
+#include <utility>
+
 #include "src/core/conversions.h"
 #include "src/core/dispatch.h"
 #include "src/core/threads.h"
@@ -45,6 +47,10 @@ std::vector<Tensor> WeightAverage::states(const Param& param) const {
   return found == states_.end() ? std::vector<Tensor>() : found->second;
 }
 
+double WeightAverage::take_share() {
+  return static_cast<double>(std::exchange(own_rows_, 0)) / static_cast<double>(std::exchange(all_rows_, 0));
+}
+
 void WeightAverage::start(int bucket, const Tensor& share, const Stream& stream) {
   Group& at = group(bucket);
   dispatch(stream.device(), [&](auto tag) { scale(tag, at.all, share, stream); });
@@ -59,6 +65,12 @@ void WeightAverage::wait(int bucket, const Stream& stream) {
     if (!param->copy16.defined()) continue;
     dispatch(stream.device(), [&](auto tag) { round_to_bf16(tag, param->value, param->copy16, stream); });
   }
+}
+
+void WeightAverage::run(const Tensor& share, const Stream& stream) {
+  const int buckets = static_cast<int>(groups_.size());
+  for (int b = 0; b < buckets; ++b) start(b, share, stream);
+  for (int b = 0; b < buckets; ++b) wait(b, stream);
 }
 
 void scale(Cpu, Tensor& values, const Tensor& factor, const Stream&) {

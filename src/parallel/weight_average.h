@@ -23,10 +23,17 @@ class WeightAverage {
   // is not averaged.
   std::vector<Tensor> states(const Param& param) const;
 
+  // Counts the rows of a local step: of this rank, of all ranks.
+  void count_rows(int64_t own, int64_t all) { own_rows_ += own, all_rows_ += all; }
+  bool is_due() const { return all_rows_ > 0; }  // there were local steps since the last average
+  // The weight of this rank in the average, by the rows counted since the last one.
+  double take_share();
+
   // Call after the updates of the bucket. share: of this rank, f64 on the device; the shares of all ranks sum to 1.
   void start(int bucket, const Tensor& share, const Stream& stream);
   // Waits for the averages. Renews bf16 copies and increments versions.
   void wait(int bucket, const Stream& stream);
+  void run(const Tensor& share, const Stream& stream);  // starts and waits, for all buckets
 
  private:
   struct Group {
@@ -40,6 +47,7 @@ class WeightAverage {
 
   Communicator& comm_;
   std::vector<Group> groups_;
+  int64_t own_rows_ = 0, all_rows_ = 0;
   std::unordered_map<const Param*, std::vector<Tensor>> states_;
 };
 

@@ -1,6 +1,7 @@
 #include "src/server/parameter_server.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "src/comm/half_wire.h"
 #include "src/comm/lost_ranks.h"
@@ -32,20 +33,13 @@ std::vector<Route> routes_of(const Plan& plan) {
   return routes;
 }
 
+// The message is the f64 values of the struct.
+static_assert(sizeof(ToldOfStep) == kToldBytes);
+
 Tensor packed_told(const ToldOfStep& told) {
   Tensor values({kToldBytes / 8}, DType::kF64);
-  double* const after = std::copy(told.sums.begin(), told.sums.end(), values.data<double>());
-  const PushedFor& of = told.pushed;
-  std::copy_n(std::array{of.weights, of.biases, of.sgd_share, of.share}.begin(), 4, after);
+  std::memcpy(values.raw(), &told, kToldBytes);
   return values;
-}
-
-ToldOfStep unpacked_told(const Tensor& values) {
-  ToldOfStep told;
-  const double* const from = values.data<double>();
-  std::copy_n(from, kStepSums, told.sums.begin());
-  told.pushed = {from[kStepSums], from[kStepSums + 1], from[kStepSums + 2], from[kStepSums + 3]};
-  return told;
 }
 
 // Residuals of the filters, and the messages.
@@ -64,14 +58,23 @@ int64_t server_bytes(const Plan& plan) {
   if (!plan.serves()) return 0;
   int64_t elements = 0;
   for (const Bucket& bucket : plan.buckets) elements += bucket.elements / updating_ranks(plan);
-  const int own = plan.has_servers_apart() ? kNoWorker : 0;
+  const int own = plan.computes(plan.ranks() - 1) ? 0 : kNoWorker;  // the last rank always serves
   return WeightRange::tensors(plan.computing_ranks(), own, plan.request.server) * elements * size_of(DType::kF32) +
          filter_bytes(plan);
 }
 
-std::unique_ptr<ServedSync> make_parameter_server(const Plan& plan, const WeightSync::LayerOf& layer_of,
-                                                  Communicator& comm) {
-  return std::make_unique<ParameterServer>(plan, layer_of, comm);
+// Servers update in threads of their own, which the profiler does not cover.
+std::unique_ptr<WeightSync> make_parameter_server(const Plan& plan, const WeightSync::LayerOf& layer_of,
+                                                  Communicator& comm, Optimizer& optimizer, uint64_t seed) {
+  OWT_CHECK(plan.request.on.device == Device::kCpu);
+  auto server = std::make_unique<ParameterServer>(plan, layer_of, comm);
+  server->update_with([&optimizer](auto parts, const PushedFor& pushed, double scale, int64_t updates) {
+    const StepRates rates{pushed.weights, pushed.biases, static_cast<double>(updates), pushed.sgd_share};
+    optimizer.update(parts, {rates}, scale, Stream());
+  });
+  if (filters_pushes(plan))
+    server->filter_with(seed, [&optimizer](const Param& param) { return optimizer.settings().penalty(param); });
+  return server;
 }
 
 namespace {
@@ -89,7 +92,7 @@ bool has_ended(const Event& message) {
 }  // namespace
 
 ParameterServer::ParameterServer(const Plan& plan, const LayerOf& layer_of, Communicator& comm)
-    : ServedSync(plan, layer_of, comm),
+    : UpdateInShares(plan, layer_of, comm),
       plan_(plan),
       rules_(plan.request.server),
       exceptions_(std::uncaught_exceptions()),
@@ -106,7 +109,7 @@ ParameterServer::ParameterServer(const Plan& plan, const LayerOf& layer_of, Comm
     wire_.back()->connect(routes);
   }
   for (int b = 0; b < static_cast<int>(plan.buckets.size()); ++b) {
-    if (serves()) ranges_.push_back(range_of(b));
+    if (updates_share(plan, rank())) ranges_.push_back(range_of(b));
     answered_.emplace_back(static_cast<size_t>(plan.ranks()));
   }
 }
@@ -120,33 +123,6 @@ std::vector<int> ParameterServer::servers() const {
 
 Slice ParameterServer::share_of(int bucket, int server) const {
   return even_share(plan_, plan_.buckets[static_cast<size_t>(bucket)], server);
-}
-
-void ParameterServer::list_tensors(const LayerOf& layer_of) {
-  std::vector<size_t> first(plan_.layers.size());  // index of a layer's first parameter
-  for (size_t i = 1; i < first.size(); ++i) first[i] = first[i - 1] + plan_.layers[i - 1].params.size();
-  for (const Bucket& bucket : plan_.buckets) {
-    std::vector<Slice> places;
-    std::vector<BucketTensor>& tensors = tensors_.emplace_back();
-    int64_t begin = 0;
-    for (const int64_t layer : bucket.layers) {
-      size_t number = first[static_cast<size_t>(layer)];
-      for (const Param* param : layer_of(layer).params()) {
-        const size_t its = number++;
-        if (!bucket.holds(param->role)) continue;
-        tensors.push_back({param, its});
-        places.push_back({begin, begin + param->shape().elements()});
-        begin += aligned_elements(param->shape().elements());
-      }
-    }
-    messages_.emplace_back(plan_.request.push_filters, std::move(places));
-  }
-}
-
-void ParameterServer::filter_with(uint64_t seed, std::function<double(const Param&)> penalty) {
-  OWT_CHECK(filters_pushes(plan_) && threads_.empty());
-  filter_.emplace(plan_.request.push_filters, seed, rank());
-  penalty_ = std::move(penalty);
 }
 
 // Creates the range, and maps its elements to the parameters.
@@ -188,7 +164,7 @@ ParameterServer::~ParameterServer() {
     if (std::uncaught_exceptions() > exceptions_) throw Aborted("this rank has failed");
     ToldOfStep goodbye;
     goodbye.sums[kRowSum] = kGoodbye;
-    send_told(packed_told(goodbye));
+    send_told(goodbye);
   } catch (...) {
     give_up();
   }
@@ -213,7 +189,8 @@ void ParameterServer::serve(int worker) {
     while (true) {
       Tensor values({kToldBytes / 8}, DType::kF64);
       plain.receive(values, worker, Event()).wait();
-      const ToldOfStep told = unpacked_told(values);
+      ToldOfStep told;
+      std::memcpy(&told, values.raw(), kToldBytes);
       if (told.sums[kRowSum] == kGoodbye) return;
       if (take_word(worker, told)) continue;
       board_.note(worker, told.sums);
@@ -258,139 +235,31 @@ Tensor ParameterServer::receive_gradient(int worker, int bucket) {
   return gradient;
 }
 
-void ParameterServer::tell(const ToldOfStep& told, int64_t step) {
-  begin();
-  pushed_ = told.pushed;
-  step_ = step;
-  send_told(packed_told(told));
-  board_.note(rank(), told.sums);
-}
-
-void ParameterServer::send_told(const Tensor& told) {
+void ParameterServer::send_told(const ToldOfStep& told) {
+  const Tensor values = packed_told(told);
   waiting([&] {
     for (const Event& event : told_events_) static_cast<void>(has_ended(event));
     told_events_.clear();
     for (int step = 1; step < ranks(); ++step)
-      told_events_.push_back(pushes_->send(told, (rank() + step) % ranks(), Event()));
+      told_events_.push_back(pushes_->send(values, (rank() + step) % ranks(), Event()));
   });
-}
-
-ResultSums ParameterServer::take_sums() {
-  ResultSums sums{};
-  waiting([&] { sums = board_.take_sums(); });
-  return sums;
-}
-
-void ParameterServer::start_gradients(int bucket, const Stream& stream) {
-  if (!computes()) return;
-  Group& at = group(bucket);
-  complete(at, stream);
-  Communicator& to = plan_.buckets[static_cast<size_t>(bucket)].trained ? *pushes_ : pushes_->unrounded();
-  way(bucket).gradients.clear();
-  way(bucket).packed.clear();
-  if (filters(bucket)) filter(bucket);
-  waiting([&] {
-    for (const int server : servers()) {
-      if (filters(bucket)) {
-        send_filtered(bucket, server);
-        continue;
-      }
-      const Slice theirs = share_of(bucket, server);
-      way(bucket).gradients.push_back(to.send(at.gradients.part(theirs.begin, {theirs.size()}), server, Event()));
-    }
-  });
-}
-
-// A worker without rows sends no entries and draws no random numbers.
-void ParameterServer::filter(int bucket) {
-  Tensor& gradients = group(bucket).gradients;
-  const PushMessage& message = messages_[static_cast<size_t>(bucket)];
-  std::vector<Filtered>& filtered = way(bucket).filtered;
-  filtered.clear();
-  for (size_t t = 0; t < message.tensors().size(); ++t) {
-    const auto& [param, number] = tensors_[static_cast<size_t>(bucket)][t];
-    const Slice place = message.tensors()[t];
-    const auto elements = static_cast<size_t>(place.size());
-    if (pushed_.share == 0) {
-      filtered.push_back({.sent = Sent(elements, !plan_.request.push_filters.chooses())});
-      continue;
-    }
-    const Penalised of{{param->value.data(), elements}, penalty_(*param) * pushed_.share};
-    filtered.push_back(filter_->apply(number, {gradients.data() + place.begin, elements}, step_, of));
-  }
-}
-
-void ParameterServer::send_filtered(int bucket, int server) {
-  const PushMessage& message = messages_[static_cast<size_t>(bucket)];
-  Way& its = way(bucket);
-  const Slice theirs = share_of(bucket, server);
-  const auto send = [&](const Tensor& tensor) {
-    its.packed.push_back(tensor);
-    its.gradients.push_back(pushes_->send(tensor, server, Event()));
-  };
-  if (plan_.request.push_filters.chooses()) {
-    Tensor number({1}, DType::kI64);
-    *number.data<int64_t>() = message.count(its.filtered, theirs);
-    send(number);
-  }
-  if (const Tensor packed = message.packed(group(bucket).gradients, its.filtered, theirs); packed.bytes() > 0)
-    send(packed);
-}
-
-void ParameterServer::wait_for_gradients(int bucket, const Stream& stream) {
-  waiting([&] {
-    for (const Event& message : way(bucket).gradients) stream.wait(message);
-  });
-}
-
-void ParameterServer::push_own(int bucket) {
-  if (!computes() || !serves()) return;
-  const Slice mine = share_of(bucket, rank());
-  waiting([&] { range(bucket).push_own(group(bucket).gradients.part(mine.begin, {mine.size()}), pushed_); });
-}
-
-void ParameterServer::start_weights(int bucket, const Stream&) {
-  way(bucket).weights.clear();
-  if (!computes()) return;
-  waiting([&] {
-    for (const int server : servers()) {
-      const Slice theirs = share_of(bucket, server);
-      Tensor values = group(bucket).values.part(theirs.begin, {theirs.size()});
-      way(bucket).weights.push_back(answers_->receive(values, server, Event()));
-    }
-  });
-}
-
-// Answers that this rank's server owes count as bytes of the current step, whenever they leave.
-void ParameterServer::wait_for_weights(int bucket, const Stream& stream) {
-  waiting([&] {
-    for (const Event& message : way(bucket).weights) stream.wait(message);
-    if (computes() && serves()) range(bucket).await();
-  });
-  for (const ParamPart& part : share(bucket)) {
-    part.param->grad_is_zero = true;
-    ++part.param->version;
-  }
-  renew_copies(group(bucket), stream);
-  const int answered = plan_.computing_ranks() - (computes() ? 1 : 0);
-  comm_.count_sent(answered * share_of(bucket, rank()).size() * size_of(DType::kF32));
 }
 
 // When all ranks are here, all pushes have arrived, since each worker has received the answers to its own pushes.
-void ParameterServer::settle(const Stream& stream) {
-  if (threads_.empty() || plan_.buckets.empty()) return;
-  if (rules_.synchronous() && !plan_.has_servers_apart()) {
+std::optional<int64_t> ParameterServer::settle(const Stream& stream) {
+  if (threads_.empty() || plan_.buckets.empty()) return updates_;
+  if (rules_.synchronous() && pushes_to_itself()) {
     // Other ranks are answered with the weights in place, which this rank has received before them.
     waiting([&] {
       for (const std::vector<Event>& of_bucket : answered_)
         for (const Event& answer : of_bucket) static_cast<void>(has_ended(answer));
     });
-    updates_ = ranges_.front()->updates();
-    return;
+    return updates_ = ranges_.front()->updates();
   }
   wait_for_all();
   for (auto& range : ranges_) range->settle();
   spread(*this, stream);
+  return updates_;
 }
 
 void ParameterServer::take_values() {
@@ -448,16 +317,17 @@ bool ParameterServer::take_word(int worker, const ToldOfStep& told) {
   return true;
 }
 
-void ParameterServer::take(ServedSync& served_before, const Stream& stream) {
+int64_t ParameterServer::take(WeightSync& served_before, const Stream& stream) {
   auto& before = dynamic_cast<ParameterServer&>(served_before);
-  OWT_CHECK(threads_.empty() && plan_.has_servers_apart());
-  for (int b = 0; serves() && b < static_cast<int>(plan_.buckets.size()); ++b) {
+  OWT_CHECK(threads_.empty() && !pushes_to_itself());
+  for (int b = 0; b < static_cast<int>(ranges_.size()); ++b) {
     before.range(b).settle();
     const Slice mine = share_of(b, rank()), theirs = before.share_of(b, before.rank());
     OWT_CHECK_EQ(mine.size(), theirs.size());
     group(b).values.part(mine.begin, {mine.size()}).copy_from(before.group(b).values.part(theirs.begin, {mine.size()}));
   }
   spread(before, stream);
+  return updates_;
 }
 
 // Sends every server's shard of the weights to all ranks.
@@ -467,7 +337,7 @@ void ParameterServer::spread(int bucket, Communicator& comm) {
     const Slice its = share_of(bucket, server);
     return values.part(its.begin, {its.size()});
   };
-  if (!plan_.has_servers_apart()) return comm.all_gather(part(rank()), values, Event()).wait();
+  if (pushes_to_itself()) return comm.all_gather(part(rank()), values, Event()).wait();
   for (int server = plan_.computing_ranks(); server < ranks(); ++server) {
     Tensor its = part(server);
     comm.broadcast(its, its, server, Event()).wait();
@@ -491,17 +361,6 @@ void ParameterServer::give_up() {
   for (auto& range : ranges_) range->give_up();
   pushes_->give_up();
   answers_->give_up();
-}
-
-// Runs a wait, which throws Aborted after give_up(). If a server's thread has failed, throws that failure instead.
-template <class Wait>
-void ParameterServer::waiting(const Wait& wait) {
-  try {
-    wait();
-  } catch (const Aborted&) {
-    board_.rethrow_failure();
-    throw;
-  }
 }
 
 }  // namespace owt

@@ -28,7 +28,8 @@
 #include <vector>
 
 #include "src/core/joined_threads.h"
-#include "src/parallel/served_sync.h"
+#include "src/parallel/optimizer.h"
+#include "src/parallel/sharded_update.h"
 #include "src/plan/plan_updates.h"
 #include "src/server/push_message.h"
 #include "src/server/step_board.h"
@@ -39,39 +40,57 @@ namespace owt {
 // The memory of a rank's server and filters in bytes, besides the memory of its worker.
 int64_t server_bytes(const Plan& plan);
 
-// A ParameterServer as a step takes it (Step::Options::make_served).
-std::unique_ptr<ServedSync> make_parameter_server(const Plan& plan, const WeightSync::LayerOf& layer_of,
-                                                  Communicator& comm);
+// A ParameterServer as a step takes it (Step::Options::make_served): it updates with the optimizer, which must outlive
+// it. seed: of its filters.
+std::unique_ptr<WeightSync> make_parameter_server(const Plan& plan, const WeightSync::LayerOf& layer_of,
+                                                  Communicator& comm, Optimizer& optimizer, uint64_t seed);
 
-class ParameterServer : public ServedSync {
+// What a worker sends to every server before its gradients, as f64 values in this order: kToldBytes.
+struct ToldOfStep {
+  ResultSums sums{};  // over the worker's rows
+  PushedFor pushed{};
+};
+
+class ParameterServer : public UpdateInShares {
  public:
+  // Called by several threads at the same time, with different parts. scale: of the parts' gradients. The parts bring
+  // values of their own.
+  using Update =
+      std::function<void(std::span<const ParamPart> parts, const PushedFor& pushed, double scale, int64_t updates)>;
+
   // Collective. The communicator must outlive it.
   ParameterServer(const Plan& plan, const LayerOf& layer_of, Communicator& comm);
   // Waits until the other ranks reach their destructors too; during an exception it ends at once.
   ~ParameterServer() override;
 
-  void update_with(Update update) override { update_ = std::move(update); }
+  // Call before the first step.
+  void update_with(Update update) { update_ = std::move(update); }
   void go_on_after(int64_t updates) override { updates_ = updates; }
-  void filter_with(uint64_t seed, std::function<double(const Param&)> penalty) override;
+  // Call before the first step if the plan filters pushes. This object holds the residuals of the filters, so a resumed
+  // run starts without any. penalty: the penalty of each |w| of a parameter, for the KKT filter.
+  void filter_with(uint64_t seed, std::function<double(const Param&)> penalty);
 
-  void tell(const ToldOfStep& told, int64_t step) override;
-  ResultSums take_sums() override;
+  // Filters draw random numbers from the step's number.
+  bool tell(const Tensor& sums, const PushedFor& pushed, int64_t step) override;
+  ResultSums result(const ResultSums&) override { return take_sums(); }
+  ResultSums take_sums();  // waits until all ranks have sent them
 
   // Pushes the gradients to the other ranks' servers.
   void start_gradients(int bucket, const Stream& stream) override;
   void wait_for_gradients(int bucket, const Stream& stream) override;  // waits until they have been sent
-  void push_own(int bucket) override;
+  void update_share(int bucket, const UpdateParts&) override { push_own(bucket); }
+  void push_own(int bucket);
   // Receives the weights of all servers. The backward pass must no longer need the weights of the bucket's layers.
   void start_weights(int bucket, const Stream& stream) override;
   void wait_for_weights(int bucket, const Stream& stream) override;
 
-  void settle(const Stream& stream) override;
+  std::optional<int64_t> settle(const Stream& stream) override;
   void take_values() override;
 
   std::vector<int> meet() override;
-  void take(ServedSync& served_before, const Stream& stream) override;  // a ParameterServer
+  int64_t take(WeightSync& served_before, const Stream& stream) override;  // a ParameterServer
 
-  int64_t updates() const override { return updates_; }
+  int64_t updates() const { return updates_; }  // number of updates at the last settle()
   // WeightRange::staleness(), summed over ranges. Call between settle() and the next step.
   std::map<int64_t, int64_t> staleness() const;
   int64_t sent_by_server() const { return sent_by_server_.load(); }  // bytes
@@ -92,7 +111,7 @@ class ParameterServer : public ServedSync {
   Way& way(int bucket) { return ways_[static_cast<size_t>(bucket)]; }
   WeightRange& range(int bucket) { return *ranges_[static_cast<size_t>(bucket)]; }
   bool computes() const { return plan_.computes(rank()); }
-  bool serves() const { return updates_share(plan_, rank()); }
+  bool pushes_to_itself() const { return computes() && !ranges_.empty(); }  // so does every rank, or no rank
   std::vector<int> servers() const;  // all servers except this rank, in order from the next rank on
   Slice share_of(int bucket, int server) const;
   std::unique_ptr<WeightRange> range_of(int bucket);
@@ -102,7 +121,7 @@ class ParameterServer : public ServedSync {
   void send_filtered(int bucket, int server);
   Tensor receive_gradient(int worker, int bucket);
   void begin();
-  void send_told(const Tensor& told);
+  void send_told(const ToldOfStep& told);
   void spread(int bucket, Communicator& comm);
   void spread(const ParameterServer& from, const Stream& stream);
   void serve(int worker);
@@ -110,8 +129,16 @@ class ParameterServer : public ServedSync {
   void forget(int worker);
   void say(double word, int64_t number, int rank);
   void fail_with(const std::exception_ptr& failure);
+  // Runs a wait, which throws Aborted after give_up(). If a server's thread has failed, throws that failure instead.
   template <class Wait>
-  void waiting(const Wait& wait);
+  void waiting(const Wait& wait) {
+    try {
+      wait();
+    } catch (const Aborted&) {
+      board_.rethrow_failure();
+      throw;
+    }
+  }
   void give_up();
   void wait_for_all();
 

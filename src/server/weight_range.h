@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "src/core/tensor.h"
-#include "src/parallel/served_sync.h"
+#include "src/parallel/weight_sync.h"
 #include "src/plan/consistency.h"
 
 namespace owt {

@@ -61,7 +61,7 @@ class Trainer {
   double kept_of_ema(StepKind kind);  // Step::Rates::kept of that step
   void restore_ema();
   bool finish_step();                   // finishes the oldest step under way; true: a rank was asked to stop
-  bool finish_steps(int left);          // until at most `left` steps are under way; true: a rank was asked to stop
+  bool finish_steps();                  // leaves only steps that may be under way; true: a rank was asked to stop
   int64_t position() const;             // in the schedule: the number of steps of this size up to the current image
   bool must_settle() const;             // all steps must finish before the next one starts
   bool evaluation_comes_round() const;  // whether the recipe's intervals ask for one at this step

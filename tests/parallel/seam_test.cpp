@@ -296,11 +296,15 @@ TEST_P(SeamTest, SendsTheBytesOfThePlan) {
   }
 }
 
-TEST(Seam, IsNowhereWhereNothingIsSplit) {
+TEST(Seam, PassesOwnRowsOnWhereNothingIsSplit) {
   for (const auto& [strategy, ranks] : {std::pair(Strategy::kDataParallel, 2), {Strategy::kOwtA, 1}}) {
     const Plan plan = plan_of(kModel, strategy, ranks, 4, Device::kCpu);
-    run_ranks(ranks, 1,
-              [&](Communicator& comm) { EXPECT_EQ(make_seam(plan, rows_of(plan, 4), comm.rank(), comm), nullptr); });
+    run_ranks(ranks, 1, [&](Communicator& comm) {
+      const auto seam = make_seam(plan, rows_of(plan, 4), comm.rank(), comm);
+      const Tensor mine({4});
+      seam->start(0, mine, Stream());
+      EXPECT_EQ(seam->wait(0, Stream()).data(), mine.data());
+    });
   }
 }
 

@@ -69,9 +69,10 @@ struct Rank {
   void push(
       float scale, const std::function<void()>& before_gradients = [] {}) {
     const Stream stream;
-    ToldOfStep told{.pushed = {.share = 1.0 / plan.computing_ranks()}};
-    told.sums[kRowSum] = 1;
-    server->tell(told, 0);
+    Tensor sums({kStepSums}, DType::kF64);
+    sums.zero();
+    sums.data<double>()[kRowSum] = 1;
+    server->tell(sums, {.share = 1.0 / plan.computing_ranks()}, 0);
     before_gradients();
     contribute(net, scale);
     const int buckets = static_cast<int>(plan.buckets.size());

@@ -158,9 +158,9 @@ TEST_P(LocalSteps, DifferUntilTheyAreAveragedWhichTwiceIsOnce) {
           for (int i = 0; i < 2; ++i) worker.step.train(batch, i, {0.01, 0.01}, false);
           const auto rank = static_cast<size_t>(comm.rank());
           before[rank] = state_of(worker);
-          worker.step.settle();
+          worker.step.average();
           after[rank] = state_of(worker);
-          worker.step.settle();
+          worker.step.average();
           EXPECT_EQ(state_of(worker), after[rank]);
         },
         device());
