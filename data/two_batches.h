@@ -54,7 +54,7 @@ class TwoBatches {
     Batch batch;
     Event made, used;
   };
-  Place& place(int64_t number) { return places_[static_cast<size_t>(number % kBatchesMade)]; }
+  Place& place(int64_t number) { return places_[number % kBatchesMade]; }
   Tensor images(Place& place, int64_t rows, const std::optional<ImageLayout>& layout);
   Place& begin(const Batch& facts, int64_t rows, const std::optional<ImageLayout>& layout);
   void describe_pairs(Place& place, const RowsOfPairs& rows, const View& view) const;
