@@ -3,9 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <mutex>
 
-#include "data/parallel.h"
 #include "src/core/bf16.h"
 #include "src/core/check.h"
 #include "src/core/lanes.h"
@@ -16,117 +14,7 @@ namespace {
 
 using From = AugmentSettings::From;
 
-// Reads key `key`: a word, or a list of one value per channel.
-From read_source(Config& table, const std::string& key, const std::vector<std::string>& words, int64_t channels,
-                 std::vector<double>& values) {
-  if (!table.is_array(key)) {
-    const std::string word = table.word(key, "none", words);
-    return word == "pixel" ? From::kPixel : word == "channel" ? From::kChannel : From::kNone;
-  }
-  values = table.numbers(key);
-  const auto count = static_cast<int64_t>(values.size());
-  if (count != channels)
-    table.error(key, concat("'", key, "' has ", count, " values, wanted one for each of the ", channels, " channels"));
-  return From::kValues;
-}
-
-constexpr double kMostAlpha = 100;  // above it all shares are close to one half
-
-// Reads key "mirror": true, false, or a word.
-void read_mirror(Config& table, AugmentSettings& settings) {
-  settings.alternate = table.is_string("mirror") && table.word("mirror", {"alternating"}) == "alternating";
-  settings.mirror = settings.alternate || table.boolean("mirror", false);
-}
-
-JitterSettings read_jitter(Config table) {
-  constexpr double kMost = 4;
-  JitterSettings settings;
-  settings.brightness = table.number("brightness", 0, {.low = 0, .high = kMost});
-  settings.contrast = table.number("contrast", 0, {.low = 0, .high = kMost});
-  settings.saturation = table.number("saturation", 0, {.low = 0, .high = kMost});
-  settings.hue = table.number("hue", 0, {.low = 0, .high = 0.5});
-  table.finish("jitter");
-  return settings;
-}
-
 int64_t out_extent(int64_t crop, int64_t extent) { return crop == 0 ? extent : crop; }
-
-}  // namespace
-
-AugmentSettings AugmentSettings::from(Config table, const Shape& image) {
-  OWT_CHECK_EQ(image.rank(), 3);
-  AugmentSettings settings;
-  settings.crop = table.integer("crop", 0, {.low = 0});
-  settings.pad = table.integer("pad", 0, {.low = 0, .high = 1 << 14});
-  read_mirror(table, settings);
-  settings.color = table.number("color", 0, {.low = 0});
-  settings.pca = table.number("pca", 0, {.low = 0});
-  settings.scale = table.number("scale", 1);
-  settings.mean = read_source(table, "mean", {"pixel", "channel", "none"}, image[2], settings.mean_values);
-  settings.std = read_source(table, "std", {"channel", "none"}, image[2], settings.std_values);
-  settings.jitter = read_jitter(table.table("jitter"));
-  settings.trivial = table.word("policy", "none", {"none", "trivial_wide"}) == "trivial_wide";
-  settings.erase = table.number("erase", 0, {.low = 0, .high = 1});
-  settings.mix.mixup = table.number("mixup", 0, {.low = 0, .high = kMostAlpha});
-  settings.mix.cutmix = table.number("cutmix", 0, {.low = 0, .high = kMostAlpha});
-  table.finish("augment");
-
-  const int64_t largest = std::min(image[0], image[1]) + 2 * settings.pad;
-  if (settings.crop > largest)
-    table.error("crop", concat("'crop' is ", settings.crop, ", wanted at most ", largest, ": images are ", image[0],
-                               " x ", image[1], " and 'pad' is ", settings.pad));
-  if (settings.color > 0 && settings.pca > 0)
-    table.error("pca", "'pca' and 'color' are two kinds of colour noise; give one of them");
-  if (settings.scale == 0) table.error("scale", "'scale' is 0, which leaves nothing of the images");
-  for (const double value : settings.std_values)
-    if (!(value > 0)) table.error("std", concat("'std' holds ", value, ", wanted values above 0"));
-  return settings;
-}
-
-namespace {
-
-// Exact sums of pixels over a range of images.
-struct PixelSums {
-  explicit PixelSums(const Shape& image) : values(static_cast<size_t>(image.elements())), squares(values.size()) {}
-
-  void add(const Dataset& dataset, int64_t begin, int64_t end) {
-    // 32-bit sums are twice as fast, and can hold this many squares of a byte.
-    constexpr int64_t kImagesPerBlock = 1 << 16;
-    const size_t elements = values.size();
-    std::vector<uint8_t> pixels(elements);
-    std::vector<uint32_t> value(elements), square(elements);
-    for (int64_t block = begin; block < end; block += kImagesPerBlock) {
-      std::fill(value.begin(), value.end(), 0);
-      std::fill(square.begin(), square.end(), 0);
-      for (int64_t i = block; i < std::min(end, block + kImagesPerBlock); ++i) {
-        dataset.read(i, View{}, pixels.data());
-        for (size_t e = 0; e < elements; ++e) {
-          const uint32_t pixel = pixels[e];
-          value[e] += pixel;
-          square[e] += pixel * pixel;
-        }
-      }
-      for (size_t e = 0; e < elements; ++e) values[e] += value[e], squares[e] += square[e];
-    }
-  }
-  void add(const PixelSums& other) {
-    for (size_t e = 0; e < values.size(); ++e) values[e] += other.values[e], squares[e] += other.squares[e];
-  }
-
-  std::vector<uint64_t> values, squares;
-};
-
-PixelSums sum_images(const Dataset& dataset) {
-  PixelSums total(dataset.image());
-  std::mutex mutex;
-  parallel_for_or_throw(dataset.size(), 256, [&](int64_t begin, int64_t end) {
-    PixelSums part(dataset.image());
-    part.add(dataset, begin, end);
-    const std::lock_guard lock(mutex);
-    total.add(part);
-  });
-  return total;
-}
 
 // Copies the pixels of a row from right to left.
 void mirror_pixels(const uint8_t* from, int64_t count, int64_t channels, uint8_t* to) {
@@ -149,27 +37,6 @@ void normalise(const uint8_t* from, const float* mean, const float* factor, int6
 }
 
 }  // namespace
-
-DatasetStatistics compute_statistics(const Dataset& dataset) {
-  if (dataset.size() == 0) fail("the training set is empty: there are no means to compute");
-  const PixelSums total = sum_images(dataset);
-  const auto images = static_cast<double>(dataset.size());
-  const auto channels = static_cast<size_t>(dataset.image()[2]);
-  std::vector<uint64_t> values(channels), squares(channels);
-  DatasetStatistics statistics;
-  for (size_t e = 0; e < total.values.size(); ++e) {
-    statistics.pixel_mean.push_back(static_cast<double>(total.values[e]) / images);
-    values[e % channels] += total.values[e];
-    squares[e % channels] += total.squares[e];
-  }
-  const double count = images * static_cast<double>(dataset.image().elements()) / static_cast<double>(channels);
-  for (size_t c = 0; c < channels; ++c) {
-    const double mean = static_cast<double>(values[c]) / count;
-    statistics.channel_mean.push_back(mean);
-    statistics.channel_std.push_back(std::sqrt(std::max(0.0, static_cast<double>(squares[c]) / count - mean * mean)));
-  }
-  return statistics;
-}
 
 Augmenter::Augmenter(const AugmentSettings& settings, const Shape& image, const DatasetStatistics& statistics)
     : settings_(settings), image_(image) {
@@ -233,8 +100,8 @@ Augmenter::Normalisation Augmenter::at_centre() const {
       const int64_t in_row = e + crop.column_shift * channels;  // index in the source, as e is in the output
       const int64_t means = settings_.mean == From::kPixel ? (row + crop.row_shift) * image_[1] * channels : 0;
       const auto to = static_cast<size_t>(row * out_[1] * channels + e);
-      n.mean[to] = mean_[static_cast<size_t>(means + in_row)];
-      n.factor[to] = factor_[static_cast<size_t>(in_row)];
+      n.mean[to] = mean_[means + in_row];
+      n.factor[to] = factor_[in_row];
     }
   return n;
 }
@@ -272,7 +139,7 @@ void Augmenter::make(const View& view, int64_t sample, const uint8_t* pixels, T*
     normalise(from, mean_.data() + (of_pixel ? source : 0), factor_.data(), count, values);
     // A separate step, so that it is rounded as on the GPU.
     if (!offset.empty())
-      for (int64_t e = 0; e < count; ++e) values[e] += offset[static_cast<size_t>(e)];
+      for (int64_t e = 0; e < count; ++e) values[e] += offset[e];
     if constexpr (kRounds) std::copy_n(values, count, to);
     std::fill(to + count, line + out_row, 0.0f);
   }

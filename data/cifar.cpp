@@ -154,7 +154,7 @@ void write_cifar10_file(const std::string& path, const Dataset& images, const Sl
     images.read(i, View{}, pixels.data());
     *to++ = static_cast<char>(images.label(i));
     for (int64_t c = 0; c < kChannels; ++c)
-      for (int64_t p = 0; p < kPlane; ++p) *to++ = static_cast<char>(pixels[static_cast<size_t>(p * kChannels + c)]);
+      for (int64_t p = 0; p < kPlane; ++p) *to++ = static_cast<char>(pixels[p * kChannels + c]);
   }
   write_file_atomically(path, content);
 }

@@ -79,8 +79,8 @@ void paste(const std::vector<float>& tile, const Shape& shape, int64_t scale, in
   for (int64_t y = 0; y < shape[0] * scale; ++y)
     for (int64_t x = 0; x < shape[1] * scale; ++x)
       for (int64_t c = 0; c < 3; ++c)
-        onto.pixels[static_cast<size_t>(((top + y) * onto.width + left + x) * 3 + c)] = colour(
-            tile[static_cast<size_t>((y / scale * shape[1] + x / scale) * channels + std::min(c, channels - 1))]);
+        onto.pixels[((top + y) * onto.width + left + x) * 3 + c] =
+            colour(tile[(y / scale * shape[1] + x / scale) * channels + std::min(c, channels - 1)]);
 }
 
 constexpr int64_t kNameHeight = 16, kWidthForNames = 96;  // pixels
@@ -118,16 +118,16 @@ Photo contact_sheet(const Dataset& dataset, const AugmentSettings& augment, cons
   const auto put = [&](int64_t i, const std::vector<float>& values) {
     const int64_t top = kGap + i / columns * down, left = kGap + i % columns * across;
     paste(values, tile, scale, top, left, picture);
-    const auto label = static_cast<size_t>(dataset.label(order[static_cast<size_t>(i)]));
+    const auto label = static_cast<size_t>(dataset.label(order[i]));
     if (sheet.names)
       write_name(names.empty() ? std::to_string(label) : names[label], top + tile[0] * scale, left, tile[1] * scale,
                  picture);
   };
   for (int64_t i = 0; i + 1 < count; i += 2) {
-    const auto pair = tiles.make_pair(order[static_cast<size_t>(i)], order[static_cast<size_t>(i + 1)]);
+    const auto pair = tiles.make_pair(order[i], order[i + 1]);
     put(i, pair[0]), put(i + 1, pair[1]);
   }
-  if (count % 2 == 1) put(count - 1, tiles.make(order[static_cast<size_t>(count - 1)]));
+  if (count % 2 == 1) put(count - 1, tiles.make(order[count - 1]));
   return picture;
 }
 

@@ -37,7 +37,7 @@ class Subset : public Dataset {
   bool depends_on_view() const override { return whole_->depends_on_view(); }
 
  private:
-  int64_t in_whole(int64_t index) const { return images_[static_cast<size_t>(index)]; }
+  int64_t in_whole(int64_t index) const { return images_[index]; }
 
   std::shared_ptr<const Dataset> whole_;
   std::vector<int64_t> images_;  // in increasing order
@@ -74,13 +74,13 @@ std::vector<bool> images_to_hold_out(const std::vector<int32_t>& labels, double 
   std::vector<int64_t> sizes;
   for (const int32_t label : labels) {
     sizes.resize(std::max(sizes.size(), static_cast<size_t>(label) + 1));
-    ++sizes[static_cast<size_t>(label)];
+    ++sizes[label];
   }
   std::vector<int64_t> wanted_of = shared_out(count, sizes);
   std::vector<bool> held_out(labels.size());
   for (const int64_t i : permutation(Philox(seed, RandomStream::kShuffle, 0, "validation"), size)) {
     const auto at = static_cast<size_t>(i);
-    held_out[at] = wanted_of[static_cast<size_t>(labels[at])]-- > 0;
+    held_out[at] = wanted_of[labels[at]]-- > 0;
   }
   return held_out;
 }
@@ -90,7 +90,7 @@ HeldOut hold_out(const std::shared_ptr<const Dataset>& images, double wanted, ui
   for (int64_t i = 0; i < images->size(); ++i) labels.push_back(images->label(i));
   const std::vector<bool> held_out = images_to_hold_out(labels, wanted, seed, "data.validation");
   std::vector<int64_t> train, validation;
-  for (int64_t i = 0; i < images->size(); ++i) (held_out[static_cast<size_t>(i)] ? validation : train).push_back(i);
+  for (int64_t i = 0; i < images->size(); ++i) (held_out[i] ? validation : train).push_back(i);
   return {std::make_shared<Subset>(images, std::move(train)), std::make_shared<Subset>(images, std::move(validation))};
 }
 

@@ -81,10 +81,9 @@ void Loader::release(const HostBatch& slot) {
 
 const Batch& Loader::next(const Stream&) {
   std::unique_lock lock(mutex_);
-  for (; released_ <= handed_ - settings_.held; ++released_)
-    release(slots_[static_cast<size_t>(released_ % settings_.slots)]);
+  for (; released_ <= handed_ - settings_.held; ++released_) release(slots_[released_ % settings_.slots]);
   room_.notify_all();
-  const HostBatch& slot = slots_[static_cast<size_t>(handed_ % settings_.slots)];
+  const HostBatch& slot = slots_[handed_ % settings_.slots];
   {
     const Waits waits(WaitsFor::kData);
     ready_.wait(lock, [&] { return complete(slot) || (error_ && error_step_ <= handed_); });
@@ -96,7 +95,7 @@ const Batch& Loader::next(const Stream&) {
 
 bool Loader::ready() {
   const std::lock_guard lock(mutex_);
-  return complete(slots_[static_cast<size_t>(handed_ % settings_.slots)]);
+  return complete(slots_[handed_ % settings_.slots]);
 }
 
 bool Loader::complete(const HostBatch& slot) const {
@@ -139,7 +138,7 @@ bool Loader::claim(Chunk& chunk) {
   const int64_t step = claimed_ / chunks_per_step_, index = claimed_ % chunks_per_step_;
   chunk.step = step;
   const bool timed = claimed_ % kTimedOf == 0;
-  HostBatch& slot = slots_[static_cast<size_t>(step % settings_.slots)];
+  HostBatch& slot = slots_[step % settings_.slots];
   if (index == 0) begin_step(slot, steps_.step(step));
   ++claimed_;
   chunk = {.step = step, .slot = &slot, .rows = rows_of_chunk(slot, index), .order = order_, .timed = timed};
@@ -190,7 +189,7 @@ void Loader::load(const Chunk& chunk, std::vector<uint8_t>& pixels) const {
   const int64_t elements = slot.images.shape().row_elements();
   const Slice& rows = chunk.rows;
   std::vector<int64_t> samples(static_cast<size_t>(std::max<int64_t>(0, rows.size())));
-  const auto sample_of = [&](int64_t row) -> int64_t& { return samples[static_cast<size_t>(row - rows.begin)]; };
+  const auto sample_of = [&](int64_t row) -> int64_t& { return samples[row - rows.begin]; };
   if (settings_.augmenter)
     with_cpu_element(slot.images.dtype(), [&](auto element) {
       auto* images = slot.images.data<decltype(element)>();
@@ -224,7 +223,7 @@ void Loader::mix(const Chunk& chunk, const std::vector<int64_t>& samples, std::v
   };
   for (int64_t row = rows.begin, done = 1; row < rows.end; row += done) {
     const int64_t in_step = slot.first_row + row, beside = (in_step ^ 1) - slot.first_row;
-    const int64_t sample = samples[static_cast<size_t>(row - rows.begin)];
+    const int64_t sample = samples[row - rows.begin];
     const bool pair = view.training && (in_step ^ 1) < slot.batch.step_rows,
                here = pair && rows.begin <= beside && beside < rows.end;
     done = here ? 2 : 1;
@@ -234,8 +233,7 @@ void Loader::mix(const Chunk& chunk, const std::vector<int64_t>& samples, std::v
     }
     if (!here) another.resize(static_cast<size_t>(image.elements()));
     T *own = images + row * image.elements(), *other = here ? own + image.elements() : another.data();
-    const int64_t other_sample =
-        here ? samples[static_cast<size_t>(beside - rows.begin)] : make(chunk, beside, pixels, other);
+    const int64_t other_sample = here ? samples[beside - rows.begin] : make(chunk, beside, pixels, other);
     const bool first = in_step % 2 == 0;
     const PairMix mix = draw_mix(settings_.augmenter->mix(), image, view, first ? sample : other_sample);
     mix_images(mix, image, first ? own : other, first ? other : own);
@@ -248,7 +246,7 @@ void Loader::mix(const Chunk& chunk, const std::vector<int64_t>& samples, std::v
 int64_t Loader::read(const std::vector<int64_t>& order, int64_t place, const View& view, uint8_t* pixels) const {
   const auto size = static_cast<int64_t>(order.size());
   for (int64_t tries = 1;; ++tries, place = (place + 1) % size) {
-    const int64_t sample = order[static_cast<size_t>(place)];
+    const int64_t sample = order[place];
     try {
       settings_.dataset->read(sample, view, pixels);
       return sample;

@@ -27,7 +27,7 @@ class MemoryDataset : public Dataset {
   int64_t size() const override { return static_cast<int64_t>(labels_.size()); }
   Shape image() const override { return image_; }
   int classes() const override { return classes_; }
-  int label(int64_t index) const override { return labels_[static_cast<size_t>(index)]; }
+  int label(int64_t index) const override { return labels_[index]; }
   void read(int64_t index, const View&, uint8_t* pixels) const override {
     const auto bytes = static_cast<size_t>(image_.elements());
     std::memcpy(pixels, pixels_.data() + static_cast<size_t>(index) * bytes, bytes);

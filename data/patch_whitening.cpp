@@ -35,7 +35,7 @@ struct PatchSums {
   }
   double covariance(int64_t i, int64_t j) const {
     const auto n = static_cast<double>(patches);
-    const auto at = [](const std::vector<double>& all, int64_t k) { return all[static_cast<size_t>(k)]; };
+    const auto at = [](const std::vector<double>& all, int64_t k) { return all[k]; };
     return at(products, std::min(i, j) * values + std::max(i, j)) / n - at(sum, i) / n * (at(sum, j) / n);
   }
 };
@@ -64,7 +64,7 @@ PatchSums sums_of(const Dataset& dataset, const Augmenter& augmenter, const Patc
       for (int64_t i = b * kBlock; i < std::min((b + 1) * kBlock, images); ++i) {
         dataset.read(i, View{}, pixels.data());
         augmenter.make(View{}, i, pixels.data(), image.data());
-        add_patches(image, shape, of, blocks[static_cast<size_t>(b)]);
+        add_patches(image, shape, of, blocks[b]);
       }
   });
   for (size_t b = 1; b < blocks.size(); ++b) blocks[0].add(blocks[b]);

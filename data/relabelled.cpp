@@ -16,7 +16,7 @@ class Relabelled : public Dataset {
   int64_t size() const override { return images_->size(); }
   Shape image() const override { return images_->image(); }
   int classes() const override { return static_cast<int>(class_lines_.size()); }
-  int label(int64_t index) const override { return outputs_[static_cast<size_t>(images_->label(index))]; }
+  int label(int64_t index) const override { return outputs_[images_->label(index)]; }
   std::vector<std::string> class_names() const override {
     std::vector<std::string> names;
     for (const std::string& line : class_lines_) names.push_back(shown_class(line));

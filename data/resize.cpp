@@ -88,13 +88,13 @@ void Resizer::Filter::make(int64_t in_extent, int64_t out_extent) {
     double total = 0;
     for (int64_t t = 0; t < taps; ++t) {
       const double distance = std::abs(static_cast<double>(begin + t) + 0.5 - center) / reach;
-      total += exact[static_cast<size_t>(t)] = std::max(0.0, 1 - distance);
+      total += exact[t] = std::max(0.0, 1 - distance);
     }
-    first[static_cast<size_t>(x)] = begin;
+    first[x] = begin;
     uint16_t* weight = weights.data() + x * taps;
     int rest = kOne;
     for (int64_t t = 0; t < taps; ++t) {
-      weight[t] = static_cast<uint16_t>(std::lround(exact[static_cast<size_t>(t)] / total * kOne));
+      weight[t] = static_cast<uint16_t>(std::lround(exact[t] / total * kOne));
       rest -= weight[t];
     }
     // The rounding error goes to the largest weight, so that a plain surface keeps its colour.
@@ -132,7 +132,7 @@ void Resizer::resize_rows(const uint8_t* from, int64_t height, int64_t width) {
     uint8_t* to = resized_.data();
     for (int64_t x = 0; x < across_.out; ++x, weights += taps)
       for (int c = 0; c < kColours; ++c, to += kRows) {
-        const int64_t first = across_.first[static_cast<size_t>(x)] * kColours + c;
+        const int64_t first = across_.first[x] * kColours + c;
         const Pairs made = weighted(weights, taps, turned_.data() + first * kRows, kColours * kRows);
         std::memcpy(to, &made, sizeof made);
       }
@@ -143,7 +143,7 @@ void Resizer::resize_rows(const uint8_t* from, int64_t height, int64_t width) {
 void Resizer::resize_columns(int64_t side, uint8_t* to) const {
   const int64_t row = side * kColours;
   for (int64_t y = 0; y < side; ++y, to += row) {
-    const uint8_t* from = narrow_.data() + down_.first[static_cast<size_t>(y)] * narrow_row_;
+    const uint8_t* from = narrow_.data() + down_.first[y] * narrow_row_;
     const uint16_t* weights = down_.weights.data() + y * down_.taps;
     for (int64_t e = 0; e < row; e += kRows) {
       const Pairs made = weighted(weights, down_.taps, from + e, narrow_row_);

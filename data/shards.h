@@ -89,7 +89,7 @@ class ShardDataset : public Dataset {
   };
 
   void open_shard(const std::string& base);
-  const Record& record(int64_t index) const { return records_[static_cast<size_t>(index)]; }
+  const Record& record(int64_t index) const { return records_[index]; }
   std::string_view file_of(int64_t index) const;  // its checksum is verified
   [[noreturn]] void corrupt(int64_t index, const std::string& why) const;
   template <class Decode>

@@ -142,7 +142,7 @@ Scene draw_photo(Draws& draws, int shape, const Colour* colour) {
 
 // The fraction of the pixel at (column, row) that the shape covers.
 float coverage(const Scene& scene, int64_t column, int64_t row) {
-  const auto covers = kShapes[static_cast<size_t>(scene.shape)].covers;
+  const auto covers = kShapes[scene.shape].covers;
   int inside = 0;
   for (int i = 0; i < kSamples; ++i)
     for (int j = 0; j < kSamples; ++j) {
@@ -212,7 +212,7 @@ MemoryDataset draw(const SyntheticSettings& settings) {
     }
   });
   std::vector<std::string> names;
-  for (int k = 0; k < settings.classes; ++k) names.emplace_back(kShapes[static_cast<size_t>(k)].name);
+  for (int k = 0; k < settings.classes; ++k) names.emplace_back(kShapes[k].name);
   return MemoryDataset(image, settings.classes, std::move(pixels), std::move(labels), std::move(names));
 }
 

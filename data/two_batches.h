@@ -54,7 +54,7 @@ class TwoBatches {
     Batch batch;
     Event made, used;
   };
-  BatchBuffers& buffers_of(int64_t number) { return buffers_[static_cast<size_t>(number % kBatchesMade)]; }
+  BatchBuffers& buffers_of(int64_t number) { return buffers_[number % kBatchesMade]; }
   Tensor images(BatchBuffers& buffers, int64_t rows, const std::optional<ImageLayout>& layout);
   BatchBuffers& begin(const Batch& facts, int64_t rows, const std::optional<ImageLayout>& layout);
   void describe_pairs(BatchBuffers& buffers, const RowsOfPairs& rows, const View& view) const;

@@ -39,7 +39,7 @@ src/simulate        | src/train src/files src/predict src/server src/parallel sr
 src/report          | src/train src/files src/predict src/parallel src/plan src/net src/comm data layers/base layers                                                                                |
 src/report/pages    | src/report src/train src/files src/predict src/plan src/net src/comm data data/photos layers/base                                                                             | nlohmann/
 src/commands        | src/report src/simulate src/train src/files src/predict src/parallel src/plan src/net src/comm data data/photos layers/base layers                                            | boost/ nlohmann/ onnx/
-tools/bench         | data data/photos layers/base layers/conv_cpu layers src/net                                                                                                                   | mpi.h opencv2/
+tools/bench         | data data/photos data/jpeg layers/base layers/conv_cpu layers src/net                                                                                                         | mpi.h jpeglib.h opencv2/
 tools/package       |                                                                                                                                                                               |
 tools               | src/commands src/report/pages src/report src/simulate src/train src/files src/predict src/parallel src/plan src/net src/comm data data/prepare data/photos layers/base layers |
 '

@@ -4,6 +4,7 @@
 #include <iostream>
 
 #include "data/held_out.h"
+#include "data/prepare/class_labels.h"
 #include "data/prepare/imagenet.h"
 #include "data/prepare/prepare.h"
 #include "data/prepare/split_folder.h"

@@ -25,9 +25,9 @@ bool HuffmanTable::build(const std::array<uint8_t, 16>& counts, const std::vecto
   near_.fill({});
   symbols_.clear();
   uint32_t code = 0;
-  for (int bits = 1; bits <= kCodeBits; ++bits, code <<= 1) {
-    first_[static_cast<size_t>(bits)] = static_cast<int32_t>(symbols_.size()) - static_cast<int32_t>(code);
-    for (int i = 0; i < counts[static_cast<size_t>(bits - 1)]; ++i, ++code) {
+  for (uint32_t bits = 1; bits <= kCodeBits; ++bits, code <<= 1) {
+    first_[bits] = static_cast<int32_t>(symbols_.size()) - static_cast<int32_t>(code);
+    for (int i = 0; i < counts[bits - 1]; ++i, ++code) {
       Symbol symbol{};
       if (code >= 1U << bits || !to_symbol(symbols[symbols_.size()], ac, symbol)) return false;
       symbol.code_bits = static_cast<uint8_t>(bits);
@@ -37,17 +37,17 @@ bool HuffmanTable::build(const std::array<uint8_t, 16>& counts, const std::vecto
       const uint32_t copies = 1U << (kNearBits - bits);
       for (uint32_t c = 0; c < copies; ++c) near_[code * copies + c] = symbol;
     }
-    end_[static_cast<size_t>(bits)] = code << (kCodeBits - bits);
+    end_[bits] = code << (kCodeBits - bits);
   }
   return true;
 }
 
 HuffmanTable::Symbol HuffmanTable::far(uint64_t window) const {
   const auto top = static_cast<uint32_t>(window >> (64 - kCodeBits));
-  for (int bits = kNearBits + 1; bits <= kCodeBits; ++bits)
-    if (top < end_[static_cast<size_t>(bits)]) {
-      const int32_t place = first_[static_cast<size_t>(bits)] + static_cast<int32_t>(top >> (kCodeBits - bits));
-      if (place >= 0 && place < static_cast<int32_t>(symbols_.size())) return symbols_[static_cast<size_t>(place)];
+  for (uint32_t bits = kNearBits + 1; bits <= kCodeBits; ++bits)
+    if (top < end_[bits]) {
+      const int32_t place = first_[bits] + static_cast<int32_t>(top >> (kCodeBits - bits));
+      if (place >= 0 && place < static_cast<int32_t>(symbols_.size())) return symbols_[place];
       break;
     }
   return {.bits = 0, .code_bits = 0, .size = 0, .advance = kNoCode};

@@ -92,7 +92,7 @@ void inverse_dct(const BlockGroup& group, const std::array<uint16_t, kBlockSize>
     for (int row = 0; row < kBlockSide; ++row) {
       const int k = row * kBlockSide + column;
       const auto values = __builtin_convertvector(load<Shorts>(group.at[k]), Ints);
-      in[row] = reinterpret_cast<Words>(values) * static_cast<uint32_t>(quantization[static_cast<size_t>(k)]);
+      in[row] = reinterpret_cast<Words>(values) * static_cast<uint32_t>(quantization[k]);
     }
     transform<kFractionBits - kFirstPassBits>(in, 1, columns + column * kBlockSide);
   }

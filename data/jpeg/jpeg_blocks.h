@@ -11,6 +11,9 @@ constexpr int kBlockSide = 8;
 constexpr int kBlockSize = kBlockSide * kBlockSide;
 constexpr int kLanes = 16;
 
+// The number of units that cover `size`.
+constexpr int64_t parts_of(int64_t size, int64_t unit) { return (size + unit - 1) / unit; }
+
 // Coefficients of sixteen blocks: at[k][lane] with k in row order. Coefficients after an end of block, and excess ones
 // of damaged data, go to the last place.
 struct alignas(64) BlockGroup {

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "data/photos/photo.h"
+#include "data/prepare/class_labels.h"
 #include "data/prepare/ilsvrc_synsets.h"
 #include "data/prepare/tar.h"
 #include "src/core/check.h"
@@ -113,9 +114,8 @@ LabelOfFile labels_in_list(const std::string& path, const std::vector<std::strin
              " classes are known; prepare the training images first, or give synset ids");
       label.number = static_cast<int32_t>(*number);
       if (const int32_t named = known.of(label.key); named >= 0 && named != label.number)
-        fail(path, ":", at, ": label ", *number, " may be class number ", *number, ", '",
-             classes[static_cast<size_t>(*number)], "', or the class of this name, number ", named,
-             "; sort the images into a folder per class instead");
+        fail(path, ":", at, ": label ", *number, " may be class number ", *number, ", '", classes[*number],
+             "', or the class of this name, number ", named, "; sort the images into a folder per class instead");
     }
     const auto [there, added] = labels.emplace(stem(name), label);
     if (!added && there->second != label)
@@ -134,7 +134,7 @@ LabelOfFile labels_in_devkit(const std::string& path) {
       if (id < 1 || id > std::ssize(synsets))
         fail(path, ": line ", image, " of its ", truth, " is '", line.substr(0, 80), "', wanted a number from 1 to ",
              synsets.size());
-      labels[format("ILSVRC2012_val_{:08}", image)].key = synsets[static_cast<size_t>(id - 1)].wnid;
+      labels[format("ILSVRC2012_val_{:08}", image)].key = synsets[id - 1].wnid;
     }
   if (labels.empty()) fail(path, " holds no ", truth, "; download the development kit for tasks 1 and 2 again");
   return labels;

@@ -85,7 +85,7 @@ class InOrder {
         room_.notify_all();
       } else {
         bytes_ += result->bytes();
-        results_[static_cast<size_t>(item - taken_)] = std::move(result);
+        results_[item - taken_] = std::move(result);
       }
       if (error || item == taken_) ready_.notify_one();
     }

@@ -9,12 +9,12 @@
 #include <charconv>
 #include <cstring>
 #include <filesystem>
-#include <map>
 #include <system_error>
 #include <utility>
 
 #include "data/dataset.h"
 #include "data/photos/photo.h"
+#include "data/prepare/class_labels.h"
 #include "src/core/check.h"
 #include "src/core/files.h"
 #include "src/core/printable.h"
@@ -25,21 +25,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr uint64_t kLargestFile = uint64_t{1} << 30;
-constexpr int32_t kSeveral = -2;
-
-bool has_control_characters(const std::string& text) {
-  return std::any_of(text.begin(), text.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; });
-}
-
-// Checks a line of classes.txt.
-void check_class_line(const std::string& line) {
-  const size_t tab = line.find('\t');
-  if (line.empty() || tab == 0) fail("a class has no name");
-  if (has_control_characters(class_key(line)) ||
-      (tab != std::string::npos && has_control_characters(line.substr(tab + 1))))
-    fail("the class '", line, "' has control characters in its name");
-}
-
 // Whether it is a broken link, or an entry that cannot be examined.
 bool is_out_of_reach(const fs::file_status& status) { return !fs::status_known(status) || !fs::exists(status); }
 
@@ -164,7 +149,7 @@ void check_no_splits(const std::string& dir, const std::vector<std::string>& cla
 
 void note_classes_without_images(PhotoSources& sources, const std::string& list) {
   std::vector<bool> used(sources.classes.size());
-  for (const PhotoSource& photo : sources.photos) used[static_cast<size_t>(photo.label)] = true;
+  for (const PhotoSource& photo : sources.photos) used[photo.label] = true;
   std::vector<std::string> empty;
   for (size_t label = 0; label < used.size(); ++label)
     if (!used[label]) empty.push_back(class_key(sources.classes[label]));
@@ -291,69 +276,13 @@ PhotoFiles::~PhotoFiles() {
 }
 
 std::string PhotoFiles::read(const PhotoSource& source) const {
-  if (source.archive >= 0)
-    return read_part(archives_[static_cast<size_t>(source.archive)], source.offset, source.bytes);
+  if (source.archive >= 0) return read_part(archives_[source.archive], source.offset, source.bytes);
   const File file((fs::path(sources_.root) / source.name).string());
   struct stat status {};
   if (file.descriptor < 0 || ::fstat(file.descriptor, &status) != 0)
     throw BadPhoto(concat("cannot be read: ", std::strerror(errno)));
   if (!S_ISREG(status.st_mode)) throw BadPhoto("no regular file");
   return read_part(file.descriptor, 0, static_cast<uint64_t>(status.st_size));
-}
-
-ClassLabels::ClassLabels(const std::vector<std::string>& classes) {
-  for (size_t i = 0; i < classes.size(); ++i)
-    if (const auto [at, added] = labels_.emplace(class_key(classes[i]), static_cast<int32_t>(i)); !added)
-      at->second = kSeveral;
-}
-
-int32_t ClassLabels::of(const std::string& key) const {
-  const auto found = labels_.find(key);
-  if (found == labels_.end()) return -1;
-  if (found->second == kSeveral) fail("several classes are called '", key, "'");
-  return found->second;
-}
-
-std::vector<std::string> with_words(std::vector<std::string> keys, const std::vector<std::string>& names) {
-  std::map<std::string, std::string> words;
-  for (const std::string& key : keys) words[class_key(key)];
-  for (const std::string& line : names) {
-    size_t end = line.size();
-    while (end != std::string::npos && end > 0 && !words.contains(line.substr(0, end)))
-      end = line.find_last_of(" \t", end - 1);
-    if (end == std::string::npos || end == 0) continue;
-    const size_t begin = line.find_first_not_of(" \t", end);
-    if (begin == std::string::npos) continue;
-    std::string& there = words[line.substr(0, end)];
-    if (!there.empty() && there != line.substr(begin)) fail("two lines of names for class '", line.substr(0, end), "'");
-    there = line.substr(begin);
-  }
-  bool any = names.empty();
-  for (std::string& key : keys)
-    if (const std::string& there = words[class_key(key)]; !there.empty()) {
-      key = class_key(key) + "\t" + there;
-      any = true;
-    }
-  if (!any) fail("no line of the names begins with the name of a class (", first_names(keys), ")");
-  return keys;
-}
-
-void agree_on_classes(PhotoSources& sources, const std::vector<std::string>& lines, std::vector<std::string>& classes,
-                      const std::string& path) {
-  if (classes.empty()) {
-    for (const std::string& line : lines) check_class_line(line);
-    sources.classes = classes = lines;
-  }
-  if (sources.classes == classes) return;
-  const ClassLabels labels(classes);
-  for (PhotoSource& photo : sources.photos) {
-    const std::string key = class_key(sources.classes[static_cast<size_t>(photo.label)]);
-    photo.label = labels.of(key);
-    if (photo.label < 0)
-      fail("class '", key, "' of ", photo.name, " is not in ", path, ", whose lines are a class or a class, a tab and ",
-           "words; prepare the split that has all classes first, or the only split with --force");
-  }
-  sources.classes = classes;
 }
 
 }  // namespace owt

@@ -206,8 +206,7 @@ class SplitWriter {
     constexpr int64_t kWindow = 1024, kWindowBytes = int64_t{1} << 28;
     InOrder<Converted> photos(
         static_cast<int64_t>(places.size()), settings_.threads,
-        [&](int64_t i) { return converted(files, source(places[static_cast<size_t>(i)]), settings_); }, kWindow,
-        kWindowBytes);
+        [&](int64_t i) { return converted(files, source(places[i]), settings_); }, kWindow, kWindowBytes);
     for (const int64_t shard : missing_) {
       if (!write_shard(shard, photos, keep_going)) return false;
       check_skipped();
@@ -215,9 +214,7 @@ class SplitWriter {
     return true;
   }
 
-  const PhotoSource& source(int64_t place) const {
-    return sources_.photos[static_cast<size_t>(order_[static_cast<size_t>(place)])];
-  }
+  const PhotoSource& source(int64_t place) const { return sources_.photos[order_[place]]; }
 
   bool write_shard(int64_t shard, InOrder<Converted>& photos,
                    const std::function<bool(const PrepareState&)>& keep_going) {

@@ -111,7 +111,7 @@ bool write_synthetic_photos(const std::string& dir, const SyntheticPhotos& photo
       if (!keep_going(i)) return false;
       photo = drawn.next(std::chrono::milliseconds(200));
     } while (!photo);
-    write_photo((fresh / classes[static_cast<size_t>(photos.label(i))] / photo_name(i)).string(), photo->jpeg);
+    write_photo((fresh / classes[photos.label(i)] / photo_name(i)).string(), photo->jpeg);
   }
   fs::rename(fresh, target);
   sync_folder(dir);

@@ -10,6 +10,7 @@
 #include "src/plan/plan_rows.h"
 #include "src/plan/plan_updates.h"
 #include "src/report/layer_facts.h"
+#include "src/report/trace.h"
 #include "src/report/what_if.h"
 #include "src/train/advice.h"
 #include "src/train/alike.h"

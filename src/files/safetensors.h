@@ -15,6 +15,7 @@
 
 #include "src/core/files.h"
 #include "src/core/tensor.h"
+#include "src/files/safetensors_header.h"
 
 namespace owt {
 
@@ -51,13 +52,7 @@ class SafetensorsWriter {
 // only if the disk fails. Error messages have the file and, where possible, the tensor.
 class SafetensorsReader {
  public:
-  struct Entry {
-    std::string name;
-    std::string dtype;            // the name in the file: "F32", "F16", ...
-    Shape shape;                  // up to rank 5; rank 0: a scalar, or a tensor of more dimensions
-    uint64_t begin = 0, end = 0;  // bytes, from the start of the data
-    std::string unreadable{};     // why read() refuses it, "has 6 dimensions, ..."; empty: readable
-  };
+  using Entry = SafetensorsEntry;
 
   // Throws Error if the file is missing, truncated or no safetensors file, if a name occurs twice, and if offsets
   // overlap, leave gaps or contradict a shape.

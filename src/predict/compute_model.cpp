@@ -161,85 +161,19 @@ class Scaled : public ComputeModel {
 //   K20: NVIDIA's board specification BD-06499-001; PCI Express 2.0 carries "about 6 GB/s" by Krizhevsky 2014
 // The NVLink rate of the A100 was observed with nccl-tests, 235 of 300 GB/s in each direction; the same fraction is
 // assumed for B200, V100 and P100. Cards on PCI Express 4.0 are assumed to reach 20 of its 32 GB/s.
-const std::vector<DeviceSpeed>& known_devices() {
-  static const std::vector<DeviceSpeed> known = {
-      {.name = "H200",
-       .bf16_flops = 790e12,
-       .tf32_flops = 395e12,
-       .fp32_flops = 67e12,
-       .bytes_per_s = 4.3e12,
-       .warp_instructions_per_s = 132 * 4 * 1.755e9,
-       .link_bytes_per_s = 370e9,
-       .link_latency_s = 12e-6},
-      {.name = "H100",
-       .bf16_flops = 790e12,
-       .tf32_flops = 395e12,
-       .fp32_flops = 67e12,
-       .bytes_per_s = 3.0e12,
-       .warp_instructions_per_s = 132 * 4 * 1.755e9,
-       .link_bytes_per_s = 370e9,
-       .link_latency_s = 12e-6},
-      {.name = "A100",
-       .bf16_flops = 312e12,
-       .tf32_flops = 156e12,
-       .fp32_flops = 19.5e12,
-       .bytes_per_s = 2.039e12,
-       .warp_instructions_per_s = 108 * 4 * 1.41e9,
-       .link_bytes_per_s = 235e9,
-       .link_latency_s = 12e-6},
-      {.name = "L40S",
-       .bf16_flops = 362e12,
-       .tf32_flops = 183e12,
-       .fp32_flops = 91.6e12,
-       .bytes_per_s = 0.864e12,
-       .warp_instructions_per_s = 142 * 4 * 2.52e9,
-       .link_bytes_per_s = 20e9,
-       .link_latency_s = 12e-6},
-      {.name = "RTX4090",
-       .bf16_flops = 165.2e12,
-       .tf32_flops = 82.6e12,
-       .fp32_flops = 82.6e12,
-       .bytes_per_s = 1.008e12,
-       .warp_instructions_per_s = 128 * 4 * 2.52e9,
-       .link_bytes_per_s = 20e9,
-       .link_latency_s = 12e-6},
-      {.name = "B200",
-       .bf16_flops = 2250e12,
-       .tf32_flops = 1100e12,
-       .fp32_flops = 80e12,
-       .bytes_per_s = 8e12,
-       .warp_instructions_per_s = 148 * 4 * 1.965e9,
-       .link_bytes_per_s = 705e9,
-       .link_latency_s = 12e-6},
-      {.name = "RTX3090",
-       .bf16_flops = 71e12,
-       .tf32_flops = 35.6e12,
-       .fp32_flops = 35.6e12,
-       .bytes_per_s = 0.936e12,
-       .warp_instructions_per_s = 82 * 4 * 1.695e9,
-       .link_bytes_per_s = 20e9,
-       .link_latency_s = 12e-6},
-      {.name = "V100",
-       .fp32_flops = 15.7e12,
-       .bytes_per_s = 0.9e12,
-       .warp_instructions_per_s = 80 * 4 * 1.53e9,
-       .link_bytes_per_s = 117e9,
-       .link_latency_s = 12e-6},
-      {.name = "P100",
-       .fp32_flops = 10.6e12,
-       .bytes_per_s = 0.732e12,
-       .warp_instructions_per_s = 56 * 2 * 1.48e9,
-       .link_bytes_per_s = 63e9,
-       .link_latency_s = 12e-6},
-      {.name = "K20",
-       .fp32_flops = 3.52e12,
-       .bytes_per_s = 0.208e12,
-       .warp_instructions_per_s = 13 * 4 * 0.706e9,
-       .link_bytes_per_s = 6e9,
-       .link_latency_s = 12e-6},
-  };
-  return known;
-}
+const std::vector<DeviceSpeed> kDevices = {
+    // name, flops in bf16, tf32, fp32, memory bandwidth, warp instructions, link bandwidth
+    {"H200", 790e12, 395e12, 67e12, 4.3e12, 132 * 4 * 1.755e9, 370e9},
+    {"H100", 790e12, 395e12, 67e12, 3.0e12, 132 * 4 * 1.755e9, 370e9},
+    {"A100", 312e12, 156e12, 19.5e12, 2.039e12, 108 * 4 * 1.41e9, 235e9},
+    {"L40S", 362e12, 183e12, 91.6e12, 0.864e12, 142 * 4 * 2.52e9, 20e9},
+    {"RTX4090", 165.2e12, 82.6e12, 82.6e12, 1.008e12, 128 * 4 * 2.52e9, 20e9},
+    {"B200", 2250e12, 1100e12, 80e12, 8e12, 148 * 4 * 1.965e9, 705e9},
+    {"RTX3090", 71e12, 35.6e12, 35.6e12, 0.936e12, 82 * 4 * 1.695e9, 20e9},
+    {"V100", 0, 0, 15.7e12, 0.9e12, 80 * 4 * 1.53e9, 117e9},
+    {"P100", 0, 0, 10.6e12, 0.732e12, 56 * 2 * 1.48e9, 63e9},
+    {"K20", 0, 0, 3.52e12, 0.208e12, 13 * 4 * 0.706e9, 6e9},
+};
 
 std::string upper(std::string text) {
   std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::toupper(c); });
@@ -252,12 +186,12 @@ std::unique_ptr<ComputeModel> measured_compute(ComputeSamples samples) { return 
 
 std::vector<std::string> device_names() {
   std::vector<std::string> names;
-  for (const DeviceSpeed& device : known_devices()) names.push_back(device.name);
+  for (const DeviceSpeed& device : kDevices) names.push_back(device.name);
   return names;
 }
 
 DeviceSpeed device_speed(const std::string& name) {
-  for (const DeviceSpeed& device : known_devices())
+  for (const DeviceSpeed& device : kDevices)
     if (device.name == upper(name)) return device;
   const std::string near = nearest(upper(name), device_names());
   fail("no figures for a GPU '", name, "' (there are ", joined(device_names()), ")",

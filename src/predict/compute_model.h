@@ -44,8 +44,8 @@ struct DeviceSpeed {
   double bf16_flops = 0, tf32_flops = 0, fp32_flops = 0;  // per second, dense; 0: the device has no such products
   double bytes_per_s = 0;                                 // memory bandwidth
   double warp_instructions_per_s = 0;                     // issue rate of all multiprocessors
+  double link_bytes_per_s = 0, link_latency_s = 12e-6;    // collectives with its neighbours in a host
   double flop_share = 0.60, byte_share = 0.85;            // fractions that are reached; assumed, not measured
-  double link_bytes_per_s = 0, link_latency_s = 0;        // collectives with its neighbours in a host
 
   double flops(Precision precision) const;  // per second; throws Error if the device has no such products
 };

@@ -1,13 +1,14 @@
 #include "src/report/draw_net.h"
 
 #include <algorithm>
-#include <span>
 
 #include "src/core/log.h"
 #include "src/core/markup.h"
 #include "src/plan/back_part.h"
 #include "src/plan/plan_bytes.h"
 #include "src/plan/plan_table.h"
+#include "src/report/net_blocks.h"
+#include "src/report/net_marks.h"
 
 namespace owt {
 
@@ -25,71 +26,12 @@ const char* const kNetStyle = R"(
 
 namespace {
 
+using namespace drawing;
+
 // Lengths in pixels. Letter widths are fractions of the font size, for wide fonts.
 constexpr double kMargin = 10, kLeastWidth = 500, kBoxLine = 17, kBoxPad = 5, kGap = 27, kBarWidth = 300, kNarrow = 150,
                  kLaneOfNothing = 34, kBetweenLanes = 8, kRegular = 0.54, kBold = 0.62;
 constexpr int kMostDrawn = 16;
-
-// A box of the drawing: a layer with the following layers that keep its output's shape, or a composite layer.
-struct Block {
-  std::vector<const LayerPlan*> lines;
-  std::vector<std::vector<Block>> branches{};  // an empty branch passes its input on
-  bool adds = true;                            // the branches' outputs are added; else they lie side by side
-  std::vector<std::string> again{};            // names of the following layers that are equal to this one
-
-  const LayerPlan& at() const { return *lines.front(); }
-  size_t count() const { return again.size() + 1; }
-};
-
-bool has_matrix(const LayerPlan& at) {
-  return std::any_of(at.params.begin(), at.params.end(), [](const Shape& shape) { return shape.rank() > 1; });
-}
-
-bool shares_box(const Block& block, const LayerPlan& next) {
-  const LayerPlan& last = *block.lines.back();
-  const bool moved = last.transfers.output != kNoTransfer || next.transfers.input != kNoTransfer;
-  return block.branches.empty() && next.inner.empty() && next.in == next.out && !has_matrix(next) && !moved &&
-         last.place == next.place && last.layout == next.layout;
-}
-
-bool is_same_again(const LayerPlan& a, const LayerPlan& b) {
-  return a.type == b.type && a.in == b.in && a.out == b.out && a.params == b.params && a.roles == b.roles &&
-         a.place == b.place && a.layout == b.layout && a.begins_branch == b.begins_branch &&
-         std::equal(a.inner.begin(), a.inner.end(), b.inner.begin(), b.inner.end(), is_same_again);
-}
-
-std::vector<Block> blocks_of(std::span<const LayerPlan> layers, const LayerPlan* cut);
-
-// Branches that pass their input on have no layers. They are inferred from the columns missing in the output.
-Block composite(const LayerPlan& at) {
-  Block block{{&at}};
-  int64_t missing = at.columns_out();
-  for (size_t begin = 0, end; begin < at.inner.size(); begin = end) {
-    end = begin + 1;
-    while (end < at.inner.size() && !at.inner[end].begins_branch) ++end;
-    block.adds = block.adds && at.inner[end - 1].out == at.out;
-    missing -= at.inner[end - 1].columns_out();
-    block.branches.push_back(blocks_of(std::span(at.inner).subspan(begin, end - begin), nullptr));
-  }
-  if (block.adds) missing = block.branches.size() == 1 ? at.in[at.in.rank() - 1] : 0;
-  for (; missing > 0; missing -= at.in[at.in.rank() - 1]) block.branches.emplace_back();
-  return block;
-}
-
-// The layer `cut` always begins a box.
-std::vector<Block> blocks_of(std::span<const LayerPlan> layers, const LayerPlan* cut) {
-  std::vector<Block> blocks;
-  for (const LayerPlan& at : layers) {
-    const bool goes_on = !blocks.empty() && &at != cut;
-    if (goes_on && shares_box(blocks.back(), at))
-      blocks.back().lines.push_back(&at);
-    else if (goes_on && !at.inner.empty() && is_same_again(blocks.back().at(), at))
-      blocks.back().again.push_back(at.name);
-    else
-      blocks.push_back(at.inner.empty() ? Block{{&at}} : composite(at));
-  }
-  return blocks;
-}
 
 double least_width(const std::vector<Block>& blocks) {
   double least = blocks.empty() ? kLaneOfNothing : kNarrow;
@@ -101,20 +43,6 @@ double least_width(const std::vector<Block>& blocks) {
   return least;
 }
 
-std::string with_unit(int64_t number) {
-  const auto count = static_cast<double>(number);
-  if (count < 1e3) return format("{:.0f}", count);
-  if (count < 1e6) return format("{:.1f} K", count / 1e3);
-  return count < 1e9 ? format("{:.2f} M", count / 1e6) : format("{:.2f} G", count / 1e9);
-}
-
-std::string two_digits(double value) {
-  if (value == 0) return "";
-  return value < 0.005 ? "<0.01" : format("{:.{}f}", value, value < 100 ? 2 : 1);
-}
-
-std::string bytes_in_mb(int64_t bytes) { return two_digits(static_cast<double>(bytes) / 1e6); }
-
 std::string name_of_all(const Block& block) {
   std::string name = block.at().name;
   if (!block.again.empty()) name += (block.again.size() > 1 ? " to " : ", ") + block.again.back();
@@ -124,51 +52,6 @@ std::string name_of_all(const Block& block) {
 struct Drawn {
   std::string svg;
   double bottom;
-};
-
-struct Area {
-  double x, y, width;
-  double middle() const { return x + width / 2; }
-  double right() const { return x + width; }
-};
-
-enum class Anchor { kStart, kMiddle, kEnd };
-
-std::string written(double x, double y, const std::string& text, const char* look = "", Anchor anchor = {}) {
-  static constexpr const char* kAnchors[] = {"", " text-anchor=\"middle\"", " text-anchor=\"end\""};
-  return text.empty() ? ""
-                      : format("<text x=\"{:.1f}\" y=\"{:.1f}\" class=\"{}\"{}>{}</text>\n", x, y, look,
-                               kAnchors[static_cast<int>(anchor)], escaped(text));
-}
-
-std::string rounded(const Area& area, double height, const char* look, double radius = 4) {
-  return format(
-      "<rect class=\"{}\" x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\" "
-      "rx=\"{:.0f}\"/>\n",
-      look, area.x, area.y, area.width, height, radius);
-}
-
-std::string path(const std::string& way) { return "<path class=\"edge\" d=\"" + way + "\"/>\n"; }
-
-std::string arrow(double x, double from, double to) {
-  return path(format("M{0:.1f} {1:.1f}V{2:.1f}", x, from, to - 4)) +
-         format("<path class=\"head\" d=\"M{0:.1f} {1:.1f}l-4 -7h8z\"/>\n", x, to);
-}
-
-// The columns of a box's line: right edges of the numbers; 0: no room for that number.
-struct Ruler {
-  double name, type, parameters, mb, flops;
-
-  explicit Ruler(const Area& area) : name(area.x + 8) {
-    const double right = area.right() - 8;
-    const bool wide = area.width >= 440, medium = area.width >= 300;
-    flops = medium ? right : 0;
-    mb = wide ? right - 78 : 0;
-    parameters = wide ? right - 148 : medium ? right - 62 : right;
-    type = name + 0.6 * (parameters - (wide ? 78 : 50) - name);
-  }
-  double name_room() const { return type - name - 4; }
-  double type_room(bool wide) const { return parameters - (wide ? 74 : 48) - type; }
 };
 
 class NetDrawing {

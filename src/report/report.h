@@ -1,4 +1,4 @@
-// The time of a step by layer: the table of `owt time`, timing.csv, and a trace for a viewer.
+// The time of a step by layer: the table of `owt time` and timing.csv.
 //
 // The table shows rank 0, medians over its recorded steps, and for each row the slowest rank. The CSV shows every rank.
 // The row "rest" makes the rows of a rank add up to its median step. It is the time between scopes, plus the difference
@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "src/core/peak.h"
-#include "src/core/profiler.h"
 #include "src/core/shape.h"
 #include "src/train/rank_times.h"
 
@@ -80,11 +79,5 @@ struct TimingReport {
 // one row. images_per_step: over all ranks.
 TimingReport make_report(std::span<const RankTimes> ranks, const std::vector<LayerFacts>& layers,
                          int64_t images_per_step);
-
-// Every recorded span of every rank in the Trace Event Format (chrome://tracing, Perfetto): a process per rank, threads
-// "compute", "transfer", "data"; microseconds since the first profiler was made. Requires Profiler::keep_spans(true).
-// The critical path of a typical step is a separate process, aligned with the step of rank 0 closest to the median.
-// Spans on the path have the argument "longest_way".
-std::string trace_json(std::span<const Profiler> ranks, std::span<const PathPart> path = {});
 
 }  // namespace owt

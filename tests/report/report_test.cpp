@@ -9,6 +9,7 @@
 
 #include "src/core/check.h"
 #include "src/core/log.h"
+#include "src/report/trace.h"
 
 namespace owt::report_test {
 namespace {

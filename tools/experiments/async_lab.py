@@ -95,14 +95,14 @@ def downpour_cases(workers):
             Case("full rate, Adagrad", [*alone, "--full-rate"], ADAGRAD),
             Case("rate / K, 5 tasks a push", [*alone, "--push-every", "5", "--pull-every", "5"], PLAIN),
             Case("synchronous, K x rate", synchronous(workers).words, at(0.005 * workers)),
-            Case("full rate of 0.002", [*alone, "--full-rate"], at(0.002))]
+            Case("0.4 x full rate", [*alone, "--full-rate"], at(0.002))]
 
 
 def warm_cases(workers):
     warm = [*eventual(workers), "--async-from-epoch", "1"]
     return [synchronous(workers),
             Case("full rate", [*warm, "--full-rate"], PLAIN),
-            Case("full rate of 0.002", [*warm, "--full-rate"], at(0.002)),
+            Case("0.4 x full rate", [*warm, "--full-rate"], at(0.002)),
             Case("rate / K", warm, PLAIN),
             Case("full rate, Adagrad", [*warm, "--full-rate"], ADAGRAD)]
 

@@ -12,12 +12,9 @@
 #include <string_view>
 #include <utility>
 
-namespace owt {
+#include "src/report/pages/http_head.h"
 
-struct HttpRequest {
-  std::string path;  // without '?' and what follows it
-  std::string host;  // from the header, in lower case, with or without a port; empty if missing
-};
+namespace owt {
 
 struct HttpAnswer {
   int status = 200;
@@ -26,8 +23,6 @@ struct HttpAnswer {
   std::shared_ptr<const std::string> body{};
   bool goes_on = false;  // server-sent events: the connection stays open for HttpServer::send_event()
 };
-
-std::string lower_case(std::string_view text);  // ASCII letters only
 
 class HttpServer {
  public:

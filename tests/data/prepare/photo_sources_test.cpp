@@ -5,6 +5,7 @@
 
 #include <filesystem>
 
+#include "data/prepare/class_labels.h"
 #include "src/core/check.h"
 #include "src/core/files.h"
 #include "tests/support/message_of.h"

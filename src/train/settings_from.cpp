@@ -1,0 +1,232 @@
+#include <filesystem>
+#include <optional>
+#include <set>
+
+#include "src/core/check.h"
+#include "src/core/own_words.h"
+#include "src/net/layer_names.h"
+#include "src/plan/plan_rows.h"
+#include "src/train/settings.h"
+
+namespace owt {
+namespace {
+
+void check_input(const Config& config, const DataSettings& data, const Model& model) {
+  const int64_t crop = data.augment.crop;
+  const Shape made{crop > 0 ? crop : data.image[0], crop > 0 ? crop : data.image[1], data.image[2]};
+  if (made != model.input)
+    config.error("augment", concat("the images come out as ", made, ", the model wants ", model.input,
+                                   " (height x width x channels); set augment.crop, or the model's input"));
+}
+
+// Checks settings that only some data sets support.
+void check_augment(const Config& augment, const DataSettings& data) {
+  const bool shards = data.format == "shards";
+  if (shards && data.augment.mean == AugmentSettings::From::kPixel)
+    augment.error("mean", "'mean' is \"pixel\", but the images of shards differ in size; use \"channel\" or [r, g, b]");
+  if (shards && data.augment.pad > 0)
+    augment.error("pad", "'pad' is not for shards, whose crops lie within the image; leave it out");
+  if (!shards && data.augment.pca > 0)
+    augment.error("pca", "'pca' is for shards, for which owt prepare stats knows the colours; 'color' is for all data");
+}
+
+double read_validation(Config& config) {
+  const double wanted = config.number("validation", 0, {.low = 0, .high = 1e9});
+  if (wanted >= 1 && (wanted == 1 || wanted != std::floor(wanted)))
+    config.error("validation", concat("'validation' is ", number_text(wanted),
+                                      ", wanted a share of the training images below 1, e.g. 0.1, or a number of them "
+                                      "from 2 on; 0 holds none out"));
+  return wanted;
+}
+
+DataSettings read_data(Config config, const Model& model) {
+  DataSettings data;
+  data.format = config.word("format", {"cifar10", "cifar100", "shards", "synthetic"});
+  data.dir = config.string("dir", "");
+  data.classes = config.word("classes", "name", {"name", "number", "data"});
+  data.batch = config.integer("batch", 0, {.low = 1, .high = 1 << 24});
+  data.batch_per_rank = config.integer("batch_per_rank", 0, {.low = 1, .high = 1 << 24});
+  if (data.batch > 0 && data.batch_per_rank > 0)
+    config.error("batch_per_rank",
+                 "give 'batch' (rows of a step) or 'batch_per_rank' (grows with the ranks), not both; --set "
+                 "data.batch= removes the recipe's");
+  if (data.batch == 0 && data.batch_per_rank == 0)
+    config.error("batch", "'batch' is missing (rows of one step; or batch_per_rank)");
+  data.accumulate = static_cast<int>(config.integer("accumulate", 1, {.low = 1, .high = 1 << 20}));
+  data.shuffle = config.boolean("shuffle", true);
+  data.validation = read_validation(config);
+  if (data.format == "synthetic") {
+    const bool cropped = config.table("augment").has("crop");
+    const int64_t side = config.integer("side", cropped ? 32 : model.input[0], {.low = 8, .high = 4096});
+    data.train_images = config.integer("train_images", 5000, {.low = 1, .high = 1e7});
+    data.test_images = config.integer("test_images", 1000, {.low = 1, .high = 1e7});
+    data.seed = static_cast<uint64_t>(config.integer("seed", 1, {.low = 0}));
+    data.image = {side, side, 3};
+  }
+  Config augment = config.table("augment");
+  if (data.format == "shards") {
+    data.crop = CropSettings::from(augment, model.input[0]);
+    data.image = {data.crop.crop, data.crop.crop, 3};
+    data.max_corrupt = config.number("max_corrupt", data.max_corrupt, {.low = 0, .high = 1});
+  }
+  data.augment = AugmentSettings::from(augment, data.image);
+  check_augment(augment, data);
+  check_input(config, data, model);
+  data.loader_threads = static_cast<int>(config.integer("loader_threads", 1, {.low = 1, .high = 256}));
+  data.resident_bytes = config.integer("resident_mb", data.resident_bytes >> 20, {.low = 0, .high = 1 << 24}) << 20;
+  config.finish("[data]");
+  return data;
+}
+
+LossSettings read_loss(Config config) {
+  LossSettings loss;
+  if (config.word("type", "softmax", {"softmax", "logistic"}) == "logistic") loss.type = LossType::kLogistic;
+  loss.label_smoothing = config.number("label_smoothing", 0, {.low = 0, .high = 1});
+  if (loss.label_smoothing == 1)
+    config.error("label_smoothing", "'label_smoothing' is 1, wanted less: all labels would be the same; 0.1 is usual");
+  config.finish("[loss]");
+  return loss;
+}
+
+// Returned for the model, since the patterns name its layers.
+std::vector<std::string> read_frozen(Config& optimizer, const Model& model) {
+  const std::vector<std::string> patterns = optimizer.strings("freeze");
+  std::vector<std::string> layers;
+  for (const auto& layer : whole_layers(model))
+    for (std::string& name : layers_with_weights(layer->params())) layers.push_back(std::move(name));
+  std::set<std::string> frozen;
+  try {
+    frozen = layers_named("'freeze' has", patterns, layers);
+  } catch (const Error& e) {
+    optimizer.error("freeze", e.what());
+  }
+  if (!layers.empty() && frozen.size() == layers.size())
+    optimizer.error("freeze", "'freeze' names all layers with weights, so none would be trained; leave one out");
+  return patterns;
+}
+
+// The shares of all workers. The recipe has one number per worker or, if the workers of a group share rows, one per
+// group.
+std::vector<double> read_shares(Config& config, const ParallelSettings& parallel) {
+  std::vector<double> shares = config.numbers("shares");
+  for (const double share : shares)
+    if (!(share > 0) || !std::isfinite(share))
+      config.error("shares", concat("'shares' has ", share, ", wanted positive numbers"));
+  const int found = static_cast<int>(shares.size()), workers = parallel.workers;
+  if (found == workers) return shares;
+  const int members = parallel.model_ranks > 0 ? parallel.model_ranks : workers;
+  const bool in_groups = facts_of(parallel.strategy).shares_rows && workers % members == 0;
+  if (!in_groups || found != workers / members)
+    config.error("shares", concat("'shares' has ", found, found == 1 ? " number" : " numbers", ", wanted ", workers,
+                                  ", one for each worker",
+                                  in_groups ? concat(", or ", workers / members, ", one for each group of ", members,
+                                                     " that share rows under ", name_of(parallel.strategy))
+                                            : "",
+                                  "; --shares equal deals as many rows to each"));
+  std::vector<double> of_workers;
+  for (const double share : shares) of_workers.insert(of_workers.end(), static_cast<size_t>(members), share);
+  return of_workers;
+}
+
+DenseSplit read_split(Config& config) {
+  std::vector<std::string> names;
+  constexpr DenseSplit kAll[] = {DenseSplit::kOfStrategy, DenseSplit::kColumns, DenseSplit::kRows, DenseSplit::kLess};
+  for (const DenseSplit split : kAll) names.emplace_back(name_of(split));
+  const std::string name = config.word("split", names.front(), names);
+  return *std::find_if(std::begin(kAll), std::end(kAll), [&](DenseSplit split) { return name == name_of(split); });
+}
+
+ParallelSettings read_parallel(Config config) {
+  ParallelSettings parallel;
+  parallel.workers = static_cast<int>(config.integer("workers", 1, {.low = 1, .high = 4096}));
+  std::vector<std::string> known = strategy_names();
+  known.emplace_back("auto");
+  const std::string strategy = config.word("strategy", name_of(kDefaultStrategy), known);
+  parallel.automatic = strategy == "auto";
+  if (!parallel.automatic) parallel.strategy = strategy_from(strategy);
+  parallel.dense_update =
+      config.word("dense_update", "step", {"step", "round"}) == "step" ? DenseUpdate::kStep : DenseUpdate::kRound;
+  parallel.model_ranks = static_cast<int>(config.integer("model_ranks", 0, {.low = 0, .high = 4096}));
+  parallel.split = read_split(config);
+  if (parallel.automatic && parallel.dense_update == DenseUpdate::kRound)
+    config.error("strategy",
+                 "'auto' and dense_update = \"round\" do not go together: with an update every round the "
+                 "strategies train differently; name one");
+  if (config.is_string("shares"))
+    parallel.measure_shares = config.word("shares", {"equal", "measured"}) == "measured";
+  else if (config.given("shares"))
+    parallel.shares = read_shares(config, parallel);
+  parallel.average_every = static_cast<int>(config.integer("average_every", 1, {.low = 1, .high = 1 << 20}));
+  parallel.average_from = config.number("average_from", 0, {.low = 0, .high = 1e9});
+  if (parallel.automatic && parallel.average_every > 1)
+    config.error("strategy",
+                 "'auto' and average_every do not go together: with weights that are averaged the strategies train "
+                 "differently; name one");
+  parallel.scale_lr = config.word("scale_lr", "none", {"none", "linear", "sqrt"});
+  parallel.bucket_bytes =
+      static_cast<int64_t>(config.number("bucket_mb", 8, {.low = 0.001, .high = 65536}) * (1 << 20));
+  parallel.half_wire = config.word("wire", "fp32", {"fp32", "bf16"}) == "bf16";
+  parallel.timeout_s = config.number("timeout_s", parallel.timeout_s, {.low = 1, .high = 86400});
+  parallel.stall_s = config.number("stall_s", parallel.stall_s, {.low = 1, .high = 86400});
+  config.finish("[parallel]");
+  return parallel;
+}
+
+RunSettings read_run(Config config) {
+  RunSettings run;
+  run.seed = static_cast<uint64_t>(config.integer("seed", 1, {.low = 0}));
+  run.log_every = config.integer("log_every", 20, {.low = 1});
+  run.tensorboard = config.boolean("tensorboard", false);
+  run.eval_every_epochs = config.integer("eval_every_epochs", 1, {.low = 0});
+  run.eval_every_steps = config.integer("eval_every_steps", 0, {.low = 0});
+  run.patience = config.integer("patience", 0, {.low = 0});
+  run.checkpoint_every_epochs = config.integer("checkpoint_every_epochs", 1, {.low = 0});
+  run.checkpoint_every_steps = config.integer("checkpoint_every_steps", 0, {.low = 0});
+  run.keep_checkpoints = static_cast<int>(config.integer("keep_checkpoints", 3, {.low = 1, .high = 1e6}));
+  run.conv_algorithm = conv_algorithm_from(
+      config.word("conv_algorithm", "auto",
+                  {"auto", "by-shape", "direct", "few-channels", "depthwise", "winograd", "winograd-bf16"}));
+  run.device = config.word("device", "auto", {"auto", "cpu", "cuda"});
+  run.precision = precision_from(config.word("precision", "fp32", {"fp32", "tf32", "bf16"}));
+  run.deterministic = config.boolean("deterministic", true);
+  run.equality_every = config.integer("equality_every", run.equality_every, {.low = 0});
+  run.cuda_graph = config.boolean("cuda_graph", true);
+  run.cuda_graph_collectives = config.boolean("cuda_graph_collectives", false);
+  config.finish("[run]");
+  return run;
+}
+
+}  // namespace
+
+Settings settings_from(Config recipe, const std::string& name) {
+  Settings settings;
+  settings.name = name;
+  settings.recipe = recipe;
+  // First, since the keys of a misspelt section would be reported as missing.
+  for (const char* section : {"model", "data", "loss", "optimizer", "schedule", "parallel", "pipeline", "ps", "run"})
+    recipe.given(section);
+  recipe.finish("a recipe");
+  Config model = recipe.table("model");
+  if (!recipe.has("model")) recipe.error("model", "'model' is missing: a path to a model file, or a table");
+  settings.model = read_model(model);
+  settings.data = read_data(recipe.table("data"), settings.model);
+  settings.loss = read_loss(recipe.table("loss"));
+  settings.loss.mixed_labels = settings.data.augment.mix.any();
+  Config optimizer = recipe.table("optimizer"), schedule = recipe.table("schedule");
+  settings.model.frozen = read_frozen(optimizer, settings.model);
+  settings.ema = EmaSettings::from(optimizer);
+  settings.optimizer = OptimizerSettings::from(optimizer);
+  settings.schedule = ScheduleSettings::from(schedule);
+  settings.parallel = read_parallel(recipe.table("parallel"));
+  read_pipeline(recipe.table("pipeline"), settings.optimizer, settings.parallel);
+  read_server(recipe.table("ps"), settings.optimizer, settings.parallel);
+  settings.run = read_run(recipe.table("run"));
+  if (settings.schedule.type == RateCurve::Type::kPlateau && settings.run.eval_every_epochs == 0 &&
+      settings.run.eval_every_steps == 0)
+    recipe.table("run").error("eval_every_epochs",
+                              "schedule type 'plateau' goes by the evaluations, and there is "
+                              "none before the end; set it to 1, or take another schedule");
+  return settings;
+}
+
+}  // namespace owt
