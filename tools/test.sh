@@ -5,11 +5,12 @@
 #   usage: tools/test.sh [--all]
 #
 #   --all   besides, what takes hours: all tests under the address, undefined-behaviour and thread sanitizers, fuzzing,
-#           runs under stress, packages with every level of processors, tests under other processors, threads, users and
-#           builds (tools/test_matrix.sh), and a fresh Debian 13
+#           runs under stress, packages and a wheel with every level of processors, tests under other processors,
+#           threads, users and builds (tools/test_matrix.sh), and a fresh Debian 13
 #
 # After a failed part, the parts that do not need it continue. The last lines name what failed, and the exit code is 1.
-# The builds are in build/, build-asan/, build-tsan/, build-fuzz/, build-package/, build-matrix/.
+# The builds are in build/, build-asan/, build-tsan/, build-fuzz/, build-package/,
+# build-wheel/, build-matrix/.
 set -uo pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
@@ -71,6 +72,9 @@ if "$all"; then
   part "build of a package" build_package &&
     part "levels of a package" tests/levels_test.sh build-package/owt build-package/tests/layers_test
   part "other processors, threads, users and builds" tools/test_matrix.sh
+  part "wheel" tools/wheel.sh && for suite in bookworm trixie; do
+    part "wheel in a bare $suite" tools/test_in_root.sh --wheel dist/owt-*.whl "$suite"
+  done
   part "Debian 13" tools/test_debian13.sh
 fi
 end_of_parts

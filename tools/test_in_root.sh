@@ -7,6 +7,7 @@
 #   --short         instead of tools/test.sh: the tests of src/core, layers and the processes; a few minutes
 #   --deb FILE      instead of both: installs this package of owt with apt and tries its contents; a proof only in a
 #                   root without other packages that it depends on
+#   --wheel FILE    instead of both: installs this wheel of owt (tools/wheel.sh) with pip and tries the program
 #   --root FOLDER   make the root in FOLDER and keep it; an existing one is used again, with its builds
 #   --ccache FOLDER a ccache cache to share with the root
 #   --mirror URL    source of Debian's packages (default: http://deb.debian.org/debian)
@@ -59,8 +60,38 @@ if [ "${1:-}" = --inside ]; then
       owt eval run/config.toml --data data &&
       ls -l /usr/share/man/man1/owt.1 /usr/share/man/man1/owt-train.1 /usr/share/bash-completion/completions/owt
   }
+  install_wheel() {
+    sed -i '/ubuntu/s/ main$/ main universe/' /etc/apt/sources.list  # where Ubuntu has python3-venv
+    apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends python3-venv &&
+      python3 -m venv /opt/venv && /opt/venv/bin/pip install --no-index --force-reinstall /opt/wheel/*.whl
+  }
+  try_watch() {
+    owt watch run --port 8765 &
+    python -c 'import time, urllib.request
+for attempt in range(100):
+    try:
+        print(len(urllib.request.urlopen("http://127.0.0.1:8765/").read()), "bytes of a page")
+        break
+    except OSError:
+        time.sleep(0.1)
+else:
+    raise SystemExit("owt watch does not answer")' || return
+    kill -INT $! && wait $!
+  }
+  try_wheel() {
+    PATH=/opt/venv/bin:$PATH
+    rm -rf /opt/try && mkdir /opt/try && cd /opt/try &&
+      owt --version && owt recipes && owt devices && python -m owt plan alexnet_owt --workers 4 --gpu H200 &&
+      owt prepare synthetic photos --photos --train 20 --test 10 &&
+      owt train quickstart --set data.format=synthetic --out run --steps 100 &&
+      owt eval run && owt export run --onnx run.onnx && owt report run &&
+      owt predict run photos/val/disc/*.jpg && try_watch
+  }
   times=()
-  if [ "$2" = deb ]; then
+  if [ "$2" = wheel ]; then
+    part "installation" install_wheel
+    part "what is in the wheel" try_wheel
+  elif [ "$2" = deb ]; then
     part "installation" install_deb
     part "what is in the package" try_deb
   else
@@ -76,14 +107,14 @@ if [ "${1:-}" = --inside ]; then
   exit 0
 fi
 
-form=full deb='' folder='' ccache='' mirror=http://deb.debian.org/debian suite=''
+form=full file='' folder='' ccache='' mirror=http://deb.debian.org/debian suite=''
 while [ $# -gt 0 ]; do
   case $1 in
     --help | -h) usage && exit 0 ;;
     --short) form=short ;;
-    --root | --ccache | --mirror | --deb)
+    --root | --ccache | --mirror | --deb | --wheel)
       [ $# -gt 1 ] || stop 2 "$1 wants a value; --help tells more"
-      case $1 in --root) folder=$2 ;; --ccache) ccache=$2 ;; --mirror) mirror=$2 ;; --deb) form=deb deb=$2 ;; esac
+      case $1 in --root) folder=$2 ;; --ccache) ccache=$2 ;; --mirror) mirror=$2 ;; --deb | --wheel) form=${1#--} file=$2 ;; esac
       shift
       ;;
     -*) stop 2 "no option $1; --help lists them" ;;
@@ -101,7 +132,7 @@ for tool in debootstrap unshare git; do
 done
 unshare --mount --pid --fork true || stop 77 "this machine allows no name spaces of mounts and processes"
 [ -z "$ccache" ] || [ -d "$ccache" ] || stop 1 "--ccache $ccache is no folder"
-[ -z "$deb" ] || [ -f "$deb" ] || stop 1 "there is no package $deb; cpack -G DEB makes one"
+[ -z "$file" ] || [ -f "$file" ] || stop 1 "there is no package $file; cpack -G DEB or tools/wheel.sh makes one"
 
 kept=true
 if [ -z "$folder" ]; then
@@ -126,8 +157,12 @@ if [ ! -e "$folder/etc/debian_version" ]; then
     stop 77 "debootstrap could not make $suite in $folder; see above"
   }
 fi
-if [ -n "$deb" ]; then
-  cp "$deb" "$folder/opt/owt.deb"
+if [ "$form" = deb ]; then
+  cp "$file" "$folder/opt/owt.deb"
+elif [ "$form" = wheel ]; then
+  rm -rf "$folder/opt/wheel"
+  mkdir "$folder/opt/wheel"
+  cp "$file" "$folder/opt/wheel/"  # its name says what is in it
 else  # a commit, as a new user gets it; uncommitted changes are not included
   tree=$folder/opt/owt
   [ -d "$tree/.git" ] || git init -q "$tree"

@@ -7,7 +7,8 @@
 
 namespace owt {
 
-inline LazyLibrary cudnn_library(OWT_LIBRARY_FILE("libcudnn", CUDNN_MAJOR), "cuDNN", "NVIDIA's package libcudnn9");
+inline LazyLibrary cudnn_library(OWT_LIBRARY_FILE("libcudnn", CUDNN_MAJOR), "cuDNN",
+                                 "NVIDIA's package libcudnn9, or with pip owt[cuda13]");
 
 OWT_LAZY(cudnn_library, cudnnBackendCreateDescriptor)
 OWT_LAZY(cudnn_library, cudnnBackendDestroyDescriptor)

@@ -7,7 +7,8 @@
 
 namespace owt {
 
-inline LazyLibrary nccl_library(OWT_LIBRARY_FILE("libnccl", NCCL_MAJOR), "NCCL", "NVIDIA's package libnccl2");
+inline LazyLibrary nccl_library(OWT_LIBRARY_FILE("libnccl", NCCL_MAJOR), "NCCL",
+                                "NVIDIA's package libnccl2, or with pip owt[cuda13]");
 
 OWT_LAZY(nccl_library, ncclAllGather)
 OWT_LAZY(nccl_library, ncclAllReduce)

@@ -8,7 +8,7 @@
 namespace owt {
 
 inline LazyLibrary cublas_library(OWT_LIBRARY_FILE("libcublasLt", CUBLAS_VER_MAJOR), "cuBLASLt",
-                                  "NVIDIA's package libcublas");
+                                  "NVIDIA's package libcublas, or with pip owt[cuda13]");
 
 OWT_LAZY(cublas_library, cublasLtCreate)
 OWT_LAZY(cublas_library, cublasLtDestroy)

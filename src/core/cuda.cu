@@ -129,7 +129,7 @@ Gpus find_gpus(Cuda) {
   const cudaError_t status = cudaGetDeviceCount(&count);
   cudaGetLastError();  // otherwise the next launch would report it
   if (status != cudaSuccess || count == 0) {
-    gpus.why_none = gpus.driver.empty()     ? "there is no CUDA driver on this machine"
+    gpus.why_none = gpus.driver.empty()     ? "there is no NVIDIA driver on this machine"
                     : status == cudaSuccess ? "the CUDA driver sees no GPU"
                                             : concat("no GPU can be used: ", cudaGetErrorString(status));
     return gpus;

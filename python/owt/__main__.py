@@ -1,0 +1,3 @@
+from owt import main
+
+main()
