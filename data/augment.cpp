@@ -5,9 +5,9 @@
 #include <cstring>
 
 #include "src/core/bf16.h"
-#include "src/core/check.h"
 #include "src/core/lanes.h"
 #include "src/core/philox.h"
+#include "src/system/check.h"
 
 namespace owt {
 namespace {

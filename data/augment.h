@@ -26,8 +26,8 @@
 #include "data/dataset.h"
 #include "data/mix.h"
 #include "data/pixel_ops.h"
-#include "src/core/config.h"
 #include "src/core/philox.h"
+#include "src/system/config.h"
 
 namespace owt {
 

@@ -1,7 +1,7 @@
 #include <algorithm>
 
 #include "data/augment.h"
-#include "src/core/check.h"
+#include "src/system/check.h"
 
 namespace owt {
 namespace {

@@ -4,9 +4,9 @@
 
 #include "data/memory_dataset.h"
 #include "data/other_data.h"
-#include "src/core/check.h"
-#include "src/core/files.h"
-#include "src/core/log.h"
+#include "src/system/check.h"
+#include "src/system/files.h"
+#include "src/system/log.h"
 
 namespace owt {
 namespace {

@@ -9,7 +9,7 @@
 #include <opencv2/imgproc.hpp>
 
 #include "data/order.h"
-#include "src/core/check.h"
+#include "src/system/check.h"
 
 namespace owt {
 namespace {

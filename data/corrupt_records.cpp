@@ -1,7 +1,7 @@
 #include "data/corrupt_records.h"
 
-#include "src/core/log.h"
-#include "src/core/texts.h"
+#include "src/system/log.h"
+#include "src/system/texts.h"
 
 namespace owt {
 

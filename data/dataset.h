@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "src/core/check.h"
 #include "src/core/shape.h"
+#include "src/system/check.h"
 
 namespace owt {
 

@@ -4,7 +4,7 @@
 
 #include "data/augment.h"
 #include "data/parallel.h"
-#include "src/core/check.h"
+#include "src/system/check.h"
 
 namespace owt {
 namespace {

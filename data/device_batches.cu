@@ -2,8 +2,8 @@
 
 #include <utility>
 
-#include "src/core/check.h"
 #include "src/core/tensor.h"
+#include "src/system/check.h"
 
 namespace owt {
 

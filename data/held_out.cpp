@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "data/order.h"
-#include "src/core/files.h"
-#include "src/core/own_words.h"
+#include "src/system/files.h"
+#include "src/system/own_words.h"
 
 namespace owt {
 namespace {

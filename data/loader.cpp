@@ -6,10 +6,10 @@
 #include <chrono>
 
 #include "data/order.h"
-#include "src/core/activity.h"
 #include "src/core/bf16.h"
-#include "src/core/check.h"
 #include "src/core/poison.h"
+#include "src/system/activity.h"
+#include "src/system/check.h"
 
 namespace owt {
 namespace {

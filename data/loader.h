@@ -16,7 +16,7 @@
 #include "data/corrupt_records.h"
 #include "data/dataset.h"
 #include "data/steps.h"
-#include "src/core/joined_threads.h"
+#include "src/system/joined_threads.h"
 
 namespace owt {
 

@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "data/dataset.h"
-#include "src/core/check.h"
-#include "src/core/files.h"
+#include "src/system/check.h"
+#include "src/system/files.h"
 
 namespace owt {
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "data/photos/photo.h"
-#include "src/core/printable.h"
+#include "src/system/printable.h"
 
 namespace owt {
 namespace {

@@ -5,7 +5,7 @@
 #include <opencv2/core.hpp>
 
 #include "data/parallel.h"
-#include "src/core/check.h"
+#include "src/system/check.h"
 
 namespace owt {
 namespace {

@@ -8,9 +8,9 @@
 #include "data/device_batches.h"
 #include "data/order.h"
 #include "data/two_batches.h"
-#include "src/core/check.h"
 #include "src/core/grid.h"
 #include "src/core/launch.cuh"
+#include "src/system/check.h"
 
 namespace owt {
 namespace {

@@ -2,9 +2,9 @@
 
 #include <cstring>
 
-#include "src/core/check.h"
-#include "src/core/files.h"
-#include "src/core/log.h"
+#include "src/system/check.h"
+#include "src/system/files.h"
+#include "src/system/log.h"
 
 namespace owt {
 namespace {

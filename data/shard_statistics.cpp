@@ -11,8 +11,8 @@
 
 #include "data/json_numbers.h"
 #include "data/parallel.h"
-#include "src/core/files.h"
-#include "src/core/log.h"
+#include "src/system/files.h"
+#include "src/system/log.h"
 
 namespace owt {
 namespace {

@@ -17,9 +17,9 @@
 #include "data/json_numbers.h"
 #include "data/other_data.h"
 #include "data/resize.h"
-#include "src/core/files.h"
 #include "src/core/philox.h"
 #include "src/core/uniform.h"
+#include "src/system/files.h"
 
 namespace owt {
 namespace {

@@ -12,7 +12,7 @@
 #include "data/dataset.h"
 #include "data/jpeg/jpeg_window.h"
 #include "data/shard_index.h"
-#include "src/core/config.h"
+#include "src/system/config.h"
 
 namespace owt {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "src/core/check.h"
+#include "src/system/check.h"
 
 namespace owt {
 

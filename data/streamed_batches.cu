@@ -6,7 +6,7 @@
 #include "data/batch_memory.h"
 #include "data/device_batches.h"
 #include "data/two_batches.h"
-#include "src/core/check.h"
+#include "src/system/check.h"
 
 namespace owt {
 namespace {

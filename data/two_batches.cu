@@ -2,11 +2,11 @@
 
 #include <algorithm>
 
-#include "src/core/check.h"
 #include "src/core/elements.cuh"
 #include "src/core/grid.h"
 #include "src/core/launch.cuh"
 #include "src/core/poison.h"
+#include "src/system/check.h"
 
 namespace owt {
 namespace {

@@ -4,10 +4,10 @@
 
 #include "layers/activation_formulas.h"
 #include "layers/prelu.h"
-#include "src/core/check.h"
 #include "src/core/dispatch.h"
 #include "src/core/simd_exp.h"
 #include "src/core/threads.h"
+#include "src/system/check.h"
 
 namespace owt {
 namespace {

@@ -3,8 +3,8 @@
 #pragma once
 
 #include "layers/activation.h"
-#include "src/core/check.h"
 #include "src/core/on_devices.h"
+#include "src/system/check.h"
 
 namespace owt {
 

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <array>
 
-#include "src/core/check.h"
 #include "src/core/dispatch.h"
 #include "src/core/row_groups.h"
+#include "src/system/check.h"
 
 namespace owt {
 namespace {

@@ -9,11 +9,11 @@
 #include "layers/gpu/batch_norm_kernels.cuh"
 #include "layers/gpu/cudnn.h"
 #include "layers/gpu/plan_choice.h"
-#include "src/core/check.h"
 #include "src/core/cuda.h"
 #include "src/core/grid.h"
 #include "src/core/memory.h"
 #include "src/core/row_groups.h"
+#include "src/system/check.h"
 
 namespace owt {
 namespace {

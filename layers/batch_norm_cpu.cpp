@@ -4,10 +4,10 @@
 #include <vector>
 
 #include "layers/batch_norm.h"
-#include "src/core/check.h"
 #include "src/core/row_groups.h"
 #include "src/core/simd.h"
 #include "src/core/threads.h"
+#include "src/system/check.h"
 
 namespace owt {
 namespace {

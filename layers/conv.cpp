@@ -3,8 +3,8 @@
 #include "layers/base/linear_params.h"
 #include "layers/conv_windows.h"
 #include "layers/pool.h"
-#include "src/core/check.h"
 #include "src/core/dispatch.h"
+#include "src/system/check.h"
 
 namespace owt {
 namespace {

@@ -6,8 +6,8 @@
 #include "layers/gpu/bias_gradient.h"
 #include "layers/gpu/conv_kernels.cuh"
 #include "layers/gpu/conv_plans.h"
-#include "src/core/check.h"
 #include "src/core/cuda.h"
+#include "src/system/check.h"
 
 namespace owt {
 namespace {

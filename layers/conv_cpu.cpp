@@ -7,9 +7,9 @@
 #include "layers/conv.h"
 #include "layers/conv_cpu/conv_algorithm.h"
 #include "layers/conv_cpu/conv_trial.h"
-#include "src/core/check.h"
-#include "src/core/log.h"
 #include "src/core/threads.h"
+#include "src/system/check.h"
+#include "src/system/log.h"
 
 namespace owt {
 namespace {

@@ -1,9 +1,9 @@
 #include "layers/dense.h"
 
 #include "layers/base/linear_params.h"
-#include "src/core/check.h"
 #include "src/core/cpu_bf16.h"
 #include "src/core/dispatch.h"
+#include "src/system/check.h"
 
 namespace owt {
 namespace {

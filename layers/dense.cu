@@ -4,9 +4,9 @@
 
 #include "layers/gpu/bias_gradient.h"
 #include "layers/relu.h"
-#include "src/core/check.h"
 #include "src/core/cuda.h"
 #include "src/core/matmul.h"
+#include "src/system/check.h"
 
 namespace owt {
 namespace {

@@ -4,10 +4,10 @@
 #include <cmath>
 
 #include "src/core/bf16.h"
-#include "src/core/check.h"
 #include "src/core/dispatch.h"
 #include "src/core/philox.h"
 #include "src/core/threads.h"
+#include "src/system/check.h"
 
 namespace owt {
 namespace {

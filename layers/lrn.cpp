@@ -4,11 +4,11 @@
 #include <vector>
 
 #include "layers/lrn_powers.h"
-#include "src/core/check.h"
 #include "src/core/dispatch.h"
 #include "src/core/grid.h"
 #include "src/core/simd.h"
 #include "src/core/threads.h"
+#include "src/system/check.h"
 
 namespace owt {
 namespace {

@@ -3,8 +3,8 @@
 
 #include "layers/lrn.h"
 #include "layers/lrn_powers.h"
-#include "src/core/check.h"
 #include "src/core/threads.h"
+#include "src/system/check.h"
 
 namespace owt {
 namespace {

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <vector>
 
-#include "src/core/check.h"
 #include "src/core/dispatch.h"
 #include "src/core/simd.h"
 #include "src/core/threads.h"
+#include "src/system/check.h"
 
 namespace owt {
 namespace {

@@ -9,8 +9,8 @@
 #include "layers/lrn.h"
 #include "layers/pool.h"
 #include "layers/relu.h"
-#include "src/core/check.h"
-#include "src/core/printable.h"
+#include "src/system/check.h"
+#include "src/system/printable.h"
 
 namespace owt {
 namespace {

@@ -6,9 +6,9 @@
 
 #include "layers/softmax_rows.h"
 #include "src/core/bf16.h"
-#include "src/core/check.h"
 #include "src/core/dispatch.h"
 #include "src/core/threads.h"
+#include "src/system/check.h"
 
 namespace owt {
 namespace {

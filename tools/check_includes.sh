@@ -13,11 +13,12 @@ fi
 root=${1:-$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)}
 cd "$root"
 
-# FOLDER | other folders that it may include besides src/core | prefixes of third-party headers
+# FOLDER | other folders that it may include besides src/core and src/system | prefixes of third-party headers
 # tests/X may include everything that X may include, tests/support and GoogleTest. Files *_gpu_test.cpp may include the
 # simulated GPU. tests/support, tests/tools, tests/fuzz and tests/device_code may include all folders.
 table='
-src/core            |                                                                                                                                                                               | dnnl cpuid.h immintrin.h toml++/ spdlog/ fmt/ xxhash.h Random123/ omp.h cublasLt.h nvtx3/
+src/system          |                                                                                                                                                                               | cpuid.h toml++/ spdlog/ xxhash.h
+src/core            |                                                                                                                                                                               | dnnl immintrin.h Random123/ omp.h cublasLt.h nvtx3/
 src/comm            |                                                                                                                                                                               | nccl.h mpi.h
 data/jpeg           |                                                                                                                                                                               | jpeglib.h jerror.h
 data/photos         | data/jpeg                                                                                                                                                                     | opencv2/ png.h tiffio.h webp/
@@ -58,7 +59,7 @@ find "${folders[@]}" \( -name '*.h' -o -name '*.cpp' -o -name '*.cu' -o -name '*
         if (split(lines[i], column, "|") != 3) continue
         name = column[1]; gsub(/ /, "", name)
         known[name] = 1
-        sees[name] = " " name " src/core " column[2] " "
+        sees[name] = " " name " src/system " (name == "src/system" ? "" : "src/core ") column[2] " "
         uses[name] = column[3] " " system_headers
         everything = everything " " name
       }
@@ -68,6 +69,7 @@ find "${folders[@]}" \( -name '*.h' -o -name '*.cpp' -o -name '*.cu' -o -name '*
         sees[test] = sees[name] "tests/support " test " "
         uses[test] = uses[name] " gtest/ gmock/ nlohmann/"
       }
+      sees["tests/system"] = sees["tests/system"] "src/core "
       # Some read the plans that cuDNN chose.
       sees["tests/net"] = sees["tests/net"] "layers/gpu "
       sees["tests/parallel"] = sees["tests/parallel"] "layers/gpu "

@@ -2,7 +2,7 @@
 #include <iostream>
 
 #include "src/commands/average.h"
-#include "src/core/log.h"
+#include "src/system/log.h"
 #include "tools/commands.h"
 
 namespace owt {

@@ -6,9 +6,9 @@
 #include "src/comm/threads.h"
 #include "src/commands/planner_files.h"
 #include "src/commands/run.h"
-#include "src/core/files.h"
-#include "src/core/log.h"
-#include "src/core/units.h"
+#include "src/system/files.h"
+#include "src/system/log.h"
+#include "src/system/units.h"
 #include "src/train/alike.h"
 #include "tools/commands.h"
 

@@ -1,7 +1,7 @@
 #include <iostream>
 
 #include "src/commands/check.h"
-#include "src/core/log.h"
+#include "src/system/log.h"
 #include "tools/commands.h"
 
 namespace owt {

@@ -1,10 +1,10 @@
 #include <iostream>
 
 #include "src/comm/processes.h"
-#include "src/core/cpu_level.h"
 #include "src/core/gpus.h"
-#include "src/core/log.h"
 #include "src/core/threads.h"
+#include "src/system/cpu_level.h"
+#include "src/system/log.h"
 #include "tools/commands.h"
 
 namespace owt {

@@ -4,9 +4,9 @@
 #include "src/comm/launch.h"
 #include "src/commands/evaluation_json.h"
 #include "src/commands/run.h"
-#include "src/core/files.h"
-#include "src/core/log.h"
-#include "src/core/printable.h"
+#include "src/system/files.h"
+#include "src/system/log.h"
+#include "src/system/printable.h"
 #include "tools/commands.h"
 
 namespace owt {

@@ -2,7 +2,7 @@
 #include <iostream>
 
 #include "src/commands/onnx.h"
-#include "src/core/log.h"
+#include "src/system/log.h"
 #include "tools/commands.h"
 
 namespace owt {

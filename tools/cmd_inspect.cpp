@@ -3,13 +3,13 @@
 #include <iostream>
 
 #include "src/commands/run.h"
-#include "src/core/files.h"
-#include "src/core/log.h"
-#include "src/core/printable.h"
 #include "src/files/checkpoint_files.h"
 #include "src/files/safetensors.h"
 #include "src/predict/memory_need.h"
 #include "src/report/draw_net.h"
+#include "src/system/files.h"
+#include "src/system/log.h"
+#include "src/system/printable.h"
 #include "tools/commands.h"
 #include "tools/inspect_data.h"
 #include "tools/recipes.h"

@@ -1,8 +1,8 @@
 #include <iostream>
 
 #include "src/commands/predict_photos.h"
-#include "src/core/log.h"
-#include "src/core/printable.h"
+#include "src/system/log.h"
+#include "src/system/printable.h"
 #include "tools/commands.h"
 
 namespace owt {

@@ -4,9 +4,9 @@
 #include "data/prepare/cifar_archive.h"
 #include "data/prepare/synthetic_files.h"
 #include "data/synthetic.h"
-#include "src/core/log.h"
+#include "src/comm/signals.h"
 #include "src/core/threads.h"
-#include "src/train/signals.h"
+#include "src/system/log.h"
 #include "tools/commands.h"
 #include "tools/prepare_progress.h"
 

@@ -1,8 +1,8 @@
 #include <algorithm>
 #include <iostream>
 
-#include "src/core/log.h"
-#include "src/core/printable.h"
+#include "src/system/log.h"
+#include "src/system/printable.h"
 #include "tools/commands.h"
 #include "tools/recipes.h"
 

@@ -4,11 +4,11 @@
 
 #include "data/prepare/temporary_folder.h"
 #include "src/commands/run.h"
-#include "src/core/files.h"
-#include "src/core/log.h"
 #include "src/files/checkpoint_files.h"
 #include "src/report/pages/page.h"
 #include "src/report/pages/sections.h"
+#include "src/system/files.h"
+#include "src/system/log.h"
 #include "src/train/data_facts.h"
 #include "src/train/inference.h"
 #include "src/train/job.h"

@@ -4,9 +4,9 @@
 
 #include "src/commands/measure_compute.h"
 #include "src/commands/run.h"
-#include "src/core/log.h"
-#include "src/core/units.h"
 #include "src/predict/machine.h"
+#include "src/system/log.h"
+#include "src/system/units.h"
 #include "src/train/session.h"
 #include "tools/commands.h"
 

@@ -2,8 +2,8 @@
 
 #include "src/comm/launch.h"
 #include "src/commands/run.h"
-#include "src/core/files.h"
-#include "src/core/log.h"
+#include "src/system/files.h"
+#include "src/system/log.h"
 #include "tools/commands.h"
 
 namespace owt {

@@ -3,8 +3,8 @@
 
 #include "src/comm/launch.h"
 #include "src/commands/run.h"
-#include "src/core/log.h"
 #include "src/plan/strategy.h"
+#include "src/system/log.h"
 #include "src/train/job.h"
 #include "tools/commands.h"
 #include "tools/train_recipe.h"

@@ -1,9 +1,9 @@
 #include <iostream>
 
-#include "src/core/log.h"
+#include "src/comm/signals.h"
 #include "src/report/pages/sections.h"
 #include "src/report/pages/serve.h"
-#include "src/train/signals.h"
+#include "src/system/log.h"
 #include "tools/commands.h"
 
 namespace owt {

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "src/commands/options.h"
-#include "src/core/check.h"
 #include "src/predict/compute_model.h"
+#include "src/system/check.h"
 #include "src/train/settings.h"
 
 namespace owt {
@@ -90,7 +90,7 @@ auto read_option(const std::string& name, Read read) {
     throw UsageError(concat("--", name, ": ", e.what()));
   }
 }
-// The value of an option with a unit, read by src/core/units.h.
+// The value of an option with a unit, read by src/system/units.h.
 template <class Value>
 Value quantity(const Options& options, const std::string& name, Value (*parse)(const std::string&)) {
   return read_option(name, [&] { return parse(options.string(name)); });

@@ -9,8 +9,8 @@
 #include "data/cifar.h"
 #include "data/other_data.h"
 #include "data/shard_statistics.h"
-#include "src/core/log.h"
-#include "src/core/printable.h"
+#include "src/system/log.h"
+#include "src/system/printable.h"
 #include "src/train/settings.h"
 
 namespace owt {

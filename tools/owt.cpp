@@ -5,12 +5,12 @@
 
 #include "src/comm/launch.h"
 #include "src/comm/processes.h"
-#include "src/core/cpu_level.h"
 #include "src/core/dispatch.h"
-#include "src/core/log.h"
-#include "src/core/own_words.h"
-#include "src/core/process_start.h"
-#include "src/core/version.h"
+#include "src/system/cpu_level.h"
+#include "src/system/log.h"
+#include "src/system/own_words.h"
+#include "src/system/process_start.h"
+#include "src/system/version.h"
 #include "tools/commands.h"
 
 namespace {

@@ -2,10 +2,10 @@
 #include <iostream>
 
 #include "data/prepare/index_tars.h"
-#include "src/core/files.h"
-#include "src/core/log.h"
+#include "src/comm/signals.h"
 #include "src/core/threads.h"
-#include "src/train/signals.h"
+#include "src/system/files.h"
+#include "src/system/log.h"
 #include "tools/commands.h"
 #include "tools/most_skipped.h"
 #include "tools/prepare_progress.h"

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "data/prepare/prepare.h"
-#include "src/core/log.h"
+#include "src/system/log.h"
 #include "src/train/progress.h"
 
 namespace owt {

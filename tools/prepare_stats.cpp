@@ -3,9 +3,9 @@
 
 #include "data/other_data.h"
 #include "data/shard_statistics.h"
-#include "src/core/files.h"
+#include "src/comm/signals.h"
 #include "src/core/threads.h"
-#include "src/train/signals.h"
+#include "src/system/files.h"
 #include "tools/commands.h"
 #include "tools/prepare_progress.h"
 

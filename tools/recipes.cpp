@@ -3,8 +3,8 @@
 #include <filesystem>
 #include <map>
 
-#include "src/core/check.h"
-#include "src/core/config.h"
+#include "src/system/check.h"
+#include "src/system/config.h"
 
 namespace owt {
 namespace {

@@ -4,8 +4,8 @@
 #include <limits>
 
 #include "src/comm/launch.h"
-#include "src/core/log.h"
 #include "src/files/checkpoint_files.h"
+#include "src/system/log.h"
 #include "src/train/job.h"
 #include "tools/commands.h"
 #include "tools/recipes.h"

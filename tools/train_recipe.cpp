@@ -6,10 +6,10 @@
 
 #include "src/comm/processes.h"
 #include "src/commands/run_place.h"
-#include "src/core/config_values.h"
-#include "src/core/files.h"
-#include "src/core/texts.h"
 #include "src/files/checkpoint_files.h"
+#include "src/system/config_values.h"
+#include "src/system/files.h"
+#include "src/system/texts.h"
 
 namespace owt {
 namespace {

@@ -2,8 +2,8 @@
 #include <optional>
 
 #include "src/comm/launch.h"
-#include "src/core/log.h"
 #include "src/files/checkpoint_files.h"
+#include "src/system/log.h"
 #include "src/train/data_facts.h"
 #include "src/train/job.h"
 #include "tools/commands.h"

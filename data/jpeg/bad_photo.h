@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "src/core/check.h"
+#include "src/system/check.h"
 
 namespace owt {
 

@@ -8,7 +8,7 @@
 #include "data/jpeg/jump_back.h"
 #include "data/photos/exif.h"
 #include "data/photos/photo_formats.h"
-#include "src/core/files.h"
+#include "src/system/files.h"
 
 namespace owt {
 namespace {

@@ -14,8 +14,8 @@
 #include "data/cifar.h"
 #include "data/prepare/tar.h"
 #include "data/prepare/temporary_folder.h"
-#include "src/core/check.h"
-#include "src/core/files.h"
+#include "src/system/check.h"
+#include "src/system/files.h"
 
 namespace owt {
 namespace {

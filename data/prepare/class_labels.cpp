@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "data/dataset.h"
-#include "src/core/check.h"
+#include "src/system/check.h"
 
 namespace owt {
 namespace {

@@ -10,9 +10,9 @@
 #include "data/prepare/class_labels.h"
 #include "data/prepare/ilsvrc_synsets.h"
 #include "data/prepare/tar.h"
-#include "src/core/check.h"
-#include "src/core/files.h"
-#include "src/core/log.h"
+#include "src/system/check.h"
+#include "src/system/files.h"
+#include "src/system/log.h"
 
 namespace owt {
 namespace {

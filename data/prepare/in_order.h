@@ -11,7 +11,7 @@
 #include <optional>
 #include <utility>
 
-#include "src/core/joined_threads.h"
+#include "src/system/joined_threads.h"
 
 namespace owt {
 

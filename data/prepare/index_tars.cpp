@@ -17,10 +17,10 @@
 #include "data/prepare/in_order.h"
 #include "data/prepare/split_folder.h"
 #include "data/prepare/tar_samples.h"
-#include "src/core/check.h"
-#include "src/core/files.h"
-#include "src/core/log.h"
-#include "src/core/printable.h"
+#include "src/system/check.h"
+#include "src/system/files.h"
+#include "src/system/log.h"
+#include "src/system/printable.h"
 
 namespace owt {
 namespace {

@@ -15,9 +15,9 @@
 #include "data/dataset.h"
 #include "data/photos/photo.h"
 #include "data/prepare/class_labels.h"
-#include "src/core/check.h"
-#include "src/core/files.h"
-#include "src/core/printable.h"
+#include "src/system/check.h"
+#include "src/system/files.h"
+#include "src/system/printable.h"
 
 namespace owt {
 namespace {

@@ -14,9 +14,9 @@
 #include "data/prepare/split_folder.h"
 #include "data/prepare/tar.h"
 #include "data/shard_index.h"
-#include "src/core/check.h"
-#include "src/core/files.h"
-#include "src/core/log.h"
+#include "src/system/check.h"
+#include "src/system/files.h"
+#include "src/system/log.h"
 
 namespace owt {
 namespace {

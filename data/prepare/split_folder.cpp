@@ -4,7 +4,7 @@
 #include <filesystem>
 #include <system_error>
 
-#include "src/core/check.h"
+#include "src/system/check.h"
 
 namespace owt {
 namespace {

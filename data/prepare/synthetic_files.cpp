@@ -12,8 +12,8 @@
 #include "data/photos/photo.h"
 #include "data/prepare/in_order.h"
 #include "data/prepare/temporary_folder.h"
-#include "src/core/check.h"
-#include "src/core/files.h"
+#include "src/system/check.h"
+#include "src/system/files.h"
 
 namespace owt {
 namespace {

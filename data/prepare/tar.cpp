@@ -10,7 +10,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "src/core/check.h"
+#include "src/system/check.h"
 
 namespace owt {
 namespace {

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "src/core/files.h"
+#include "src/system/files.h"
 
 struct archive;
 

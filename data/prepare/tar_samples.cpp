@@ -10,9 +10,9 @@
 
 #include "data/prepare/split_folder.h"
 #include "data/prepare/tar.h"
-#include "src/core/check.h"
-#include "src/core/json_text.h"
-#include "src/core/printable.h"
+#include "src/system/check.h"
+#include "src/system/json_text.h"
+#include "src/system/printable.h"
 
 namespace owt {
 namespace {

@@ -9,7 +9,7 @@
 #include <string>
 #include <system_error>
 
-#include "src/core/check.h"
+#include "src/system/check.h"
 
 namespace owt {
 

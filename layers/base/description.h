@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "layers/base/param.h"
-#include "src/core/check.h"
+#include "src/system/check.h"
 
 namespace owt {
 

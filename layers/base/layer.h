@@ -25,13 +25,13 @@
 
 #include "layers/base/description.h"
 #include "layers/base/param.h"
-#include "src/core/config.h"
 #include "src/core/device.h"
 #include "src/core/image_layout.h"
 #include "src/core/profiler.h"
 #include "src/core/shape.h"
 #include "src/core/stream.h"
 #include "src/core/tensor.h"
+#include "src/system/config.h"
 
 namespace owt {
 

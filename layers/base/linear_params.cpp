@@ -1,6 +1,6 @@
 #include "layers/base/linear_params.h"
 
-#include "src/core/check.h"
+#include "src/system/check.h"
 
 namespace owt {
 namespace {

@@ -8,10 +8,10 @@
 #include <string>
 #include <vector>
 
-#include "src/core/check.h"
-#include "src/core/config.h"
 #include "src/core/shape.h"
 #include "src/core/tensor.h"
+#include "src/system/check.h"
+#include "src/system/config.h"
 
 namespace owt {
 

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <array>
 
-#include "src/core/check.h"
-#include "src/core/log.h"
+#include "src/system/check.h"
+#include "src/system/log.h"
 
 namespace owt {
 namespace {

@@ -1,6 +1,6 @@
 #include "layers/conv_cpu/conv_pass.h"
 
-#include "src/core/check.h"
+#include "src/system/check.h"
 
 namespace owt {
 

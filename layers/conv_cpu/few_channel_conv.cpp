@@ -1,7 +1,7 @@
 #include "layers/conv_cpu/few_channel_conv.h"
 
 #include "layers/conv_cpu/few_channel_runs.h"
-#include "src/core/cpu_level.h"
+#include "src/system/cpu_level.h"
 
 namespace owt {
 namespace few_channel {

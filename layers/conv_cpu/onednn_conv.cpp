@@ -3,8 +3,8 @@
 #include <unordered_map>
 
 #include "layers/conv_cpu/conv_workspace.h"
-#include "src/core/check.h"
 #include "src/core/onednn.h"
+#include "src/system/check.h"
 
 namespace owt {
 namespace {

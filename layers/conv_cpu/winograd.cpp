@@ -3,8 +3,8 @@
 #include "layers/conv_cpu/conv_workspace.h"
 #include "layers/conv_cpu/micro_gemm.h"
 #include "layers/conv_cpu/winograd_tiles.h"
-#include "src/core/cpu_level.h"
 #include "src/core/threads.h"
+#include "src/system/cpu_level.h"
 
 namespace owt {
 namespace {

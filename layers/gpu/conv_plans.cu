@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "layers/gpu/conv_kernels.cuh"
-#include "src/core/check.h"
 #include "src/core/cuda.h"
 #include "src/core/memory.h"
+#include "src/system/check.h"
 
 namespace owt {
 namespace {

@@ -4,8 +4,8 @@
 #include <map>
 #include <memory>
 
-#include "src/core/check.h"
 #include "src/core/cuda.h"
+#include "src/system/check.h"
 
 namespace owt {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <array>
 
-#include "src/core/check.h"
+#include "src/system/check.h"
 
 namespace owt {
 

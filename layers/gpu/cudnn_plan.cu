@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <vector>
 
-#include "src/core/check.h"
 #include "src/core/cuda.h"
+#include "src/system/check.h"
 
 namespace owt {
 namespace {

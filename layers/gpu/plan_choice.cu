@@ -9,13 +9,13 @@
 #include <set>
 #include <sstream>
 
-#include "src/core/check.h"
 #include "src/core/cuda.h"
 #include "src/core/graph.h"
-#include "src/core/log_lines.h"
 #include "src/core/memory.h"
-#include "src/core/plan_cache.h"
 #include "src/core/profiler.h"
+#include "src/system/check.h"
+#include "src/system/log_lines.h"
+#include "src/system/plan_cache.h"
 
 namespace owt {
 namespace {

@@ -2,10 +2,10 @@
 
 #include <numeric>
 
-#include "src/core/check.h"
 #include "src/core/grid.h"
 #include "src/core/image_layout.cuh"
 #include "src/core/launch.cuh"
+#include "src/system/check.h"
 
 namespace owt {
 namespace {

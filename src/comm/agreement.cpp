@@ -4,9 +4,9 @@
 
 #include "src/comm/launch.h"
 #include "src/comm/processes.h"
-#include "src/core/check.h"
-#include "src/core/files.h"
-#include "src/core/texts.h"
+#include "src/system/check.h"
+#include "src/system/files.h"
+#include "src/system/texts.h"
 
 namespace owt {
 namespace {

@@ -39,9 +39,9 @@
 #include <utility>
 #include <vector>
 
-#include "src/core/check.h"
 #include "src/core/stream.h"
 #include "src/core/tensor.h"
+#include "src/system/check.h"
 
 namespace owt {
 

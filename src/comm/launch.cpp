@@ -10,8 +10,8 @@
 #include <fstream>
 #include <optional>
 
-#include "src/core/check.h"
 #include "src/core/threads.h"
+#include "src/system/check.h"
 
 namespace owt {
 namespace {

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "src/core/activity.h"
 #include "src/core/profiler.h"
+#include "src/system/activity.h"
 
 namespace owt {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "src/core/activity.h"
+#include "src/system/activity.h"
 
 namespace owt {
 

@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <chrono>
 
-#include "src/core/activity.h"
-#include "src/core/joined_threads.h"
 #include "src/core/threads.h"
+#include "src/system/activity.h"
+#include "src/system/joined_threads.h"
 
 namespace owt {
 namespace {

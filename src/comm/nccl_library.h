@@ -3,7 +3,7 @@
 
 #include <nccl.h>
 
-#include "src/core/lazy_library.h"
+#include "src/system/lazy_library.h"
 
 namespace owt {
 

@@ -5,7 +5,7 @@
 
 #include "src/core/cuda.h"
 #include "src/core/gpus.h"
-#include "src/core/joined_threads.h"
+#include "src/system/joined_threads.h"
 
 namespace owt {
 namespace {

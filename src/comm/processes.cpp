@@ -17,12 +17,12 @@
 #include "src/comm/mpi.h"
 #include "src/comm/on_host.h"
 #include "src/comm/watch.h"
-#include "src/core/activity.h"
-#include "src/core/log.h"
-#include "src/core/printable.h"
 #include "src/core/profiler.h"
-#include "src/core/terminal.h"
-#include "src/core/texts.h"
+#include "src/system/activity.h"
+#include "src/system/log.h"
+#include "src/system/printable.h"
+#include "src/system/terminal.h"
+#include "src/system/texts.h"
 
 namespace owt {
 namespace {

@@ -17,8 +17,8 @@
 #include <memory>
 #include <utility>
 
-#include "src/core/check.h"
-#include "src/core/log_lines.h"
+#include "src/system/check.h"
+#include "src/system/log_lines.h"
 
 namespace owt {
 namespace {

@@ -4,8 +4,8 @@
 #include <cmath>
 #include <set>
 
-#include "src/core/check.h"
-#include "src/core/texts.h"
+#include "src/system/check.h"
+#include "src/system/texts.h"
 
 namespace owt {
 namespace {

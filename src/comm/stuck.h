@@ -16,7 +16,7 @@
 #include <string>
 #include <vector>
 
-#include "src/core/activity.h"
+#include "src/system/activity.h"
 
 namespace owt {
 

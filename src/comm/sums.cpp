@@ -4,8 +4,8 @@
 #include <type_traits>
 
 #include "src/core/bf16.h"
-#include "src/core/check.h"
 #include "src/core/threads.h"
+#include "src/system/check.h"
 
 namespace owt {
 namespace {

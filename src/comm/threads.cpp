@@ -15,12 +15,12 @@
 #include "src/comm/processes.h"
 #include "src/comm/solo.h"
 #include "src/comm/thread_group.h"
-#include "src/core/activity.h"
 #include "src/core/dispatch.h"
 #include "src/core/gpus.h"
-#include "src/core/joined_threads.h"
-#include "src/core/log.h"
 #include "src/core/threads.h"
+#include "src/system/activity.h"
+#include "src/system/joined_threads.h"
+#include "src/system/log.h"
 
 namespace owt {
 namespace {

@@ -13,8 +13,8 @@
 #include <thread>
 
 #include "src/comm/watch_links.h"
-#include "src/core/activity.h"
-#include "src/core/joined_threads.h"
+#include "src/system/activity.h"
+#include "src/system/joined_threads.h"
 
 namespace owt {
 namespace {

@@ -4,9 +4,9 @@
 
 #include "src/comm/processes.h"
 #include "src/commands/measure_compute.h"
-#include "src/core/log.h"
 #include "src/predict/choose.h"
 #include "src/predict/measure_network.h"
+#include "src/system/log.h"
 #include "src/train/memory_check.h"
 
 namespace owt {

@@ -4,10 +4,10 @@
 #include <filesystem>
 
 #include "layers/base/param.h"
-#include "src/core/check.h"
-#include "src/core/files.h"
 #include "src/files/checkpoint_files.h"
 #include "src/files/safetensors.h"
+#include "src/system/check.h"
+#include "src/system/files.h"
 #include "src/train/settings.h"
 
 namespace owt {

@@ -10,9 +10,9 @@
 
 #include "src/comm/on_host.h"
 #include "src/comm/solo.h"
-#include "src/core/files.h"
-#include "src/core/log.h"
 #include "src/report/layer_facts.h"
+#include "src/system/files.h"
+#include "src/system/log.h"
 #include "src/train/made_up_batch.h"
 #include "src/train/worker.h"
 

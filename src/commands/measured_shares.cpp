@@ -6,8 +6,8 @@
 #include "src/comm/launch.h"
 #include "src/comm/on_host.h"
 #include "src/commands/measure_compute.h"
-#include "src/core/check.h"
-#include "src/core/log.h"
+#include "src/system/check.h"
+#include "src/system/log.h"
 #include "src/train/memory_check.h"
 
 namespace owt {

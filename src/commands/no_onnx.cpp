@@ -1,5 +1,5 @@
 #include "src/commands/onnx.h"
-#include "src/core/check.h"
+#include "src/system/check.h"
 
 namespace owt {
 

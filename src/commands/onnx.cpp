@@ -5,9 +5,9 @@
 #include <limits>
 
 #include "src/commands/onnx_layers.h"
-#include "src/core/check.h"
-#include "src/core/files.h"
-#include "src/core/log.h"
+#include "src/system/check.h"
+#include "src/system/files.h"
+#include "src/system/log.h"
 #include "src/train/data_facts.h"
 
 namespace owt {

@@ -1,6 +1,6 @@
 #include "src/commands/onnx_graph.h"
 
-#include "src/core/log.h"
+#include "src/system/log.h"
 
 namespace owt {
 namespace {

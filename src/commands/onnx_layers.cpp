@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "src/commands/onnx.h"
-#include "src/core/check.h"
 #include "src/net/composite.h"
+#include "src/system/check.h"
 
 namespace owt {
 namespace {

@@ -6,8 +6,8 @@
 #include <cmath>
 #include <sstream>
 
-#include "src/core/log.h"
-#include "src/core/own_words.h"
+#include "src/system/log.h"
+#include "src/system/own_words.h"
 
 namespace owt {
 namespace {

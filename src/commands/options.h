@@ -14,8 +14,8 @@
 #include <string>
 #include <vector>
 
-#include "src/core/check.h"
-#include "src/core/config.h"
+#include "src/system/check.h"
+#include "src/system/config.h"
 
 namespace owt {
 

@@ -8,9 +8,9 @@
 #include <filesystem>
 #include <new>
 
-#include "src/core/files.h"
-#include "src/core/own_words.h"
 #include "src/core/threads.h"
+#include "src/system/files.h"
+#include "src/system/own_words.h"
 
 namespace owt {
 

@@ -2,9 +2,9 @@
 
 #include <nlohmann/json.hpp>
 
-#include "src/core/files.h"
-#include "src/core/json_text.h"
 #include "src/predict/measure_network.h"
+#include "src/system/files.h"
+#include "src/system/json_text.h"
 
 namespace owt {
 namespace {

@@ -5,9 +5,9 @@
 #include <set>
 
 #include "src/commands/run_place.h"
-#include "src/core/config_values.h"
-#include "src/core/kept_files.h"
-#include "src/core/log.h"
+#include "src/system/config_values.h"
+#include "src/system/kept_files.h"
+#include "src/system/log.h"
 #include "src/train/data_facts.h"
 #include "src/train/metrics.h"
 

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "src/core/config.h"
-#include "src/core/files.h"
+#include "src/system/config.h"
+#include "src/system/files.h"
 #include "src/train/job.h"
 
 namespace owt {

@@ -3,9 +3,9 @@
 #include <filesystem>
 
 #include "src/comm/processes.h"
-#include "src/core/log.h"
-#include "src/core/texts.h"
 #include "src/files/checkpoint_files.h"
+#include "src/system/log.h"
+#include "src/system/texts.h"
 
 namespace owt {
 namespace {

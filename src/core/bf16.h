@@ -4,8 +4,8 @@
 #include <bit>
 #include <cstdint>
 
-#include "src/core/check.h"
 #include "src/core/tensor.h"
+#include "src/system/check.h"
 
 namespace owt {
 

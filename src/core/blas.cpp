@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "src/core/check.h"
 #include "src/core/onednn.h"
+#include "src/system/check.h"
 
 namespace owt {
 

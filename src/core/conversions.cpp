@@ -1,8 +1,8 @@
 #include "src/core/conversions.h"
 
 #include "src/core/bf16.h"
-#include "src/core/check.h"
 #include "src/core/threads.h"
+#include "src/system/check.h"
 
 namespace owt {
 namespace {

@@ -2,11 +2,11 @@
 
 #include <algorithm>
 
-#include "src/core/check.h"
 #include "src/core/gpus.h"
 #include "src/core/graph.h"
 #include "src/core/memory.h"
 #include "src/core/poison.h"
+#include "src/system/check.h"
 
 namespace owt {
 namespace {

@@ -2,9 +2,9 @@
 
 #include <filesystem>
 
-#include "src/core/check.h"
 #include "src/core/dispatch.h"
 #include "src/core/gpus.h"
+#include "src/system/check.h"
 
 namespace owt {
 

@@ -3,8 +3,8 @@
 
 #include <utility>
 
-#include "src/core/check.h"
 #include "src/core/device.h"
+#include "src/system/check.h"
 
 namespace owt {
 

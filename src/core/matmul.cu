@@ -11,15 +11,15 @@
 #include <string>
 #include <vector>
 
-#include "src/core/check.h"
 #include "src/core/cublas_library.h"
 #include "src/core/cuda.h"
 #include "src/core/elements.cuh"
 #include "src/core/graph.h"
 #include "src/core/grid.h"
 #include "src/core/launch.cuh"
-#include "src/core/log_lines.h"
-#include "src/core/plan_cache.h"
+#include "src/system/check.h"
+#include "src/system/log_lines.h"
+#include "src/system/plan_cache.h"
 
 // Every call of cuBLASLt goes through this macro. It throws Error with the call, what was being done, and the cure.
 #define OWT_CUBLAS(call) check_cublas((call), #call)

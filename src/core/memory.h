@@ -5,9 +5,9 @@
 #include <cstdint>
 #include <memory>
 
-#include "src/core/check.h"
 #include "src/core/device.h"
 #include "src/core/stream.h"
+#include "src/system/check.h"
 
 namespace owt {
 

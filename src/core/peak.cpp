@@ -8,13 +8,13 @@
 #include <optional>
 #include <sstream>
 
-#include "src/core/check.h"
 #include "src/core/cpu_bf16.h"
-#include "src/core/cpu_level.h"
-#include "src/core/log.h"
 #include "src/core/onednn.h"
-#include "src/core/processor.h"
 #include "src/core/threads.h"
+#include "src/system/check.h"
+#include "src/system/cpu_level.h"
+#include "src/system/log.h"
+#include "src/system/processor.h"
 
 namespace owt {
 namespace {

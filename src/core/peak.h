@@ -6,7 +6,7 @@
 #include <string>
 
 #include "src/core/device.h"
-#include "src/core/plan_cache.h"
+#include "src/system/plan_cache.h"
 
 namespace owt {
 

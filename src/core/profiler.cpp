@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <exception>
 
-#include "src/core/check.h"
 #include "src/core/dispatch.h"
+#include "src/system/check.h"
 
 namespace owt {
 namespace {

@@ -13,8 +13,8 @@
 #include <string_view>
 #include <vector>
 
-#include "src/core/check.h"
 #include "src/core/stream.h"
+#include "src/system/check.h"
 
 namespace owt {
 

@@ -10,8 +10,8 @@
 
 #include <cuda_runtime.h>
 
-#include "src/core/check.h"
 #include "src/core/grid.h"
+#include "src/system/check.h"
 
 namespace owt {
 

@@ -8,8 +8,8 @@
 #include <cstdint>
 #include <numeric>
 
-#include "src/core/check.h"
 #include "src/core/shape.h"
+#include "src/system/check.h"
 
 namespace owt {
 

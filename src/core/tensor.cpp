@@ -1,9 +1,9 @@
 #include "src/core/tensor.h"
 
-#include "src/core/check.h"
 #include "src/core/dispatch.h"
 #include "src/core/memory.h"
 #include "src/core/poison.h"
+#include "src/system/check.h"
 
 namespace owt {
 

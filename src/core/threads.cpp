@@ -5,10 +5,10 @@
 #include <cmath>
 #include <cstdlib>
 
-#include "src/core/check.h"
-#include "src/core/host_limits.h"
-#include "src/core/joined_threads.h"
-#include "src/core/log.h"
+#include "src/system/check.h"
+#include "src/system/host_limits.h"
+#include "src/system/joined_threads.h"
+#include "src/system/log.h"
 
 namespace owt {
 

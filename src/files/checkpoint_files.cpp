@@ -5,10 +5,10 @@
 #include <filesystem>
 #include <utility>
 
-#include "src/core/check.h"
-#include "src/core/files.h"
-#include "src/core/log.h"
-#include "src/core/no_room.h"
+#include "src/system/check.h"
+#include "src/system/files.h"
+#include "src/system/log.h"
+#include "src/system/no_room.h"
 
 namespace owt {
 namespace {

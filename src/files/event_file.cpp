@@ -11,9 +11,9 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
-#include "src/core/check.h"
-#include "src/core/json_text.h"
-#include "src/core/log.h"
+#include "src/system/check.h"
+#include "src/system/json_text.h"
+#include "src/system/log.h"
 
 namespace owt {
 namespace {

@@ -6,8 +6,8 @@
 #include <cerrno>
 #include <cstring>
 
-#include "src/core/log.h"
-#include "src/core/no_room.h"
+#include "src/system/log.h"
+#include "src/system/no_room.h"
 
 namespace owt {
 

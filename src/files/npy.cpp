@@ -1,6 +1,6 @@
 #include "src/files/npy.h"
 
-#include "src/core/check.h"
+#include "src/system/check.h"
 
 namespace owt {
 namespace {

@@ -4,8 +4,8 @@
 
 #include <string>
 
-#include "src/core/files.h"
 #include "src/core/tensor.h"
+#include "src/system/files.h"
 
 namespace owt {
 

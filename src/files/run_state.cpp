@@ -6,9 +6,9 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
-#include "src/core/check.h"
-#include "src/core/files.h"
-#include "src/core/json_text.h"
+#include "src/system/check.h"
+#include "src/system/files.h"
+#include "src/system/json_text.h"
 
 namespace owt {
 namespace {

@@ -5,10 +5,10 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "src/core/check.h"
-#include "src/core/config.h"
-#include "src/core/json_text.h"
-#include "src/core/markup.h"
+#include "src/system/check.h"
+#include "src/system/config.h"
+#include "src/system/json_text.h"
+#include "src/system/markup.h"
 
 namespace owt {
 namespace {

@@ -13,9 +13,9 @@
 #include <string_view>
 #include <vector>
 
-#include "src/core/files.h"
 #include "src/core/tensor.h"
 #include "src/files/safetensors_header.h"
+#include "src/system/files.h"
 
 namespace owt {
 

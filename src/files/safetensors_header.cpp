@@ -8,9 +8,9 @@
 #include <optional>
 #include <set>
 
-#include "src/core/check.h"
-#include "src/core/markup.h"
-#include "src/core/printable.h"
+#include "src/system/check.h"
+#include "src/system/markup.h"
+#include "src/system/printable.h"
 
 namespace owt {
 namespace {

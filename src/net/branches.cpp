@@ -3,11 +3,11 @@
 #include <algorithm>
 
 #include "layers/base/prepared_op.h"
-#include "src/core/check.h"
 #include "src/core/columns.h"
 #include "src/core/dispatch.h"
 #include "src/net/composite.h"
 #include "src/net/residual.h"
+#include "src/system/check.h"
 
 namespace owt {
 namespace {

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <set>
 
-#include "src/core/check.h"
 #include "src/core/row_groups.h"
 #include "src/net/layer_types.h"
+#include "src/system/check.h"
 
 namespace owt {
 

@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
-#include "src/core/check.h"
-#include "src/core/config.h"
+#include "src/system/check.h"
+#include "src/system/config.h"
 
 namespace owt {
 

@@ -2,11 +2,11 @@
 
 #include <set>
 
-#include "src/core/check.h"
-#include "src/core/printable.h"
 #include "src/core/row_groups.h"
 #include "src/net/layer_names.h"
 #include "src/net/layer_types.h"
+#include "src/system/check.h"
+#include "src/system/printable.h"
 
 namespace owt {
 namespace {

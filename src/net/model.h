@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "layers/base/layer.h"
-#include "src/core/config.h"
+#include "src/system/config.h"
 
 namespace owt {
 

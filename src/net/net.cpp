@@ -5,8 +5,8 @@
 
 #include "layers/base/in_place.h"
 #include "layers/base/prepared_op.h"
-#include "src/core/check.h"
 #include "src/core/poison.h"
+#include "src/system/check.h"
 
 namespace owt {
 

@@ -5,10 +5,10 @@
 
 #include "layers/base/prepared_op.h"
 #include "src/core/bf16.h"
-#include "src/core/check.h"
 #include "src/core/dispatch.h"
 #include "src/core/threads.h"
 #include "src/net/composite.h"
+#include "src/system/check.h"
 
 namespace owt {
 namespace {

@@ -10,11 +10,11 @@
 #include <vector>
 
 #include "src/core/bf16.h"
-#include "src/core/check.h"
 #include "src/core/dispatch.h"
 #include "src/core/poison.h"
 #include "src/core/threads.h"
 #include "src/parallel/update_rules.h"
+#include "src/system/check.h"
 
 namespace owt {
 namespace {

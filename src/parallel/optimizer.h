@@ -42,8 +42,8 @@
 #include <vector>
 
 #include "layers/base/param.h"
-#include "src/core/config.h"
 #include "src/parallel/gradient_norms.h"
+#include "src/system/config.h"
 
 namespace owt {
 

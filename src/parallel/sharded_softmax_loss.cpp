@@ -5,10 +5,10 @@
 #include <limits>
 
 #include "src/core/bf16.h"
-#include "src/core/check.h"
 #include "src/core/dispatch.h"
 #include "src/core/threads.h"
 #include "src/parallel/sharded_softmax_rows.h"
+#include "src/system/check.h"
 
 namespace owt {
 

@@ -5,8 +5,8 @@
 #include "layers/conv_cpu/conv_algorithm.h"
 #include "src/comm/launch.h"
 #include "src/comm/processes.h"
-#include "src/core/plan_cache.h"
-#include "src/core/texts.h"
+#include "src/system/plan_cache.h"
+#include "src/system/texts.h"
 
 namespace owt {
 namespace {

@@ -5,11 +5,11 @@
 #include <cmath>
 
 #include "src/comm/on_host.h"
-#include "src/core/activity.h"
 #include "src/core/gpus.h"
 #include "src/parallel/shared_choices.h"
 #include "src/plan/plan_rows.h"
 #include "src/plan/plan_updates.h"
+#include "src/system/activity.h"
 
 namespace owt {
 namespace {

@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "layers/base/param.h"
-#include "src/core/config.h"
 #include "src/core/stream.h"
+#include "src/system/config.h"
 
 namespace owt {
 

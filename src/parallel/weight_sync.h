@@ -10,10 +10,10 @@
 #include <vector>
 
 #include "layers/base/layer.h"
-#include "src/core/check.h"
 #include "src/plan/groups.h"
 #include "src/plan/plan.h"
 #include "src/plan/step_result.h"
+#include "src/system/check.h"
 
 namespace owt {
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "src/core/log.h"
+#include "src/system/log.h"
 
 namespace owt {
 namespace {

@@ -4,8 +4,8 @@
 #include <charconv>
 #include <cmath>
 
-#include "src/core/check.h"
-#include "src/core/log.h"
+#include "src/system/check.h"
+#include "src/system/log.h"
 
 namespace owt {
 namespace {

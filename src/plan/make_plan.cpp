@@ -5,13 +5,13 @@
 #include <algorithm>
 
 #include "layers/base/in_place.h"
-#include "src/core/check.h"
 #include "src/core/row_groups.h"
 #include "src/plan/plan_rows.h"
 #include "src/plan/plan_updates.h"
 #include "src/plan/strategy_families.h"
 #include "src/plan/transfers.h"
 #include "src/plan/wire_bytes.h"
+#include "src/system/check.h"
 
 namespace owt {
 namespace {

@@ -1,8 +1,8 @@
 #include "src/plan/order.h"
 
-#include "src/core/check.h"
 #include "src/plan/step_order.h"
 #include "src/plan/strategy_families.h"
+#include "src/system/check.h"
 
 namespace owt {
 

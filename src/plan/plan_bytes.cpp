@@ -4,11 +4,11 @@
 #include <functional>
 #include <map>
 
-#include "src/core/check.h"
-#include "src/core/log.h"
 #include "src/plan/plan_rows.h"
 #include "src/plan/plan_updates.h"
 #include "src/plan/transfers.h"
+#include "src/system/check.h"
+#include "src/system/log.h"
 
 namespace owt {
 namespace {

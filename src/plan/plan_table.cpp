@@ -2,11 +2,11 @@
 
 #include <algorithm>
 
-#include "src/core/config.h"
-#include "src/core/log.h"
 #include "src/plan/back_part.h"
 #include "src/plan/plan_bytes.h"
 #include "src/plan/plan_rows.h"
+#include "src/system/config.h"
+#include "src/system/log.h"
 
 namespace owt {
 namespace {

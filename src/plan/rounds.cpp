@@ -5,9 +5,9 @@
 #include <map>
 #include <numeric>
 
-#include "src/core/check.h"
-#include "src/core/log.h"
 #include "src/core/row_groups.h"
+#include "src/system/check.h"
+#include "src/system/log.h"
 
 namespace owt {
 namespace {

@@ -4,9 +4,9 @@
 #include <deque>
 #include <iterator>
 
-#include "src/core/check.h"
-#include "src/core/config.h"
 #include "src/plan/strategy_families.h"
+#include "src/system/check.h"
+#include "src/system/config.h"
 
 namespace owt {
 namespace {

@@ -4,10 +4,10 @@
 #include <cmath>
 #include <functional>
 
-#include "src/core/check.h"
-#include "src/core/log.h"
 #include "src/plan/plan_bytes.h"
 #include "src/plan/plan_table.h"
+#include "src/system/check.h"
+#include "src/system/log.h"
 
 namespace owt {
 namespace {

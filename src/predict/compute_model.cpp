@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cctype>
 
-#include "src/core/config.h"
-#include "src/core/log.h"
 #include "src/predict/step_launches.h"
+#include "src/system/config.h"
+#include "src/system/log.h"
 
 namespace owt {
 namespace {

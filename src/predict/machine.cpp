@@ -2,10 +2,10 @@
 
 #include <algorithm>
 
-#include "src/core/config.h"
-#include "src/core/log.h"
-#include "src/core/units.h"
 #include "src/predict/step_price.h"
+#include "src/system/config.h"
+#include "src/system/log.h"
+#include "src/system/units.h"
 
 namespace owt {
 namespace {

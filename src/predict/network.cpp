@@ -6,8 +6,8 @@
 
 #include "src/comm/bench.h"
 #include "src/comm/chain.h"
-#include "src/core/check.h"
-#include "src/core/log.h"
+#include "src/system/check.h"
+#include "src/system/log.h"
 
 namespace owt {
 namespace {

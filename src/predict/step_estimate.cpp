@@ -2,8 +2,8 @@
 #include <map>
 #include <numeric>
 
-#include "src/core/log.h"
 #include "src/predict/step_launches.h"
+#include "src/system/log.h"
 
 namespace owt {
 namespace {

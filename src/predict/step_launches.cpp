@@ -3,12 +3,12 @@
 #include <algorithm>
 
 #include "layers/softmax_rows.h"
-#include "src/core/check.h"
 #include "src/parallel/gradient_norms.h"
 #include "src/plan/order.h"
 #include "src/plan/plan_bytes.h"
 #include "src/plan/plan_updates.h"
 #include "src/predict/op_launches.h"
+#include "src/system/check.h"
 
 namespace owt {
 namespace {

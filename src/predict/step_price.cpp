@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <numeric>
 
-#include "src/core/check.h"
-#include "src/core/log.h"
 #include "src/plan/plan_bytes.h"
 #include "src/plan/plan_rows.h"
 #include "src/plan/plan_updates.h"
 #include "src/plan/wire_bytes.h"
 #include "src/predict/memory_need.h"
+#include "src/system/check.h"
+#include "src/system/log.h"
 
 namespace owt {
 namespace {

@@ -5,8 +5,8 @@
 #include <map>
 #include <tuple>
 
-#include "src/core/check.h"
 #include "src/plan/plan_updates.h"
+#include "src/system/check.h"
 
 namespace owt {
 namespace {

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <iterator>
 
-#include "src/core/check.h"
+#include "src/system/check.h"
 
 namespace owt {
 

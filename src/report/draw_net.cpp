@@ -2,13 +2,13 @@
 
 #include <algorithm>
 
-#include "src/core/log.h"
-#include "src/core/markup.h"
 #include "src/plan/back_part.h"
 #include "src/plan/plan_bytes.h"
 #include "src/plan/plan_table.h"
 #include "src/report/net_blocks.h"
 #include "src/report/net_marks.h"
+#include "src/system/log.h"
+#include "src/system/markup.h"
 
 namespace owt {
 

@@ -4,9 +4,9 @@
 #include <array>
 #include <cmath>
 
-#include "src/core/log.h"
-#include "src/core/markup.h"
 #include "src/plan/plan_table.h"
+#include "src/system/log.h"
+#include "src/system/markup.h"
 
 namespace owt {
 

@@ -1,7 +1,7 @@
 #include "src/report/net_marks.h"
 
-#include "src/core/log.h"
-#include "src/core/markup.h"
+#include "src/system/log.h"
+#include "src/system/markup.h"
 
 namespace owt::drawing {
 

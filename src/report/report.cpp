@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "src/core/check.h"
-#include "src/core/log.h"
+#include "src/system/check.h"
+#include "src/system/log.h"
 
 namespace owt {
 namespace {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "src/core/log.h"
+#include "src/system/log.h"
 
 namespace owt {
 namespace {

@@ -5,10 +5,10 @@
 #include <functional>
 #include <map>
 
-#include "src/core/check.h"
-#include "src/core/log.h"
 #include "src/plan/plan_updates.h"
 #include "src/predict/step_price.h"
+#include "src/system/check.h"
+#include "src/system/log.h"
 #include "src/train/bottleneck.h"
 
 namespace owt {

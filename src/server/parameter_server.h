@@ -27,13 +27,13 @@
 #include <optional>
 #include <vector>
 
-#include "src/core/joined_threads.h"
 #include "src/parallel/optimizer.h"
 #include "src/parallel/sharded_update.h"
 #include "src/plan/plan_updates.h"
 #include "src/server/push_message.h"
 #include "src/server/step_board.h"
 #include "src/server/weight_range.h"
+#include "src/system/joined_threads.h"
 
 namespace owt {
 

@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "src/core/bf16.h"
-#include "src/core/check.h"
+#include "src/system/check.h"
 
 namespace owt {
 namespace {

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "src/comm/communicator.h"
-#include "src/core/activity.h"
+#include "src/system/activity.h"
 
 namespace owt {
 

@@ -2,7 +2,7 @@
 
 #include "src/comm/communicator.h"
 #include "src/comm/sums.h"
-#include "src/core/activity.h"
+#include "src/system/activity.h"
 
 namespace owt {
 namespace {

@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "data/batch.h"
-#include "src/core/joined_threads.h"
 #include "src/plan/step_result.h"
+#include "src/system/joined_threads.h"
 #include "src/train/evaluation.h"
 #include "src/train/job.h"
 

@@ -2,10 +2,10 @@
 
 #include <utility>
 
-#include "src/core/check.h"
 #include "src/plan/plan_bytes.h"
 #include "src/plan/strategy.h"
 #include "src/predict/step_price.h"
+#include "src/system/check.h"
 
 namespace owt {
 

@@ -3,8 +3,8 @@
 #include <numeric>
 #include <utility>
 
-#include "src/core/log.h"
-#include "src/core/no_room.h"
+#include "src/system/log.h"
+#include "src/system/no_room.h"
 
 namespace owt {
 namespace {

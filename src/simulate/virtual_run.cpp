@@ -6,15 +6,15 @@
 #include <utility>
 
 #include "data/order.h"
-#include "src/core/log.h"
+#include "src/comm/signals.h"
 #include "src/core/philox.h"
 #include "src/core/threads.h"
 #include "src/plan/order.h"
 #include "src/plan/plan_bytes.h"
 #include "src/plan/plan_rows.h"
 #include "src/predict/memory_need.h"
+#include "src/system/log.h"
 #include "src/train/memory_check.h"
-#include "src/train/signals.h"
 #include "src/train/start_facts.h"
 
 namespace owt {

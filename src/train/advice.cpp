@@ -4,12 +4,12 @@
 #include <map>
 #include <set>
 
-#include "src/core/check.h"
-#include "src/core/log.h"
 #include "src/plan/plan_rows.h"
 #include "src/plan/plan_updates.h"
 #include "src/predict/choose.h"
 #include "src/predict/step_price.h"
+#include "src/system/check.h"
+#include "src/system/log.h"
 
 namespace owt {
 namespace {

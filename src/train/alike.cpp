@@ -5,9 +5,9 @@
 #include "src/comm/launch.h"
 #include "src/comm/threads.h"
 #include "src/comm/watch.h"
-#include "src/core/files.h"
 #include "src/core/gpus.h"
-#include "src/core/version.h"
+#include "src/system/files.h"
+#include "src/system/version.h"
 #include "src/train/data_facts.h"
 
 namespace owt {

@@ -9,13 +9,13 @@
 #include "data/relabelled.h"
 #include "src/comm/launch.h"
 #include "src/comm/processes.h"
-#include "src/core/check.h"
-#include "src/core/log.h"
-#include "src/core/printable.h"
-#include "src/core/texts.h"
 #include "src/files/checkpoint_files.h"
 #include "src/files/safetensors.h"
 #include "src/net/layer_names.h"
+#include "src/system/check.h"
+#include "src/system/log.h"
+#include "src/system/printable.h"
+#include "src/system/texts.h"
 #include "src/train/job.h"
 
 namespace owt {

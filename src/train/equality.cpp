@@ -3,8 +3,8 @@
 #include <vector>
 
 #include "src/comm/on_host.h"
-#include "src/core/check.h"
-#include "src/core/files.h"
+#include "src/system/check.h"
+#include "src/system/files.h"
 
 namespace owt {
 namespace {

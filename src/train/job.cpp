@@ -11,10 +11,10 @@
 #include "data/synthetic.h"
 #include "src/comm/launch.h"
 #include "src/comm/processes.h"
-#include "src/core/check.h"
 #include "src/core/gpus.h"
-#include "src/core/log.h"
 #include "src/plan/plan_rows.h"
+#include "src/system/check.h"
+#include "src/system/log.h"
 #include "src/train/data_identity.h"
 
 namespace owt {

@@ -8,11 +8,11 @@
 #include "src/comm/launch.h"
 #include "src/comm/processes.h"
 #include "src/comm/threads.h"
-#include "src/core/check.h"
-#include "src/core/log.h"
-#include "src/core/texts.h"
 #include "src/plan/plan_rows.h"
 #include "src/predict/memory_need.h"
+#include "src/system/check.h"
+#include "src/system/log.h"
+#include "src/system/texts.h"
 
 namespace owt {
 namespace {

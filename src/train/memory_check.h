@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "src/core/host_limits.h"
 #include "src/plan/plan.h"
+#include "src/system/host_limits.h"
 #include "src/train/settings.h"
 
 namespace owt {

@@ -6,10 +6,10 @@
 #include <sstream>
 #include <utility>
 
-#include "src/core/check.h"
-#include "src/core/files.h"
-#include "src/core/json_text.h"
-#include "src/core/printable.h"
+#include "src/system/check.h"
+#include "src/system/files.h"
+#include "src/system/json_text.h"
+#include "src/system/printable.h"
 
 namespace owt {
 namespace {

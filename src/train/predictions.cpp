@@ -7,9 +7,9 @@
 #include <utility>
 
 #include "src/comm/on_host.h"
-#include "src/core/files.h"
-#include "src/core/log.h"
 #include "src/core/threads.h"
+#include "src/system/files.h"
+#include "src/system/log.h"
 
 namespace owt {
 namespace {

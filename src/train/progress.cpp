@@ -7,8 +7,8 @@
 #include <numeric>
 #include <utility>
 
-#include "src/core/log.h"
-#include "src/core/terminal.h"
+#include "src/system/log.h"
+#include "src/system/terminal.h"
 
 namespace owt {
 namespace {

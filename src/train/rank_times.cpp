@@ -7,8 +7,8 @@
 
 #include "src/comm/launch.h"
 #include "src/comm/on_host.h"
-#include "src/core/log.h"
-#include "src/core/texts.h"
+#include "src/system/log.h"
+#include "src/system/texts.h"
 
 namespace owt {
 namespace {

@@ -5,7 +5,7 @@
 #include <limits>
 #include <numbers>
 
-#include "src/core/check.h"
+#include "src/system/check.h"
 
 namespace owt {
 namespace {

@@ -25,8 +25,8 @@
 #include <optional>
 #include <vector>
 
-#include "src/core/config.h"
 #include "src/files/run_state.h"
+#include "src/system/config.h"
 
 namespace owt {
 

@@ -7,9 +7,9 @@
 #include "src/comm/threads.h"
 #include "src/core/cpu_bf16.h"
 #include "src/core/gpus.h"
-#include "src/core/log.h"
 #include "src/core/threads.h"
 #include "src/files/checkpoint_files.h"
+#include "src/system/log.h"
 
 namespace owt {
 

@@ -5,9 +5,9 @@
 #include <optional>
 
 #include "data/batch_memory.h"
-#include "src/core/check.h"
 #include "src/core/gpus.h"
 #include "src/plan/plan_updates.h"
+#include "src/system/check.h"
 
 namespace owt {
 namespace {

@@ -2,10 +2,10 @@
 #include <optional>
 #include <set>
 
-#include "src/core/check.h"
-#include "src/core/own_words.h"
 #include "src/net/layer_names.h"
 #include "src/plan/plan_rows.h"
+#include "src/system/check.h"
+#include "src/system/own_words.h"
 #include "src/train/settings.h"
 
 namespace owt {

@@ -6,11 +6,11 @@
 #include <fstream>
 
 #include "src/comm/launch.h"
-#include "src/core/log.h"
-#include "src/core/processor.h"
 #include "src/core/threads.h"
-#include "src/core/version.h"
 #include "src/plan/plan_bytes.h"
+#include "src/system/log.h"
+#include "src/system/processor.h"
+#include "src/system/version.h"
 
 namespace owt {
 namespace {

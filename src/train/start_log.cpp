@@ -1,10 +1,10 @@
 #include "src/train/start_log.h"
 
-#include "src/core/log.h"
 #include "src/core/threads.h"
 #include "src/plan/plan_bytes.h"
 #include "src/plan/plan_rows.h"
 #include "src/plan/plan_table.h"
+#include "src/system/log.h"
 #include "src/train/session.h"
 
 namespace owt {

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <set>
 
-#include "src/core/config.h"
-#include "src/core/log.h"
 #include "src/net/layer_names.h"
+#include "src/system/config.h"
+#include "src/system/log.h"
 #include "src/train/weights.h"
 
 namespace owt {

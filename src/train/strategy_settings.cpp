@@ -1,5 +1,5 @@
 // The tables of a recipe that belong to one strategy: [pipeline] and [ps].
-#include "src/core/check.h"
+#include "src/system/check.h"
 #include "src/train/settings.h"
 
 namespace owt {

@@ -3,10 +3,10 @@
 #include <optional>
 
 #include "src/comm/on_host.h"
-#include "src/core/log.h"
-#include "src/core/no_room.h"
 #include "src/parallel/param_gather.h"
 #include "src/parallel/sharded_update.h"
+#include "src/system/log.h"
+#include "src/system/no_room.h"
 
 namespace owt {
 namespace {

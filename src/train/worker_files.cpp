@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "src/core/log.h"
-#include "src/core/no_room.h"
 #include "src/files/checkpoint_files.h"
 #include "src/net/layer_names.h"
+#include "src/system/log.h"
+#include "src/system/no_room.h"
 #include "src/train/weights.h"
 
 namespace owt {

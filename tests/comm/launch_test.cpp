@@ -11,8 +11,8 @@
 #include <map>
 
 #include "src/comm/processes.h"
-#include "src/core/check.h"
 #include "src/core/threads.h"
+#include "src/system/check.h"
 #include "tests/support/environment.h"
 #include "tests/support/message_of.h"
 

@@ -34,7 +34,7 @@
 #include "src/comm/processes.h"
 #include "src/comm/threads.h"
 #include "src/comm/watch.h"
-#include "src/core/activity.h"
+#include "src/system/activity.h"
 
 namespace {
 

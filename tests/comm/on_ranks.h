@@ -8,7 +8,7 @@
 
 #include "src/comm/threads.h"
 #include "src/core/gpus.h"
-#include "src/core/texts.h"
+#include "src/system/texts.h"
 
 namespace owt {
 

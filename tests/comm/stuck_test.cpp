@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "src/core/check.h"
+#include "src/system/check.h"
 
 namespace owt::stuck_test {
 namespace {

@@ -5,8 +5,8 @@
 
 #include <filesystem>
 
-#include "src/core/log.h"
 #include "src/files/safetensors.h"
+#include "src/system/log.h"
 #include "tests/support/message_of.h"
 #include "tests/support/whole_runs.h"
 

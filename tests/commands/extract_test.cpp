@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include "data/synthetic.h"
-#include "src/core/files.h"
+#include "src/system/files.h"
 #include "src/train/inference.h"
 #include "tests/support/harness.h"
 #include "tests/support/whole_runs.h"

@@ -4,8 +4,8 @@
 
 #include <map>
 
-#include "src/core/log.h"
 #include "src/files/safetensors.h"
+#include "src/system/log.h"
 #include "tests/support/whole_runs.h"
 
 namespace owt::fine_tuning_test {

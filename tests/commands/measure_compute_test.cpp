@@ -7,7 +7,7 @@
 
 #include "src/comm/threads.h"
 #include "src/commands/run.h"
-#include "src/core/files.h"
+#include "src/system/files.h"
 #include "tests/support/runs.h"
 #include "tests/support/temp_folder.h"
 

@@ -8,7 +8,7 @@
 
 #include <map>
 
-#include "src/core/files.h"
+#include "src/system/files.h"
 #include "tests/support/runs.h"
 #include "tests/support/saved_net.h"
 

@@ -4,8 +4,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "src/core/log.h"
 #include "src/files/safetensors.h"
+#include "src/system/log.h"
 #include "tests/support/whole_runs.h"
 
 namespace owt::run_figures_test {

@@ -5,8 +5,8 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "src/core/log.h"
 #include "src/plan/plan_bytes.h"
+#include "src/system/log.h"
 #include "tests/support/whole_runs.h"
 
 namespace owt::run_records_test {

@@ -5,7 +5,7 @@
 
 #include <numeric>
 
-#include "src/core/check.h"
+#include "src/system/check.h"
 #include "tests/support/harness.h"
 
 namespace owt::columns_test {

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "src/core/check.h"
+#include "src/system/check.h"
 
 namespace owt::image_layout_test {
 namespace {

@@ -9,11 +9,11 @@
 #include <thread>
 
 #include "src/core/bf16.h"
-#include "src/core/check.h"
 #include "src/core/dispatch.h"
 #include "src/core/gpus.h"
 #include "src/core/graph.h"
-#include "src/core/plan_cache.h"
+#include "src/system/check.h"
+#include "src/system/plan_cache.h"
 #include "tests/support/check_layer.h"
 #include "tests/support/harness.h"
 

@@ -3,8 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "src/core/check.h"
 #include "src/core/graph.h"
+#include "src/system/check.h"
 #include "tests/support/harness.h"
 
 namespace owt::profiler_test {

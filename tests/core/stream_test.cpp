@@ -3,10 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "src/core/check.h"
 #include "src/core/dispatch.h"
 #include "src/core/graph.h"
 #include "src/core/profiler.h"
+#include "src/system/check.h"
 #include "tests/support/harness.h"
 
 namespace owt::stream_test {

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <numeric>
 
-#include "src/core/check.h"
+#include "src/system/check.h"
 #include "tests/support/harness.h"
 
 namespace owt::tensor_test {

@@ -7,7 +7,7 @@
 #include <thread>
 #include <vector>
 
-#include "src/core/check.h"
+#include "src/system/check.h"
 
 namespace owt::threads_test {
 namespace {

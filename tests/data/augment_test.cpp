@@ -8,9 +8,9 @@
 #include <set>
 
 #include "data/memory_dataset.h"
-#include "src/core/check.h"
 #include "src/core/philox.h"
 #include "src/core/threads.h"
+#include "src/system/check.h"
 #include "tests/support/message_of.h"
 
 namespace owt::augment_test {

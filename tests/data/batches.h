@@ -9,7 +9,7 @@
 #include "data/loader.h"
 #include "data/memory_dataset.h"
 #include "src/core/bf16.h"
-#include "src/core/check.h"
+#include "src/system/check.h"
 
 namespace owt {
 

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "src/core/check.h"
+#include "src/system/check.h"
 #include "tests/support/temp_folder.h"
 
 namespace owt::json_numbers_test {

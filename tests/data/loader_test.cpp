@@ -7,8 +7,8 @@
 #include <thread>
 
 #include "data/order.h"
-#include "src/core/activity.h"
-#include "src/core/check.h"
+#include "src/system/activity.h"
+#include "src/system/check.h"
 #include "tests/data/batches.h"
 #include "tests/support/few_threads.h"
 #include "tests/support/message_of.h"

@@ -5,8 +5,8 @@
 #include <cmath>
 
 #include "data/synthetic.h"
-#include "src/core/check.h"
 #include "src/core/threads.h"
+#include "src/system/check.h"
 #include "tests/support/message_of.h"
 
 namespace owt::patch_whitening_test {

@@ -10,9 +10,9 @@
 
 #include "data/resize.h"
 #include "data/shard_statistics.h"
-#include "src/core/check.h"
-#include "src/core/config.h"
 #include "src/core/threads.h"
+#include "src/system/check.h"
+#include "src/system/config.h"
 #include "tests/data/batches.h"
 #include "tests/support/message_of.h"
 #include "tests/support/shards.h"

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "data/dataset.h"
-#include "src/core/check.h"
+#include "src/system/check.h"
 
 namespace owt::steps_test {
 namespace {

@@ -10,9 +10,9 @@
 #include <regex>
 #include <string>
 
-#include "src/core/check.h"
-#include "src/core/files.h"
-#include "src/core/texts.h"
+#include "src/system/check.h"
+#include "src/system/files.h"
+#include "src/system/texts.h"
 #include "tests/support/temp_folder.h"
 
 namespace owt::device_code_test {

@@ -5,8 +5,8 @@
 
 #include <filesystem>
 
-#include "src/core/check.h"
-#include "src/core/files.h"
+#include "src/system/check.h"
+#include "src/system/files.h"
 #include "tests/support/message_of.h"
 #include "tests/support/temp_folder.h"
 

@@ -1,5 +1,5 @@
-// JSON values from untrusted sources; the functions of src/core/json_text.h with nlohmann's library.
-#include "src/core/json_text.h"
+// JSON values from untrusted sources; the functions of src/system/json_text.h with nlohmann's library.
+#include "src/system/json_text.h"
 
 #include <gtest/gtest.h>
 

@@ -14,7 +14,7 @@
 #include <string>
 #include <string_view>
 
-#include "src/core/check.h"
+#include "src/system/check.h"
 
 namespace owt {
 

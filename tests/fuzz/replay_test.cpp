@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "src/core/files.h"
+#include "src/system/files.h"
 #include "tests/fuzz/input.h"
 
 // OWT_FUZZ_TARGETS is TARGET(config) TARGET(dataset) and so on, one for each *_fuzz.cpp. Their functions, which have

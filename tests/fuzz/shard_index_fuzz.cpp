@@ -1,6 +1,6 @@
 // Reads any bytes as the index of a shard; also with a corrected checksum, which a fuzzer does not find.
 #include "data/shard_index.h"
-#include "src/core/files.h"
+#include "src/system/files.h"
 #include "tests/fuzz/input.h"
 
 namespace {

@@ -1,9 +1,9 @@
 // Reads any bytes as the state.json of a checkpoint; also with a corrected checksum, which a fuzzer does not find.
 #include <nlohmann/json.hpp>
 
-#include "src/core/files.h"
-#include "src/core/json_text.h"
 #include "src/files/checkpoint_files.h"
+#include "src/system/files.h"
+#include "src/system/json_text.h"
 #include "tests/fuzz/input.h"
 
 namespace {

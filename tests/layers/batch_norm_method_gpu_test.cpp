@@ -9,7 +9,7 @@
 #include <limits>
 #include <vector>
 
-#include "src/core/check.h"
+#include "src/system/check.h"
 #include "tests/support/harness.h"
 
 namespace owt::batch_norm_method_gpu_test {

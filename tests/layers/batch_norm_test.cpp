@@ -6,7 +6,7 @@
 #include <cmath>
 #include <map>
 
-#include "src/core/check.h"
+#include "src/system/check.h"
 #include "tests/support/check_layer.h"
 #include "tests/support/harness.h"
 

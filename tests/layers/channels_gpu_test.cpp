@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "layers/gpu/bias_gradient.h"
-#include "src/core/check.h"
+#include "src/system/check.h"
 #include "tests/support/harness.h"
 
 namespace owt::channels_gpu_test {

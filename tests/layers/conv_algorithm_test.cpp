@@ -6,7 +6,7 @@
 #include <cmath>
 #include <thread>
 
-#include "src/core/check.h"
+#include "src/system/check.h"
 
 namespace owt::conv_algorithm_test {
 namespace {

@@ -7,7 +7,7 @@
 #include <limits>
 #include <vector>
 
-#include "src/core/check.h"
+#include "src/system/check.h"
 #include "tests/support/check_layer.h"
 #include "tests/support/harness.h"
 

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "src/core/check.h"
+#include "src/system/check.h"
 #include "tests/support/check_layer.h"
 #include "tests/support/harness.h"
 #include "tests/support/nets.h"

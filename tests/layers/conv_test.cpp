@@ -8,8 +8,8 @@
 #include <thread>
 
 #include "layers/conv_cpu/conv_algorithm.h"
-#include "src/core/check.h"
 #include "src/core/threads.h"
+#include "src/system/check.h"
 #include "tests/support/check_layer.h"
 #include "tests/support/conv_reference.h"
 #include "tests/support/harness.h"

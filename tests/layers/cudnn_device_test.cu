@@ -9,8 +9,8 @@
 #include "layers/gpu/conv_plans.h"
 #include "layers/gpu/cudnn.h"
 #include "layers/gpu/cudnn_plan.h"
-#include "src/core/files.h"
 #include "src/core/gpus.h"
+#include "src/system/files.h"
 
 namespace owt {
 namespace {

@@ -7,7 +7,7 @@
 #include <mutex>
 
 #include "src/core/bf16.h"
-#include "src/core/check.h"
+#include "src/system/check.h"
 #include "tests/support/check_layer.h"
 #include "tests/support/harness.h"
 #include "tests/support/team_size.h"

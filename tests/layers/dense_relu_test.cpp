@@ -6,7 +6,7 @@
 
 #include "layers/dense.h"
 #include "src/core/bf16.h"
-#include "src/core/check.h"
+#include "src/system/check.h"
 #include "tests/support/check_layer.h"
 #include "tests/support/harness.h"
 

@@ -7,8 +7,8 @@
 #include <cmath>
 
 #include "layers/registry.h"
-#include "src/core/check.h"
 #include "src/core/threads.h"
+#include "src/system/check.h"
 #include "tests/support/check_layer.h"
 #include "tests/support/harness.h"
 

@@ -5,8 +5,8 @@
 
 #include <algorithm>
 
-#include "src/core/check.h"
 #include "src/core/philox.h"
+#include "src/system/check.h"
 #include "tests/support/check_layer.h"
 #include "tests/support/harness.h"
 

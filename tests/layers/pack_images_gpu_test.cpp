@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "layers/gpu/space_to_depth.h"
-#include "src/core/check.h"
 #include "src/core/elements.cuh"
+#include "src/system/check.h"
 #include "tests/support/harness.h"
 
 namespace owt::pack_images_gpu_test {

@@ -7,7 +7,7 @@
 #include <cmath>
 #include <numeric>
 
-#include "src/core/check.h"
+#include "src/system/check.h"
 #include "tests/support/harness.h"
 #include "tests/support/message_of.h"
 

@@ -11,7 +11,7 @@
 #include "src/core/cuda.h"
 #include "src/core/gpus.h"
 #include "src/core/memory.h"
-#include "src/core/plan_cache.h"
+#include "src/system/plan_cache.h"
 #include "tests/simulated_gpu/runtime.h"
 #include "tests/support/temp_folder.h"
 

@@ -5,7 +5,7 @@
 
 #include <set>
 
-#include "src/core/check.h"
+#include "src/system/check.h"
 
 namespace owt::registry_test {
 namespace {

@@ -6,8 +6,8 @@
 #include <cmath>
 #include <limits>
 
-#include "src/core/check.h"
 #include "src/core/threads.h"
+#include "src/system/check.h"
 #include "tests/support/check_layer.h"
 #include "tests/support/harness.h"
 #include "tests/support/losses.h"

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <limits>
 
-#include "src/core/cpu_level.h"
+#include "src/system/cpu_level.h"
 #include "tests/support/conv_problem.h"
 #include "tests/support/team_size.h"
 

@@ -3,10 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "src/core/check.h"
 #include "src/core/columns.h"
 #include "src/net/layer_types.h"
 #include "src/net/net.h"
+#include "src/system/check.h"
 #include "tests/support/check_layer.h"
 #include "tests/support/harness.h"
 #include "tests/support/message_of.h"

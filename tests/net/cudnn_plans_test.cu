@@ -11,9 +11,9 @@
 #include "layers/conv.h"
 #include "layers/gpu/conv_plans.h"
 #include "layers/gpu/cudnn_plan.h"
-#include "src/core/check.h"
-#include "src/core/files.h"
 #include "src/net/model.h"
+#include "src/system/check.h"
+#include "src/system/files.h"
 
 namespace owt {
 namespace {

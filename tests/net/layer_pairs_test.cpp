@@ -8,8 +8,8 @@
 #include <random>
 
 #include "src/core/bf16.h"
-#include "src/core/check.h"
 #include "src/net/layer_types.h"
+#include "src/system/check.h"
 #include "tests/support/nets.h"
 #include "tests/support/using_conv_algorithm.h"
 

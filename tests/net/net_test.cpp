@@ -9,10 +9,10 @@
 #include <optional>
 
 #include "layers/softmax_loss.h"
-#include "src/core/check.h"
 #include "src/core/memory.h"
 #include "src/core/philox.h"
 #include "src/core/poison.h"
+#include "src/system/check.h"
 #include "tests/support/harness.h"
 #include "tests/support/nets.h"
 

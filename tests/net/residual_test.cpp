@@ -5,10 +5,10 @@
 
 #include <algorithm>
 
-#include "src/core/check.h"
 #include "src/core/memory.h"
 #include "src/net/layer_types.h"
 #include "src/net/net.h"
+#include "src/system/check.h"
 #include "tests/support/check_layer.h"
 #include "tests/support/harness.h"
 #include "tests/support/message_of.h"

@@ -11,8 +11,8 @@
 
 #include "src/comm/profiled.h"
 #include "src/comm/threads.h"
-#include "src/core/check.h"
 #include "src/core/philox.h"
+#include "src/system/check.h"
 #include "tests/support/harness.h"
 
 namespace owt::column_exchange_test {

@@ -12,9 +12,9 @@
 #include <tuple>
 
 #include "src/comm/threads.h"
-#include "src/core/check.h"
 #include "src/core/philox.h"
 #include "src/plan/order.h"
+#include "src/system/check.h"
 #include "tests/support/bad_layers.h"
 #include "tests/support/harness.h"
 #include "tests/support/uneven_model.h"

@@ -9,9 +9,9 @@
 
 #include "src/comm/profiled.h"
 #include "src/comm/threads.h"
-#include "src/core/check.h"
 #include "src/core/philox.h"
 #include "src/plan/layer_plan.h"
+#include "src/system/check.h"
 #include "tests/support/harness.h"
 
 namespace owt::feature_gather_test {

@@ -10,8 +10,8 @@
 #include <fstream>
 #include <set>
 
-#include "src/core/check.h"
 #include "src/core/threads.h"
+#include "src/system/check.h"
 #include "tests/support/harness.h"
 #include "tests/support/message_of.h"
 

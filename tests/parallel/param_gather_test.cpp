@@ -7,8 +7,8 @@
 #include <tuple>
 
 #include "src/comm/threads.h"
-#include "src/core/check.h"
 #include "src/plan/rank_model.h"
+#include "src/system/check.h"
 #include "tests/support/harness.h"
 #include "tests/support/models.h"
 

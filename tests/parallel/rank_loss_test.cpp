@@ -9,8 +9,8 @@
 
 #include "src/comm/profiled.h"
 #include "src/comm/threads.h"
-#include "src/core/check.h"
 #include "src/core/philox.h"
+#include "src/system/check.h"
 #include "tests/support/harness.h"
 #include "tests/support/losses.h"
 #include "tests/support/models.h"

@@ -10,9 +10,9 @@
 
 #include "src/comm/profiled.h"
 #include "src/comm/threads.h"
-#include "src/core/check.h"
 #include "src/parallel/step_labels.h"
 #include "src/plan/plan_rows.h"
+#include "src/system/check.h"
 #include "tests/support/harness.h"
 #include "tests/support/late_communicator.h"
 #include "tests/support/models.h"

@@ -9,8 +9,8 @@
 #include <numeric>
 
 #include "src/core/bf16.h"
-#include "src/core/check.h"
 #include "src/core/threads.h"
+#include "src/system/check.h"
 #include "tests/support/check_layer.h"
 #include "tests/support/losses.h"
 

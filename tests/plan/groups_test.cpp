@@ -8,7 +8,7 @@
 
 #include "src/comm/profiled.h"
 #include "src/comm/threads.h"
-#include "src/core/check.h"
+#include "src/system/check.h"
 #include "tests/support/harness.h"
 #include "tests/support/models.h"
 

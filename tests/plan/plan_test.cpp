@@ -6,12 +6,12 @@
 #include <map>
 #include <set>
 
-#include "src/core/check.h"
 #include "src/plan/back_part.h"
 #include "src/plan/plan_bytes.h"
 #include "src/plan/plan_rows.h"
 #include "src/plan/plan_table.h"
 #include "src/plan/plan_updates.h"
+#include "src/system/check.h"
 #include "tests/support/alexnet.h"
 #include "tests/support/plans.h"
 

@@ -10,8 +10,8 @@
 #include <map>
 
 #include "src/comm/threads.h"
-#include "src/core/check.h"
 #include "src/plan/step_result.h"
+#include "src/system/check.h"
 #include "tests/support/harness.h"
 #include "tests/support/uneven_model.h"
 

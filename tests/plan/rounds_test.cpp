@@ -6,7 +6,7 @@
 #include <cmath>
 #include <numeric>
 
-#include "src/core/check.h"
+#include "src/system/check.h"
 
 namespace owt::rounds_test {
 namespace {

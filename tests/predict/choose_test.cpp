@@ -5,8 +5,8 @@
 
 #include <algorithm>
 
-#include "src/core/check.h"
 #include "src/parallel/sharded_softmax_loss.h"
+#include "src/system/check.h"
 #include "tests/support/alexnet.h"
 #include "tests/support/fixed_compute.h"
 #include "tests/support/message_of.h"

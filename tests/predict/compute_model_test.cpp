@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "src/core/check.h"
+#include "src/system/check.h"
 #include "tests/support/alexnet.h"
 #include "tests/support/fixed_compute.h"
 #include "tests/support/models.h"

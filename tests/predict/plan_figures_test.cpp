@@ -7,8 +7,6 @@
 #include <sstream>
 
 #include "src/core/cpu_bf16.h"
-#include "src/core/files.h"
-#include "src/core/log.h"
 #include "src/plan/plan_bytes.h"
 #include "src/plan/plan_rows.h"
 #include "src/plan/plan_table.h"
@@ -16,6 +14,8 @@
 #include "src/predict/memory_need.h"
 #include "src/predict/step_price.h"
 #include "src/server/parameter_server.h"
+#include "src/system/files.h"
+#include "src/system/log.h"
 #include "tests/support/fixed_compute.h"
 #include "tests/support/plans.h"
 #include "tests/support/strategies.h"

@@ -6,10 +6,10 @@
 #include <algorithm>
 #include <utility>
 
-#include "src/core/check.h"
-#include "src/core/files.h"
-#include "src/core/log.h"
 #include "src/parallel/gradient_norms.h"
+#include "src/system/check.h"
+#include "src/system/files.h"
+#include "src/system/log.h"
 #include "tests/support/alexnet.h"
 #include "tests/support/models.h"
 

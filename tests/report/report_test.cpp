@@ -7,9 +7,9 @@
 #include <set>
 #include <sstream>
 
-#include "src/core/check.h"
-#include "src/core/log.h"
 #include "src/report/trace.h"
+#include "src/system/check.h"
+#include "src/system/log.h"
 
 namespace owt::report_test {
 namespace {

@@ -5,9 +5,9 @@
 
 #include <map>
 
-#include "src/core/check.h"
-#include "src/core/log.h"
 #include "src/predict/step_price.h"
+#include "src/system/check.h"
+#include "src/system/log.h"
 #include "tests/support/alike_steps.h"
 #include "tests/support/fixed_compute.h"
 #include "tests/support/models.h"

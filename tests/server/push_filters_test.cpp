@@ -8,7 +8,7 @@
 #include <numeric>
 
 #include "src/core/bf16.h"
-#include "src/core/check.h"
+#include "src/system/check.h"
 
 namespace owt::push_filters_test {
 namespace {

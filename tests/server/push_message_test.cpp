@@ -5,7 +5,7 @@
 
 #include <cmath>
 
-#include "src/core/check.h"
+#include "src/system/check.h"
 #include "tests/support/harness.h"
 
 namespace owt::push_message_test {

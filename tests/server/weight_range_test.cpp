@@ -7,7 +7,7 @@
 #include <optional>
 #include <random>
 
-#include "src/core/check.h"
+#include "src/system/check.h"
 #include "tests/support/harness.h"
 
 namespace owt::weight_range_test {

@@ -30,7 +30,7 @@
 
 #include "tests/simulated_gpu/kernels.h"
 
-// Replaces the macro of src/core/lazy_library.h: the simulator defines the functions.
+// Replaces the macro of src/system/lazy_library.h: the simulator defines the functions.
 #define OWT_LAZY(library, function) using ::function;
 
 #undef __global__

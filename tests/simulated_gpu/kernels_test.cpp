@@ -3,8 +3,8 @@
 #include <numeric>
 #include <set>
 
-#include "src/core/check.h"
 #include "src/core/elements.cuh"
+#include "src/system/check.h"
 #include "tests/simulated_gpu/device.h"
 #include "tests/simulated_gpu/test_memory.h"
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "src/core/files.h"
+#include "src/system/files.h"
 
 namespace owt {
 

@@ -5,9 +5,9 @@
 #include <numeric>
 
 #include "src/core/bf16.h"
-#include "src/core/check.h"
 #include "src/core/gpus.h"
 #include "src/net/layer_types.h"
+#include "src/system/check.h"
 
 namespace owt {
 namespace {

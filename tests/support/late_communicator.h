@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "src/comm/communicator.h"
-#include "src/core/check.h"
+#include "src/system/check.h"
 
 namespace owt {
 

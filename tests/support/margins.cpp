@@ -3,7 +3,7 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "src/core/log.h"
+#include "src/system/log.h"
 
 namespace owt::margins {
 namespace {

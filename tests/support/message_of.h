@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "src/core/check.h"
+#include "src/system/check.h"
 
 namespace owt {
 

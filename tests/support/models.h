@@ -3,9 +3,9 @@
 
 #include <string>
 
-#include "src/core/check.h"
-#include "src/core/config.h"
 #include "src/net/model.h"
+#include "src/system/check.h"
+#include "src/system/config.h"
 
 namespace owt {
 

@@ -5,8 +5,8 @@
 #include <map>
 #include <string>
 
-#include "src/core/check.h"
 #include "src/plan/plan.h"
+#include "src/system/check.h"
 #include "tests/support/models.h"
 
 namespace owt {

@@ -7,7 +7,7 @@
 #include <cstdlib>
 #include <string>
 
-#include "src/core/files.h"
+#include "src/system/files.h"
 #include "tests/support/runs.h"
 #include "tests/support/temp_folder.h"
 

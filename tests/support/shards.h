@@ -9,9 +9,9 @@
 #include "data/photos/photo.h"
 #include "data/prepare/tar.h"
 #include "data/shard_index.h"
-#include "src/core/files.h"
-#include "src/core/log.h"
 #include "src/core/philox.h"
+#include "src/system/files.h"
+#include "src/system/log.h"
 #include "tests/support/temp_folder.h"
 
 namespace owt {

@@ -9,7 +9,7 @@
 #include <fstream>
 #include <string>
 
-#include "src/core/check.h"
+#include "src/system/check.h"
 
 namespace owt {
 

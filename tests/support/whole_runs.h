@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "src/commands/run.h"
-#include "src/core/files.h"
 #include "src/files/checkpoint_files.h"
+#include "src/system/files.h"
 #include "tests/support/runs.h"
 #include "tests/support/temp_folder.h"
 

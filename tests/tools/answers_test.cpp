@@ -7,7 +7,7 @@
 
 #include "data/cifar.h"
 #include "data/photos/photo.h"
-#include "src/core/log.h"
+#include "src/system/log.h"
 #include "tests/support/csv.h"
 #include "tests/support/program.h"
 

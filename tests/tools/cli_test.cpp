@@ -13,11 +13,11 @@
 
 #include "src/core/cpu_bf16.h"
 #include "src/core/dispatch.h"
-#include "src/core/files.h"
 #include "src/core/gpus.h"
-#include "src/core/log.h"
 #include "src/files/safetensors.h"
 #include "src/predict/memory_need.h"
+#include "src/system/files.h"
+#include "src/system/log.h"
 #include "src/train/settings.h"
 #include "tests/support/environment.h"
 #include "tests/support/program.h"

@@ -6,7 +6,7 @@
 #include <filesystem>
 
 #include "data/photos/photo.h"
-#include "src/core/log.h"
+#include "src/system/log.h"
 #include "tests/support/program.h"
 
 namespace owt::data_commands_test {

@@ -7,11 +7,11 @@
 #include <sstream>
 
 #include "data/photos/photo.h"
-#include "src/core/log.h"
 #include "src/files/checkpoint_files.h"
 #include "src/plan/plan_bytes.h"
 #include "src/plan/plan_table.h"
 #include "src/predict/choose.h"
+#include "src/system/log.h"
 #include "tests/support/program.h"
 #include "tests/support/shards.h"
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Tests that the compiler's features for a level (options_of_LEVEL in CMakeLists.txt) are the features that
-# src/core/cpu_level.cpp checks. Prints each level; exits 1 at the first that differs.
+# src/system/cpu_level.cpp checks. Prints each level; exits 1 at the first that differs.
 #
 #   usage: tests/tools/level_flags_test.sh OWT      OWT: the program in its build folder
 set -euo pipefail
@@ -20,7 +20,7 @@ features() {
     grep -vxE 'xsave|evex256|evex512' | sort
 }
 # The features that the source names, as "avx2" or as bit_MOVBE.
-asked=$(grep -oE 'OWT_HAS\("[a-z0-9]+"\)|bit_[A-Z0-9]+' src/core/cpu_level.cpp |
+asked=$(grep -oE 'OWT_HAS\("[a-z0-9]+"\)|bit_[A-Z0-9]+' src/system/cpu_level.cpp |
   sed -E 's/OWT_HAS\("(.*)"\)|bit_(.*)/\L\1\2/' | sort -u)
 
 for level in x86-64-v3 x86-64-v4 avx512_bf16; do

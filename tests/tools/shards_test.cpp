@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <string>
 
-#include "src/core/files.h"
+#include "src/system/files.h"
 #include "tests/support/shards.h"
 
 namespace owt::shards_test {

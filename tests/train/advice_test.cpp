@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "src/core/check.h"
+#include "src/system/check.h"
 #include "tests/support/alike_steps.h"
 #include "tests/support/models.h"
 

@@ -7,7 +7,7 @@
 #include <filesystem>
 
 #include "data/shard_statistics.h"
-#include "src/core/check.h"
+#include "src/system/check.h"
 #include "src/train/job.h"
 #include "tests/support/shards.h"
 #include "tests/support/whole_runs.h"

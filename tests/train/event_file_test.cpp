@@ -10,9 +10,9 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "src/core/check.h"
-#include "src/core/files.h"
-#include "src/core/log.h"
+#include "src/system/check.h"
+#include "src/system/files.h"
+#include "src/system/log.h"
 #include "src/train/metrics.h"
 #include "tests/support/message_of.h"
 #include "tests/support/temp_folder.h"

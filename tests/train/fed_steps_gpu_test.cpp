@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "src/comm/threads.h"
-#include "src/core/plan_cache.h"
+#include "src/system/plan_cache.h"
 #include "src/train/evaluate.h"
 #include "src/train/job.h"
 #include "src/train/worker.h"

@@ -9,9 +9,9 @@
 #include <nlohmann/json.hpp>
 
 #include "src/comm/threads.h"
-#include "src/core/log.h"
 #include "src/core/threads.h"
 #include "src/plan/groups.h"
+#include "src/system/log.h"
 #include "src/train/worker.h"
 #include "tests/support/harness.h"
 #include "tests/support/message_of.h"

@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "src/comm/signals.h"
 #include "src/comm/threads.h"
 #include "src/core/cpu_bf16.h"
 #include "src/files/safetensors.h"
@@ -13,7 +14,6 @@
 #include "src/plan/plan_updates.h"
 #include "src/predict/memory_need.h"
 #include "src/train/made_up_batch.h"
-#include "src/train/signals.h"
 #include "src/train/worker.h"
 #include "tests/support/harness.h"
 #include "tests/support/message_of.h"

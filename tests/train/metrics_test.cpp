@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "src/core/check.h"
-#include "src/core/files.h"
+#include "src/system/check.h"
+#include "src/system/files.h"
 #include "tests/support/message_of.h"
 #include "tests/support/temp_folder.h"
 

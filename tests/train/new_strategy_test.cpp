@@ -3,10 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "src/core/check.h"
 #include "src/plan/plan_table.h"
 #include "src/plan/step_order.h"
 #include "src/predict/step_price.h"
+#include "src/system/check.h"
 #include "tests/support/fixed_compute.h"
 #include "tests/support/models.h"
 #include "tests/support/runs.h"

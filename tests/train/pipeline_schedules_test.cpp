@@ -7,9 +7,9 @@
 #include <mutex>
 
 #include "src/comm/threads.h"
-#include "src/core/files.h"
 #include "src/plan/plan_rows.h"
 #include "src/plan/plan_table.h"
+#include "src/system/files.h"
 #include "src/train/job.h"
 #include "src/train/worker.h"
 #include "tests/support/harness.h"

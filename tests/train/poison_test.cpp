@@ -6,7 +6,7 @@
 
 #include <random>
 
-#include "src/core/check.h"
+#include "src/system/check.h"
 #include "tests/support/harness.h"
 #include "tests/support/runs.h"
 #include "tests/support/using_conv_algorithm.h"

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "src/comm/threads.h"
-#include "src/core/check.h"
+#include "src/system/check.h"
 
 namespace owt::rank_times_test {
 namespace {

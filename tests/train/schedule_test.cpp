@@ -5,7 +5,7 @@
 
 #include <cmath>
 
-#include "src/core/check.h"
+#include "src/system/check.h"
 #include "tests/support/message_of.h"
 
 namespace owt::schedule_test {

@@ -2,9 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "src/comm/signals.h"
 #include "src/comm/threads.h"
 #include "src/train/job.h"
-#include "src/train/signals.h"
 #include "src/train/trainer.h"
 #include "tests/support/message_of.h"
 #include "tests/support/whole_runs.h"

@@ -5,10 +5,10 @@
 #include <atomic>
 
 #include "src/comm/launch.h"
-#include "src/core/check.h"
-#include "src/core/files.h"
 #include "src/core/threads.h"
 #include "src/files/checkpoint_files.h"
+#include "src/system/check.h"
+#include "src/system/files.h"
 #include "tests/support/runs.h"
 #include "tests/support/temp_folder.h"
 

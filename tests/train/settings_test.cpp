@@ -3,8 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "src/core/check.h"
 #include "src/plan/plan_rows.h"
+#include "src/system/check.h"
 #include "tests/support/runs.h"
 #include "tests/support/temp_folder.h"
 

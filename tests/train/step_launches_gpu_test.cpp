@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "src/comm/threads.h"
-#include "src/core/plan_cache.h"
 #include "src/parallel/step.h"
 #include "src/predict/step_launches.h"
+#include "src/system/plan_cache.h"
 #include "src/train/made_up_batch.h"
 #include "tests/simulated_gpu/runtime.h"
 #include "tests/support/models.h"

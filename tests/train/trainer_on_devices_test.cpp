@@ -2,7 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "src/train/signals.h"
+#include "src/comm/signals.h"
 #include "tests/support/harness.h"
 #include "tests/support/message_of.h"
 #include "tests/support/whole_runs.h"

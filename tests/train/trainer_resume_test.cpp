@@ -7,11 +7,11 @@
 #include <nlohmann/json.hpp>
 
 #include "layers/conv_cpu/conv_algorithm.h"
-#include "src/core/files.h"
-#include "src/core/log.h"
+#include "src/comm/signals.h"
 #include "src/files/checkpoint_files.h"
 #include "src/files/safetensors.h"
-#include "src/train/signals.h"
+#include "src/system/files.h"
+#include "src/system/log.h"
 #include "tests/support/message_of.h"
 #include "tests/support/whole_runs.h"
 

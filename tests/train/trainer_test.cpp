@@ -4,11 +4,11 @@
 
 #include <filesystem>
 
+#include "src/comm/signals.h"
 #include "src/comm/threads.h"
-#include "src/core/files.h"
 #include "src/files/checkpoint_files.h"
 #include "src/files/safetensors.h"
-#include "src/train/signals.h"
+#include "src/system/files.h"
 #include "src/train/trainer.h"
 #include "tests/support/whole_runs.h"
 

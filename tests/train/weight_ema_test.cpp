@@ -8,8 +8,8 @@
 #include <nlohmann/json.hpp>
 
 #include "src/core/bf16.h"
-#include "src/core/log.h"
 #include "src/files/safetensors.h"
+#include "src/system/log.h"
 #include "src/train/evaluate.h"
 #include "tests/support/harness.h"
 #include "tests/support/message_of.h"

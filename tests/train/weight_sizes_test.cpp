@@ -8,8 +8,8 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
-#include "src/core/files.h"
 #include "src/files/safetensors.h"
+#include "src/system/files.h"
 #include "src/train/start_facts.h"
 #include "tests/support/whole_runs.h"
 

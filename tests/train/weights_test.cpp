@@ -3,8 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "src/comm/threads.h"
-#include "src/core/files.h"
 #include "src/core/memory.h"
+#include "src/system/files.h"
 #include "tests/support/models.h"
 #include "tests/support/temp_folder.h"
 

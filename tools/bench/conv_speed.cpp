@@ -8,8 +8,8 @@
 #include <string_view>
 
 #include "layers/conv_cpu/conv_trial.h"
-#include "src/core/cpu_level.h"
 #include "src/core/threads.h"
+#include "src/system/cpu_level.h"
 
 namespace {
 

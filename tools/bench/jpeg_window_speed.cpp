@@ -12,8 +12,8 @@
 
 #include "data/jpeg/libjpeg.h"
 #include "data/shards.h"
-#include "src/core/files.h"
-#include "src/core/log.h"
+#include "src/system/files.h"
+#include "src/system/log.h"
 
 namespace owt {
 namespace {

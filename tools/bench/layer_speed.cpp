@@ -11,11 +11,11 @@
 #include <vector>
 
 #include "src/core/bf16.h"
-#include "src/core/config.h"
 #include "src/core/philox.h"
 #include "src/core/threads.h"
 #include "src/net/model.h"
 #include "src/net/net.h"
+#include "src/system/config.h"
 
 namespace {
 

@@ -18,9 +18,9 @@
 
 #include "data/loader.h"
 #include "data/shards.h"
-#include "src/core/files.h"
 #include "src/core/philox.h"
 #include "src/core/stream.h"
+#include "src/system/files.h"
 
 namespace owt {
 namespace {

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "data/photos/photo.h"
-#include "src/core/files.h"
+#include "src/system/files.h"
 
 namespace {
 

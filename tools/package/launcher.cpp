@@ -8,9 +8,9 @@
 #include <filesystem>
 #include <iostream>
 
-#include "src/core/check.h"
-#include "src/core/cpu_level.h"
-#include "src/core/process_start.h"
+#include "src/system/check.h"
+#include "src/system/cpu_level.h"
+#include "src/system/process_start.h"
 
 namespace {
 

@@ -1,7 +1,7 @@
 // ps: workers push gradients to servers, which update shards of the weights (src/server/parameter_server.h).
-#include "src/core/check.h"
 #include "src/plan/strategy_families.h"
 #include "src/plan/transfer_list.h"
+#include "src/system/check.h"
 
 namespace owt {
 namespace {

@@ -2,13 +2,13 @@
 // schedules are in src/plan/pipeline.h.
 #include <algorithm>
 
-#include "src/core/check.h"
-#include "src/core/log.h"
 #include "src/core/row_groups.h"
 #include "src/plan/plan_rows.h"
 #include "src/plan/step_order.h"
 #include "src/plan/strategy_families.h"
 #include "src/plan/transfer_list.h"
+#include "src/system/check.h"
+#include "src/system/log.h"
 
 namespace owt {
 namespace {

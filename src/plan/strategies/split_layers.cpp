@@ -2,9 +2,9 @@
 // group.
 #include <algorithm>
 
-#include "src/core/check.h"
 #include "src/plan/strategy_families.h"
 #include "src/plan/transfer_list.h"
+#include "src/system/check.h"
 
 namespace owt {
 namespace {

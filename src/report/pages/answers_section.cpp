@@ -4,8 +4,8 @@
 
 #include "data/contact_sheet.h"
 #include "data/photos/photo.h"
-#include "src/core/log.h"
 #include "src/report/pages/sections.h"
+#include "src/system/log.h"
 
 namespace owt {
 namespace {

@@ -1,9 +1,9 @@
 #include <algorithm>
 #include <cmath>
 
-#include "src/core/log.h"
 #include "src/report/pages/chart.h"
 #include "src/report/pages/sections.h"
+#include "src/system/log.h"
 
 namespace owt {
 namespace {

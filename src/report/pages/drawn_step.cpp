@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "src/core/check.h"
-#include "src/core/log.h"
 #include "src/report/draw_step.h"
 #include "src/report/what_if.h"
+#include "src/system/check.h"
+#include "src/system/log.h"
 #include "src/train/settings.h"
 
 namespace owt {

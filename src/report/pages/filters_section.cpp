@@ -4,12 +4,12 @@
 #include <optional>
 
 #include "data/photos/photo.h"
-#include "src/core/config.h"
-#include "src/core/log.h"
-#include "src/core/own_words.h"
 #include "src/files/checkpoint_files.h"
 #include "src/files/safetensors.h"
 #include "src/report/pages/sections.h"
+#include "src/system/config.h"
+#include "src/system/log.h"
+#include "src/system/own_words.h"
 
 namespace owt {
 namespace {

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <cstdint>
 
-#include "src/core/log.h"
+#include "src/system/log.h"
 
 namespace owt {
 namespace {

@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "src/core/markup.h"
+#include "src/system/markup.h"
 
 namespace owt {
 

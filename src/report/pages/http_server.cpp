@@ -13,8 +13,8 @@
 #include <set>
 #include <vector>
 
-#include "src/core/check.h"
-#include "src/core/log.h"
+#include "src/system/check.h"
+#include "src/system/log.h"
 
 namespace owt {
 namespace {

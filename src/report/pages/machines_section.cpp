@@ -1,8 +1,8 @@
 #include <algorithm>
 
-#include "src/core/log.h"
 #include "src/report/pages/html.h"
 #include "src/report/pages/sections.h"
+#include "src/system/log.h"
 
 namespace owt {
 namespace {

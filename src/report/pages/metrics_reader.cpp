@@ -11,8 +11,8 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
-#include "src/core/check.h"
-#include "src/core/json_text.h"
+#include "src/system/check.h"
+#include "src/system/json_text.h"
 
 namespace owt {
 namespace {

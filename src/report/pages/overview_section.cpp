@@ -1,9 +1,9 @@
 #include <algorithm>
 #include <cmath>
 
-#include "src/core/log.h"
 #include "src/core/profiler.h"
 #include "src/report/pages/sections.h"
+#include "src/system/log.h"
 #include "src/train/progress.h"
 
 namespace owt {

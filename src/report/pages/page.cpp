@@ -2,12 +2,12 @@
 
 #include <array>
 
-#include "src/core/log.h"
-#include "src/core/sha256.h"
-#include "src/core/version.h"
 #include "src/report/draw_net.h"
 #include "src/report/draw_step.h"
 #include "src/report/pages/html.h"
+#include "src/system/log.h"
+#include "src/system/sha256.h"
+#include "src/system/version.h"
 
 namespace owt {
 namespace {

@@ -1,7 +1,5 @@
 #include <algorithm>
 
-#include "src/core/log.h"
-#include "src/core/own_words.h"
 #include "src/plan/plan.h"
 #include "src/plan/plan_bytes.h"
 #include "src/predict/memory_need.h"
@@ -9,6 +7,8 @@
 #include "src/report/pages/bars.h"
 #include "src/report/pages/drawn_step.h"
 #include "src/report/pages/sections.h"
+#include "src/system/log.h"
+#include "src/system/own_words.h"
 
 namespace owt {
 namespace {

@@ -3,8 +3,8 @@
 #include <cmath>
 #include <map>
 
-#include "src/core/log.h"
-#include "src/core/printable.h"
+#include "src/system/log.h"
+#include "src/system/printable.h"
 
 namespace owt {
 namespace {

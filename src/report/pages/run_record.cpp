@@ -6,12 +6,12 @@
 #include <set>
 #include <utility>
 
-#include "src/core/check.h"
-#include "src/core/files.h"
-#include "src/core/log.h"
-#include "src/core/own_words.h"
-#include "src/core/toml_values.h"
 #include "src/files/checkpoint_files.h"
+#include "src/system/check.h"
+#include "src/system/files.h"
+#include "src/system/log.h"
+#include "src/system/own_words.h"
+#include "src/system/toml_values.h"
 
 namespace owt {
 namespace {

@@ -8,11 +8,11 @@
 #include <chrono>
 #include <set>
 
-#include "src/core/check.h"
-#include "src/core/log.h"
 #include "src/report/pages/http_server.h"
 #include "src/report/pages/page.h"
 #include "src/report/pages/prometheus.h"
+#include "src/system/check.h"
+#include "src/system/log.h"
 
 namespace owt {
 namespace {

@@ -3,9 +3,9 @@
 #include <map>
 #include <set>
 
-#include "src/core/log.h"
 #include "src/report/pages/html.h"
 #include "src/report/pages/sections.h"
+#include "src/system/log.h"
 
 namespace owt {
 namespace {

@@ -1,10 +1,10 @@
 #include <algorithm>
 #include <cmath>
 
-#include "src/core/log.h"
 #include "src/core/profiler.h"
 #include "src/report/pages/chart.h"
 #include "src/report/pages/sections.h"
+#include "src/system/log.h"
 
 namespace owt {
 namespace {

@@ -1,12 +1,12 @@
 #include <algorithm>
 #include <set>
 
-#include "src/core/log.h"
-#include "src/core/own_words.h"
 #include "src/core/profiler.h"
 #include "src/report/pages/bars.h"
 #include "src/report/pages/drawn_step.h"
 #include "src/report/pages/sections.h"
+#include "src/system/log.h"
+#include "src/system/own_words.h"
 
 namespace owt {
 namespace {

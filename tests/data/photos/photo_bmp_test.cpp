@@ -5,7 +5,7 @@
 
 #include <cmath>
 
-#include "src/core/files.h"
+#include "src/system/files.h"
 #include "tests/data/photos/read_photos.h"
 
 namespace owt::photo_bmp_test {

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <tuple>
 
-#include "src/core/files.h"
+#include "src/system/files.h"
 #include "tests/data/photos/read_photos.h"
 #include "tests/support/temp_folder.h"
 

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "src/core/files.h"
+#include "src/system/files.h"
 #include "tests/data/photos/read_photos.h"
 
 namespace owt::photo_tiff_test {

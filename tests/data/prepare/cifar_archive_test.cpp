@@ -8,8 +8,8 @@
 #include <filesystem>
 
 #include "data/cifar.h"
-#include "src/core/files.h"
-#include "src/core/log.h"
+#include "src/system/files.h"
+#include "src/system/log.h"
 #include "tests/support/message_of.h"
 #include "tests/support/temp_folder.h"
 

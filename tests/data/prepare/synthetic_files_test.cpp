@@ -9,7 +9,7 @@
 #include "data/photos/photo.h"
 #include "data/prepare/photo_sources.h"
 #include "data/synthetic.h"
-#include "src/core/files.h"
+#include "src/system/files.h"
 #include "tests/support/temp_folder.h"
 
 namespace owt::synthetic_files_test {

@@ -7,7 +7,7 @@
 
 #include <cstdlib>
 
-#include "src/core/check.h"
+#include "src/system/check.h"
 #include "tests/support/message_of.h"
 #include "tests/support/temp_folder.h"
 

@@ -9,7 +9,7 @@
 
 #include <algorithm>
 
-#include "src/core/check.h"
+#include "src/system/check.h"
 #include "tests/support/message_of.h"
 
 namespace owt::http_server_test {

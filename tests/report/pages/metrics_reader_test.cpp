@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "src/core/check.h"
+#include "src/system/check.h"
 #include "src/train/metrics.h"
 #include "tests/support/temp_folder.h"
 

@@ -7,10 +7,10 @@
 #include <filesystem>
 #include <set>
 
-#include "src/core/check.h"
-#include "src/core/files.h"
-#include "src/core/log.h"
 #include "src/report/pages/drawn_step.h"
+#include "src/system/check.h"
+#include "src/system/files.h"
+#include "src/system/log.h"
 #include "src/train/metrics.h"
 #include "tests/support/message_of.h"
 #include "tests/support/whole_runs.h"

@@ -1,0 +1,38 @@
+#include "src/system/lazy_library.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+namespace owt::lazy_library_test {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::ThrowsMessage;
+
+TEST(LazyLibrary, AFunctionIsThatOfTheLibrary) {
+  LazyLibrary library("libm.so.6", "libm", "libc6");
+  LazyFunction<double(double, double)> power(library, "pow");
+  EXPECT_EQ(power(2, 10), 1024);
+  EXPECT_EQ(power(3, 2), 9) << "again, by the address that is known now";
+}
+
+TEST(LazyLibrary, AMissingLibraryIsAnErrorWithItsCureAtTheFirstCall) {
+  LazyLibrary library("libowt_missing.so.9", "cuDXX", "a package");
+  LazyFunction<int()> function(library, "start");
+  for (int time = 0; time < 2; ++time)
+    EXPECT_THAT([&] { function(); },
+                ThrowsMessage<Error>(AllOf(HasSubstr("cuDXX cannot be loaded (libowt_missing.so.9"),
+                                           HasSubstr("install a package"), HasSubstr("--device cpu"))));
+}
+
+TEST(LazyLibrary, AMissingFunctionIsAnErrorThatNamesIt) {
+  LazyLibrary library("libm.so.6", "libm", "libc6");
+  LazyFunction<int()> function(library, "no_such_function");
+  EXPECT_THAT([&] { function(); }, ThrowsMessage<Error>(HasSubstr("libm.so.6 has no function no_such_function")));
+}
+
+}  // namespace
+}  // namespace owt::lazy_library_test
