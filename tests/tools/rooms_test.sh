@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Keeps the folders apart: few units depend on a strategy's own headers, few lines outside the plan ask which kind of
-# strategy runs, few files know parameter servers and pipelines, cycles of units stay small, no folder becomes large, and
-# few types share their name with another type. A bound may be lowered, not raised.
+# strategy runs, few files know parameter servers and pipelines, cycles of units stay small, no folder becomes large,
+# and few types share their name with another type. A bound may be lowered, not raised.
 #
 #   usage: rooms_test.sh
 #
