@@ -96,7 +96,7 @@ TEST(OpenData, ADataSetHasTheClassesOfTheModelAndDrawnImagesMayHaveFewer) {
 TEST(OpenData, WithHeldOutImagesTheTestImagesNeedNotBeThere) {
   const TempFolder folder;
   std::string records;
-  for (char i = 0; i < 20; ++i) records += std::string(1, static_cast<char>(i % 10)) + std::string(32 * 32 * 3, i);
+  for (char i = 0; i < 20; ++i) records.append(1, static_cast<char>(i % 10)).append(32 * 32 * 3, i);
   write_bytes(folder.file("data_batch_1.bin"), records);
   Job job = job_of({{"data.validation", "10"}});
   job.settings.data.format = "cifar10";
