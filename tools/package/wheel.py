@@ -3,9 +3,9 @@
 
 usage: tools/package/wheel.py BUILD FOLDER [PREFIX]
 
-The wheel has the package `owt` of python/, the programs of BUILD without their symbols, the recipes, and the licences of
-the libraries that the programs use. It runs only where these libraries are; tools/wheel.sh adds them. PREFIX is the
-folder of libraries that are not a package of the system's. Needs strip, ldd and dpkg-query.
+The wheel has the package `owt` beside this file, the programs of BUILD without their symbols, the recipes, and the
+licences of the libraries that the programs use. It runs only where these libraries are; tools/wheel.sh adds them.
+PREFIX is the folder of libraries that are not a package of the system's. Needs strip, ldd and dpkg-query.
 """
 import base64
 import hashlib
@@ -101,7 +101,7 @@ def main():
             checksum = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
             record.append(f"{name},sha256={checksum},{len(content)}\n")
 
-        for source in sorted((ROOT / "python/owt").glob("*.py")):
+        for source in sorted((ROOT / "tools/package/owt").glob("*.py")):
             add(f"owt/{source.name}", source.read_text())
         for source in sorted(path for path in (ROOT / "configs").rglob("*") if path.is_file()):
             add(f"owt/{source.relative_to(ROOT)}", source.read_bytes())
