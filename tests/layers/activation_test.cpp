@@ -15,9 +15,7 @@
 namespace owt::activation_test {
 namespace {
 
-using testing::FloatNear;
 using testing::HasSubstr;
-using testing::Pointwise;
 
 using Values = std::vector<float>;
 
