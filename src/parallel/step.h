@@ -1,4 +1,4 @@
-// One training step, or one evaluation pass, on one rank: runs the actions of src/plan/order.cpp.
+// One training step, or one evaluation pass, on one rank: runs the actions of its schedule (src/plan/order.h).
 //
 // A step is started, and its result is requested later. On a GPU the host only queues the work, so it can prepare the
 // next step at the same time. On the CPU start() returns when the step is done.

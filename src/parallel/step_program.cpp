@@ -92,8 +92,7 @@ StepProgram::StepProgram(const Plan& plan, const Groups& groups, StepTapes& tape
       micro.seam = micro_batch(alike).seam;
       micro.labels = micro_batch(alike).labels;
     } else {
-      if (plan.in_stages()) micro.links = std::make_shared<StageLinks>(plan, part, rank, group);
-      micro.seam = micro.links ? std::shared_ptr<Seam>(micro.links) : make_seam(plan, part, rank, group);
+      micro.seam = make_seam(plan, part, rank, group);
       if (plan.of_step.labels != kNoTransfer) micro.labels = std::make_shared<StepLabels>(plan, part, rank, group);
     }
     micro_batches_.push_back(std::move(micro));

@@ -13,7 +13,6 @@
 #include "src/parallel/optimizer.h"
 #include "src/parallel/rank_loss.h"
 #include "src/parallel/seam.h"
-#include "src/parallel/stage_links.h"
 #include "src/parallel/step_labels.h"
 #include "src/plan/groups.h"
 #include "src/plan/order.h"
@@ -68,7 +67,6 @@ struct MicroBatch {
   Slice mine;                            // relative to this rank's rows of the step
   std::shared_ptr<Tape> front;           // shared by micro-batches with the same number of rows
   std::shared_ptr<Seam> seam{};          // shared by micro-batches with the same rows on all ranks
-  std::shared_ptr<StageLinks> links{};   // the seam of a pipeline stage; null: the rank is none
   std::shared_ptr<StepLabels> labels{};  // shared as seams are; null if labels do not travel
   RowIndexes front_rows;                 // row indexes of this rank
   std::vector<RowIndexes> back_rows{};   // row indexes of every round

@@ -8,7 +8,7 @@ namespace owt {
 
 StepMoves::StepMoves(const Plan& plan, int place, Communicator& world, StepWeights& weights, const StepBlock& block)
     : of_step_(plan.of_step), world_(world), weights_(weights), block_(block) {
-  const Slice here = plan.layers_behind(place);
+  const Slice here = plan.back_layers(place);
   if (here.size() > 0) input_ = plan.layer(here.begin).transfers;
   if (!plan.has_loss(place)) output_ = plan.layer(here.end).transfers;
 }
@@ -22,8 +22,8 @@ void StepMoves::start(const Action& action, StepState& now, const Stream& stream
   if (id == of_step_.result) return start_result(now, stream);
   if (id == input_.input) return micro.seam->start(round, micro.front->output(), stream);
   if (id == input_.input_gradient) return micro.seam->start_back(round, stream);
-  if (id == output_.input) return micro.links->send_output(round, now.back(round).tape.output(), stream);
-  if (id == output_.input_gradient) return micro.links->start_output_gradient(round, stream);
+  if (id == output_.input) return micro.seam->send_output(round, now.back(round).tape.output(), stream);
+  if (id == output_.input_gradient) return micro.seam->start_output_gradient(round, stream);
   if (!weights_.start(action, block_.share(), stream)) now.back(round).tape.start(id, stream);
 }
 
@@ -36,8 +36,8 @@ void StepMoves::wait(const Action& action, StepState& now, const Stream& stream)
   if (id == of_step_.result) return stream.wait(result_shared_);
   if (id == input_.input) return void(now.back_input = micro.seam->wait(round, stream));
   if (id == input_.input_gradient) return micro.seam->wait_back(round, stream);
-  if (id == output_.input) return micro.links->wait_for_sent_output(round, stream);
-  if (id == output_.input_gradient) return micro.links->wait_for_output_gradient(round, stream);
+  if (id == output_.input) return micro.seam->wait_for_sent_output(round, stream);
+  if (id == output_.input_gradient) return micro.seam->wait_for_output_gradient(round, stream);
   if (!weights_.wait(action, stream)) now.back(round).tape.wait(id, stream);
 }
 
@@ -119,7 +119,7 @@ void StepRunner::run(const Action& action, StepState& now) {
 }
 
 void StepRunner::forward(int64_t layer, int round, StepState& now) {
-  if (layer == plan_.layers_behind(place_).begin) begin_round(round, now);
+  if (layer == plan_.back_layers(place_).begin) begin_round(round, now);
   begin_sums(layer, Phase::kForward, now);
   if (layer < plan_.boundary) return now.micro->front->forward(now.front_pass, layer);
   now.back(round).tape.forward(now.back_pass, layer);
@@ -160,7 +160,7 @@ void StepRunner::loss(const Action& action, StepState& now) {
   else
     back.loss->run(now.back_pass, logits, labels, now.learns, my_sums(), after_loss(now, back));
   if (now.learns) {
-    if (!now.micro->links && prepares == plan_.loss_follows()) begin_backward(round, now);
+    if (!now.micro->seam->backward_is_apart() && prepares == plan_.loss_follows()) begin_backward(round, now);
   } else if (!prepares && logits_ && rows.size() > 0 && counts_rows(plan_, world_.rank())) {
     logits_(logits, rows.host, stream_);
   }
@@ -190,14 +190,14 @@ void StepRunner::begin_backward(int round, StepState& now) {
   micro.back_rows[static_cast<size_t>(round)].give_to(now.back_pass);
   const bool wants_dx = wants_input_gradient(plan_, place_);
   if (wants_dx) now.back_gradient = micro.seam->gradient(round);
-  if (!back.loss) now.gradient = micro.links->output_gradient(round);
+  if (!back.loss) now.gradient = micro.seam->output_gradient(round);
   const Tensor& dy = back.loss ? back.loss->dlogits() : now.gradient;
   back.tape.begin_backward(dy, wants_dx ? &now.back_gradient : nullptr, stream_);
   if (back.loss) now.gradient = plan_.split() ? micro.seam->home() : dy;
 }
 
 void StepRunner::backward_data(int64_t layer, int round, StepState& now) {
-  if (now.micro->links && layer + 1 == plan_.layers_behind(place_).end) begin_backward(round, now);
+  if (now.micro->seam->backward_is_apart() && layer + 1 == plan_.back_layers(place_).end) begin_backward(round, now);
   begin_sums(layer, Phase::kBackward, now);
   if (layer >= plan_.boundary) return now.back(round).tape.backward_data(now.back_pass, layer);
   Tape& front = *now.micro->front;

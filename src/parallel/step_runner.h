@@ -1,4 +1,4 @@
-// Runs the actions of a step (src/plan/order.cpp) one after the other: on a GPU it queues them.
+// Runs the actions of a step (src/plan/order.h) one after the other: on a GPU it queues them.
 #pragma once
 
 #include <optional>

@@ -1,6 +1,6 @@
 // Keeps the copies of the same weights on several ranks equal: what travels, bucket by bucket, and what a rank updates.
-// The order (order.cpp) says when. If servers update the weights (src/server/parameter_server.h), they are reached
-// through this class too: a step or a run calls the functions for servers, which do nothing without them.
+// The order (src/plan/order.h) says when. If servers update the weights (src/server/parameter_server.h), they are
+// reached through this class too: a step or a run calls the functions for servers, which do nothing without them.
 #pragma once
 
 #include <functional>

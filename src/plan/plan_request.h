@@ -6,10 +6,8 @@
 
 #include "layers/softmax_loss.h"
 #include "src/core/device.h"
-#include "src/plan/consistency.h"
-#include "src/plan/filter_settings.h"
-#include "src/plan/pipeline.h"
 #include "src/plan/strategy.h"
+#include "src/plan/strategy_options.h"
 
 namespace owt {
 
@@ -66,11 +64,7 @@ struct PlanRequest {
   std::vector<double> shares{};
   // One speed per rank, for predictions, relative to the measured times of the layers. Empty: all 1.
   std::vector<double> speeds{};
-  PipelineRequest pipeline{};
-  ConsistencyRules server{};      // used if ranks serve weights (Updates::kServers)
-  FilterSettings push_filters{};  // what workers filter out of pushed gradients, or round
-  // Ranks that only serve weights: the last ones, whose `shares` the plan sets to 0. 0: every rank serves and computes.
-  int servers = 0;
+  StrategyOptions options{};
   // Gradient accumulation: the micro-batches of a step. One at a time is in memory, and their gradients add up. At most
   // the number of rows of a rank; not available in a pipeline.
   int slices = 1;

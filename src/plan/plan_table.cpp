@@ -41,8 +41,6 @@ void add_frozen(const LayerPlan& at, std::vector<std::string>& names) {
 
 std::string boundary_name(const Plan& plan) { return plan.split() ? plan.layer(plan.boundary).name : ""; }
 
-std::string place_name(const Plan& plan, int place) { return plan.in_stages() ? format("stage {}", place + 1) : ""; }
-
 std::string unsplit_text(const Plan& plan) {
   if (plan.split() || !facts_of(plan.request.strategy).splits()) return "";
   return plan.ranks() == 1 ? "one worker has nothing to split" : "the model has no layer that it splits";

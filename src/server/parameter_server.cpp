@@ -22,7 +22,7 @@ std::vector<Route> routes_of(const Plan& plan) {
   int64_t largest = kToldBytes;
   for (const Bucket& bucket : plan.buckets) {
     const int64_t each = bucket.elements / updating_ranks(plan);
-    const PushMessage filtered(plan.request.push_filters,
+    const PushMessage filtered(plan.request.options.server.filters,
                                std::vector<Slice>(static_cast<size_t>(trained_tensors(plan, bucket))));
     largest = std::max({largest, each * size_of(DType::kF32), filtered.most_bytes({0, each})});
   }
@@ -44,22 +44,23 @@ Tensor packed_told(const ToldOfStep& told) {
 
 // Residuals of the filters, and the messages.
 int64_t filter_bytes(const Plan& plan) {
-  if (!filters_pushes(plan)) return 0;
+  if (!filters_gradients(plan)) return 0;
   int64_t bytes = 0;
   for (const Bucket& bucket : plan.buckets)
     bytes += wire_bytes(plan, bucket) +
-             (plan.request.push_filters.holds_back() ? bucket.elements * size_of(DType::kF32) : 0);
+             (plan.request.options.server.filters.holds_back() ? bucket.elements * size_of(DType::kF32) : 0);
   return bytes;
 }
 
 }  // namespace
 
 int64_t server_bytes(const Plan& plan) {
-  if (!plan.serves()) return 0;
+  if (plan.updates() != Updates::kServers) return 0;
   int64_t elements = 0;
   for (const Bucket& bucket : plan.buckets) elements += bucket.elements / updating_ranks(plan);
   const int own = plan.computes(plan.ranks() - 1) ? 0 : kNoWorker;  // the last rank always serves
-  return WeightRange::tensors(plan.computing_ranks(), own, plan.request.server) * elements * size_of(DType::kF32) +
+  return WeightRange::tensors(plan.computing_ranks(), own, plan.request.options.server.rules) * elements *
+             size_of(DType::kF32) +
          filter_bytes(plan);
 }
 
@@ -72,7 +73,7 @@ std::unique_ptr<WeightSync> make_parameter_server(const Plan& plan, const Weight
     const StepRates rates{pushed.weights, pushed.biases, static_cast<double>(updates), pushed.sgd_share};
     optimizer.update(parts, {rates}, scale, Stream());
   });
-  if (filters_pushes(plan))
+  if (filters_gradients(plan))
     server->filter_with(seed, [&optimizer](const Param& param) { return optimizer.settings().penalty(param); });
   return server;
 }
@@ -94,7 +95,7 @@ bool has_ended(const Event& message) {
 ParameterServer::ParameterServer(const Plan& plan, const LayerOf& layer_of, Communicator& comm)
     : UpdateInShares(plan, layer_of, comm),
       plan_(plan),
-      rules_(plan.request.server),
+      rules_(plan.request.options.server.rules),
       exceptions_(std::uncaught_exceptions()),
       pushes_(comm.split(0)),
       answers_(comm.unrounded().split(0)),
@@ -223,7 +224,7 @@ Tensor ParameterServer::receive_gradient(int worker, int bucket) {
   const PushMessage& message = messages_[static_cast<size_t>(bucket)];
   const Slice mine = share_of(bucket, rank());
   int64_t count = mine.size();
-  if (plan_.request.push_filters.chooses()) {
+  if (plan_.request.options.server.filters.chooses()) {
     Tensor number({1}, DType::kI64);
     plain.receive(number, worker, Event()).wait();
     count = *number.data<int64_t>();

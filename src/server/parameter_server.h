@@ -1,5 +1,5 @@
 // Every rank is a worker and a server of its shard of the weights (a range of every bucket), or the last ranks are
-// servers and the others workers (Plan::has_servers_apart). A worker pushes the gradients of a bucket to all servers,
+// servers and the others workers (Plan::updaters). A worker pushes the gradients of a bucket to all servers,
 // including its own. Each server answers with its weights when the consistency rules let the worker start its next task
 // (weight_range.h). There is no coordinator: every range follows the pushes that arrive at it. All ranges get the same
 // pushes, but not in the same order.

@@ -6,6 +6,7 @@
 #include "src/plan/strategy.h"
 #include "src/predict/step_price.h"
 #include "src/system/check.h"
+#include "src/train/strategy_settings.h"
 
 namespace owt {
 
@@ -74,10 +75,10 @@ PlannedStep planned_step(const Settings& settings, const std::string& strategy, 
   if (request.dense_update == DenseUpdate::kRound)
     fail("parallel.dense_update = \"round\" trains differently from dp, whose losses are used for ", strategy,
          "; set it to \"step\"");
-  if (updates_each_micro_batch(request.pipeline.schedule))
+  const Plan plan = make_plan(settings.model, request);
+  if (plan.request.dense_update == DenseUpdate::kRound)
     fail("a pipeline without a flush trains differently from dp, whose losses are used for it; set pipeline.schedule ",
          "to \"1f1b\" or \"gpipe\"");
-  const Plan plan = make_plan(settings.model, request);
   Network network;
   network.hosts = plan.ranks();
   network.local = network.between = link;

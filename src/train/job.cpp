@@ -13,6 +13,7 @@
 #include "src/comm/processes.h"
 #include "src/core/gpus.h"
 #include "src/plan/plan_rows.h"
+#include "src/plan/plan_updates.h"
 #include "src/system/check.h"
 #include "src/system/log.h"
 #include "src/train/data_identity.h"
@@ -43,9 +44,7 @@ HeldOut open_training_images(const Settings& of, const std::string& folder) {
 
 }  // namespace
 
-bool Job::tolerates_loss() const {
-  return settings.parallel.tolerate_loss && plan.has_servers_apart() && launch().several();
-}
+bool Job::tolerates_loss() const { return owt::tolerates_loss(plan) && launch().several(); }
 
 bool has_test_images(const DataSettings& data, const std::string& folder) {
   if (data.format == "shards") return std::filesystem::is_directory(std::filesystem::path(folder) / "val");

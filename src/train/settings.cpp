@@ -72,16 +72,13 @@ PlanRequest Settings::plan_request() const {
   request.split = parallel.split;
   request.half_wire = parallel.half_wire;
   request.shares = parallel.shares;
-  request.servers = parallel.workers - computing_ranks();
   request.speeds = parallel.speeds;
   request.average_every = parallel.average_every;
   request.average_from = parallel.average_from;
   request.norm_sums = optimizer.norm_sums();
   request.ema_every = ema.on() ? ema.every : 0;
   request.optimizer_states = static_cast<int>(optimizer.states().size());
-  request.pipeline = parallel.pipeline;
-  request.server = parallel.server;
-  request.push_filters = parallel.push_filters;
+  request.options = parallel.options;
   request.slices = data.accumulate;
   request.loss = loss;
   request.on.precision = run.precision;

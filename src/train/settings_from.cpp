@@ -6,7 +6,7 @@
 #include "src/plan/plan_rows.h"
 #include "src/system/check.h"
 #include "src/system/own_words.h"
-#include "src/train/settings.h"
+#include "src/train/strategy_settings.h"
 
 namespace owt {
 namespace {

@@ -375,7 +375,7 @@ TEST(StepPrice, WhatBelongsToNoLayerIsComputedOnce) {
 TEST(StepPrice, CopiesOfWeightsAreMemoryTraffic) {
   const auto copying = [](const char* schedule) {
     PlanRequest request{.ranks = 2, .strategy = Strategy::kPipeline, .step_rows = 8};
-    request.pipeline = {.schedule = pipeline_schedule_from(schedule), .micro_batches = 4};
+    request.options.pipeline = {.schedule = pipeline_schedule_from(schedule), .micro_batches = 4};
     std::vector<TimedAction> times;
     price_step(make_plan(tiny_model(), request), two_ranks(), compute(), &times);
     double seconds = 0, updates = 0;

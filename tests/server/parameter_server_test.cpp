@@ -39,8 +39,7 @@ Plan served(int ranks, const ConsistencyRules& rules, int64_t bucket_bytes = kEa
                                           .strategy = Strategy::kParameterServer,
                                           .step_rows = ranks,
                                           .bucket_bytes = bucket_bytes,
-                                          .server = rules,
-                                          .servers = servers_apart});
+                                          .options = {.server = {.rules = rules, .servers = servers_apart}}});
 }
 
 // Adds gradients up in the weights.
@@ -58,7 +57,7 @@ struct Rank {
     server.emplace(
         plan, [this](int64_t layer) -> Layer& { return net.layer(layer); }, comm);
     server->update_with(update);
-    if (filters_pushes(plan)) server->filter_with(1, [](const Param&) { return 0.0; });
+    if (filters_gradients(plan)) server->filter_with(1, [](const Param&) { return 0.0; });
   }
 
   // One step. Element i of every gradient is scale * (i + 1).
@@ -334,7 +333,7 @@ TEST(ParameterServer, FiltersRoundWhatAllServersGetAndSendTheBytesOfThePlan) {
     for (const ConsistencyRules& rules : kAllRules) {
       SCOPED_TRACE(concat(value, ", ", rules.text()));
       Plan plan = served(3, rules);
-      plan.request.push_filters = filters_from({value});
+      plan.request.options.server.filters = filters_from({value});
       plan = make_plan(front_model(kKernel), plan.request);
       run_ranks(3, 1, [&](Communicator& inner) {
         ProfiledCommunicator counted(inner, nullptr);
@@ -358,7 +357,7 @@ TEST(ParameterServer, WhatFiltersHoldBackComesLater) {
   for (const ConsistencyRules& rules : kAllRules) {
     SCOPED_TRACE(rules.text());
     Plan plan = served(2, rules);
-    plan.request.push_filters = filters_from({"top:0.001"});
+    plan.request.options.server.filters = filters_from({"top:0.001"});
     plan = make_plan(front_model(kKernel), plan.request);
     run_ranks(2, 1, [&](Communicator& comm) {
       Rank rank(plan, comm);
