@@ -104,7 +104,8 @@ void Step::feed_from(BatchSource& batches) const {
 // could depend on one before the recording.
 bool Step::records() const {
   const bool timed = profiler_ && profiler_->in_step();
-  const bool collectives = options_.record_collectives && comm_.could_record() && !plan_.request.half_wire && !timed;
+  const bool collectives =
+      options_.record_collectives && comm_.could_record() && !plan_.request.bf16_transport && !timed;
   return options_.graphs && !options_.logits && stream_.device() == Device::kCuda && (comm_.records() || collectives);
 }
 
@@ -223,12 +224,12 @@ void Step::average() {
 
 void Step::take(Step& before) {
   const int64_t updates = weights_.front().take(before.weights_.front(), stream_);
-  go_on_after({updates, updates});
+  resume_after({updates, updates});
 }
 
-void Step::go_on_after(const Updates& updates) {
+void Step::resume_after(const Updates& updates) {
   updates_ = updates;
-  weights_.front().go_on_after(updates.front);
+  weights_.front().resume_after(updates.front);
 }
 
 void Step::report_out_of_memory(const OutOfMemory& e, int64_t step_rows) const {

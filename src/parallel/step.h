@@ -101,7 +101,7 @@ class Step {
     int64_t front = 0, back = 0;
   };
   const Updates& updates() const { return updates_; }
-  void go_on_after(const Updates& updates);
+  void resume_after(const Updates& updates);
 
  private:
   struct Slot {

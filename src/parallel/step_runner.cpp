@@ -47,8 +47,8 @@ void StepMoves::start_result(const StepState& now, const Stream& stream) {
   const StepRates& rates = now.host.values().front;
   const double share = static_cast<double>(now.program.own_rows()) / static_cast<double>(now.batch.step_rows);
   const PushedFor pushed{rates.weights, rates.biases, rates.sgd_share, share};
-  const bool told = now.learns && weights_.front().tell(sums, pushed, now.front_pass.step);
-  result_shared_ = told ? Event() : world_.all_reduce(sums, stream.record());
+  const bool served = now.learns && weights_.front().start_push(sums, pushed, now.front_pass.step);
+  result_shared_ = served ? Event() : world_.all_reduce(sums, stream.record());
 }
 
 StepRunner::StepRunner(const Plan& plan, const Groups& groups, StepWeights& weights, WeightEma* averages,
@@ -241,7 +241,7 @@ void StepRunner::transfer(const Action& action, StepState& now) {
 
 // The number of rows whose gradient updates these layers: the rows of the whole step; of the round, if an update
 // follows it; of this rank, for the front part in a local step.
-int64_t StepRunner::rows_behind(const Action& action, const StepState& now) const {
+int64_t StepRunner::rows_of_update(const Action& action, const StepState& now) const {
   if (action.round != kOwnRows) return now.micro->round_rows[static_cast<size_t>(action.round)];
   const bool local = now.kind != StepKind::kSynchronous && action.layers.begin < plan_.boundary;
   return local ? now.program.own_rows() : now.batch.step_rows;
@@ -249,7 +249,7 @@ int64_t StepRunner::rows_behind(const Action& action, const StepState& now) cons
 
 // The loss is divided by the rows of the whole step. 0: there are no rows.
 double StepRunner::gradient_scale(const Action& action, const StepState& now) const {
-  const int64_t rows = rows_behind(action, now);
+  const int64_t rows = rows_of_update(action, now);
   return rows == 0 ? 0 : static_cast<double>(now.batch.step_rows) / static_cast<double>(rows);
 }
 

@@ -63,7 +63,7 @@ class StepRunner {
   void average(const StepState& now);
   void find_norms(const Action& action, const StepState& now);
   void transfer(const Action& action, StepState& now);
-  int64_t rows_behind(const Action& action, const StepState& now) const;
+  int64_t rows_of_update(const Action& action, const StepState& now) const;
   double gradient_scale(const Action& action, const StepState& now) const;
   Optimizer::Rates rates_of(const Action& action, const StepState& now) const;
   const Stream& stream_of(const Action& action) const;

@@ -37,7 +37,7 @@ struct PlanRequest {
   int64_t step_rows = 1;
   int64_t bucket_bytes = 8 << 20;  // a bucket is sent as soon as it holds this much
   Compute on{};                    // equal on all ranks; activations travel in its element type
-  bool half_wire = false;          // bf16 transport: f32 activations and gradients travel as bf16 (comm/half_wire.h)
+  bool bf16_transport = false;     // f32 activations and gradients travel as bf16 (comm/bf16_transport.h)
   LossSettings loss{};             // settings of the loss's gradient
   // The number of consecutive ranks that share one copy of the split layers, a divisor of ranks; 0: all ranks. The
   // other groups are replicas. If no dense layer is split (e.g. dp), every rank has a copy of its own, whatever the

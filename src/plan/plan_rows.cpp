@@ -37,12 +37,12 @@ int64_t most_slices(const Plan& plan) {
 LayerRows layer_rows(const Plan& plan, int64_t layer, int64_t step_rows) {
   const StepRows step = rows_of(plan, step_rows);
   if (layer < plan.boundary) return {step.of(0).size(), step.slice(0).of(0).size()};
-  LayerRows behind;
+  LayerRows rows;
   for (const StepRows::RoundSize& round : step.round_sizes(0)) {
-    behind.total += round.rows;
-    behind.at_once = std::max(behind.at_once, round.rows);
+    rows.total += round.rows;
+    rows.at_once = std::max(rows.at_once, round.rows);
   }
-  return behind;
+  return rows;
 }
 
 std::vector<int64_t> round_rows(const Plan& plan, const StepRows& step) {

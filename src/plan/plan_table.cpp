@@ -54,7 +54,7 @@ std::vector<std::string> plan_notes(const Plan& plan) {
         format("each worker trains on its own{}; weights and the optimizer's states{} are averaged every {} steps",
                plan.synchronizes() ? format(" from epoch {:g} on", plan.request.average_from + 1) : "",
                plan.split() ? format(" before {}", boundary_name(plan)) : "", plan.request.average_every));
-  if (plan.request.half_wire && plan.ranks() > 1) notes.emplace_back("activations and gradients are sent as bf16");
+  if (plan.request.bf16_transport && plan.ranks() > 1) notes.emplace_back("activations and gradients are sent as bf16");
   if (plan.ranks() > 1 && !plan.split() && splits_dense(plan.request.strategy))
     notes.emplace_back("the model has no dense layer to split");
   std::erase(notes, "");

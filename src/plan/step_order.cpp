@@ -190,14 +190,14 @@ void StepOrder::end_loss(int round) {
   add(Action::Kind::kLoss, {}, round);
 }
 
-void StepOrder::tell_result() {
+void StepOrder::start_result() {
   if (!updates()) return;
   start(plan_.of_step.result);
-  told_ = true;
+  result_started_ = true;
 }
 
 void StepOrder::share_result() {
-  if (!told_) start(plan_.of_step.result);
+  if (!result_started_) start(plan_.of_step.result);
   wait(plan_.of_step.result);
 }
 

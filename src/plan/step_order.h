@@ -64,7 +64,7 @@ class StepOrder {
   // The loss of the round's logits. Under Plan::loss_follows(), backward_dense() ends with the rest of the loss.
   void loss(int round);
   // Starts to send the result of the step, in training. If it is not called, share_result() sends it.
-  void tell_result();
+  void start_result();
   void share_result();
 
   std::vector<Action> take() { return std::move(actions_); }
@@ -111,7 +111,7 @@ class StepOrder {
   int slice_ = 0;
   std::vector<int64_t> round_rows_;  // rows of each round of the micro-batch, over all replicas
   int shares_ = 0;                   // number of buckets whose shards are updated
-  bool norms_found_ = false, told_ = false;
+  bool norms_found_ = false, result_started_ = false;
   std::set<std::tuple<TransferId, int, int>> waited_;  // transfer, round and bucket
   std::vector<Action> actions_;
 };

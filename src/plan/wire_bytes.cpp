@@ -6,7 +6,7 @@
 
 namespace owt {
 
-int64_t gradient_size(const Plan& plan) { return plan.request.half_wire && plan.ranks() > 1 ? 2 : 4; }
+int64_t gradient_size(const Plan& plan) { return plan.request.bf16_transport && plan.ranks() > 1 ? 2 : 4; }
 
 int64_t activation_bytes(const Plan& plan, int64_t features) {
   return features * std::min(gradient_size(plan), size_of(activation_type(plan.request.on.precision)));

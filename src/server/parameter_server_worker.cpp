@@ -33,14 +33,14 @@ void ParameterServer::filter_with(uint64_t seed, std::function<double(const Para
   penalty_ = std::move(penalty);
 }
 
-bool ParameterServer::tell(const Tensor& sums, const PushedFor& pushed, int64_t step) {
+bool ParameterServer::start_push(const Tensor& sums, const PushedFor& pushed, int64_t step) {
   begin();
   pushed_ = pushed;
   step_ = step;
-  ToldOfStep told{.pushed = pushed};
-  std::copy_n(sums.data<double>(), kStepSums, told.sums.begin());
-  send_told(told);
-  board_.note(rank(), told.sums);
+  PushHeader header{.pushed = pushed};
+  std::copy_n(sums.data<double>(), kStepSums, header.sums.begin());
+  send_header(header);
+  board_.note(rank(), header.sums);
   return true;
 }
 

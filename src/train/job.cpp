@@ -116,8 +116,8 @@ void open_data(Job& job, const std::string& folder, const RunFacts& known) {
   tell_of_other_statistics(job.settings, folder, known, job.train.get());
   job.augmenter = std::make_shared<Augmenter>(data.augment, job.train->image(), job.statistics);
   const auto share = static_cast<int64_t>(data.max_corrupt * static_cast<double>(job.train->size()));
-  const auto told = launch().several() ? CorruptRecords::Told::kWhenMerged : CorruptRecords::Told::kAtOnce;
-  job.corrupt = std::make_shared<CorruptRecords>(data.max_corrupt > 0 ? std::max<int64_t>(1, share) : 0, told);
+  const auto report = launch().several() ? CorruptRecords::Report::kWhenMerged : CorruptRecords::Report::kAtOnce;
+  job.corrupt = std::make_shared<CorruptRecords>(data.max_corrupt > 0 ? std::max<int64_t>(1, share) : 0, report);
 }
 
 void open_data(Job& job, const std::string& folder, Split split, const RunFacts& known) {

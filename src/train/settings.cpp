@@ -70,7 +70,7 @@ PlanRequest Settings::plan_request() const {
   PlanRequest request{parallel.workers, parallel.strategy, parallel.dense_update, step_rows(), parallel.bucket_bytes};
   request.model_ranks = parallel.model_ranks;
   request.split = parallel.split;
-  request.half_wire = parallel.half_wire;
+  request.bf16_transport = parallel.bf16_transport;
   request.shares = parallel.shares;
   request.speeds = parallel.speeds;
   request.average_every = parallel.average_every;

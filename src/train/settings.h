@@ -54,7 +54,7 @@ struct ParallelSettings {
   int average_every = 1;    // one in this many steps averages the weights (PlanRequest); 1: every step sums gradients
   double average_from = 0;  // epochs of steps that sum gradients, before averaging starts
   int64_t bucket_bytes = 8 << 20;
-  bool half_wire = false;  // wire = "bf16"
+  bool bf16_transport = false;  // wire = "bf16"
   StrategyOptions options;
   double timeout_s = 20;  // seconds of silence after which a process counts as lost
   double stall_s = 600;   // seconds without progress after which a process that seems to compute counts as hanging

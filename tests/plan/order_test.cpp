@@ -226,12 +226,12 @@ TEST(Order, EveryTransferThatStartsIsWaitedForAndNothingElseIs) {
   for (const Strategy strategy : all_strategies())
     for (const int model_ranks : {0, 2})
       for (const DenseUpdate update : {DenseUpdate::kStep, DenseUpdate::kRound})
-        for (const bool half_wire : {false, true})
+        for (const bool bf16_transport : {false, true})
           for (const int64_t rows : {1, 5, 32}) {
             const Plan plan = plan_of({.ranks = 4,
                                        .strategy = strategy,
                                        .dense_update = update,
-                                       .half_wire = half_wire,
+                                       .bf16_transport = bf16_transport,
                                        .model_ranks = splits_dense(strategy) ? model_ranks : 0,
                                        .slices = facts_of(strategy).can_accumulate ? 1 + model_ranks : 1});
             std::map<std::tuple<TransferId, int, int>, int> under_way;

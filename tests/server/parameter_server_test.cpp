@@ -9,7 +9,7 @@
 #include <memory>
 #include <mutex>
 
-#include "src/comm/half_wire.h"
+#include "src/comm/bf16_transport.h"
 #include "src/comm/profiled.h"
 #include "src/comm/threads.h"
 #include "src/core/bf16.h"
@@ -71,7 +71,7 @@ struct Rank {
     Tensor sums({kStepSums}, DType::kF64);
     sums.zero();
     sums.data<double>()[kRowSum] = 1;
-    server->tell(sums, {.share = 1.0 / plan.computing_ranks()}, 0);
+    server->start_push(sums, {.share = 1.0 / plan.computing_ranks()}, 0);
     before_gradients();
     contribute(net, scale);
     const int buckets = static_cast<int>(plan.buckets.size());
@@ -297,11 +297,11 @@ TEST(ParameterServer, SendsTheBytesOfThePlan) {
   for (const ConsistencyRules& rules : kAllRules)
     for (const bool half : {false, true}) {
       Plan plan = served(3, rules);
-      plan.request.half_wire = half;
+      plan.request.bf16_transport = half;
       plan = make_plan(front_model(kKernel), plan.request);
       run_ranks(3, 1, [&](Communicator& inner) {
         ProfiledCommunicator counted(inner, nullptr);
-        const auto wire = make_half_wire(counted, Device::kCpu);
+        const auto wire = make_bf16_transport(counted, Device::kCpu);
         Rank rank(plan, half ? *wire : counted);
         for (int i = 0; i < kSteps; ++i) rank.step(1);
         EXPECT_EQ(counted.bytes(), kSteps * bytes_in(plan, StepKind::kSynchronous, inner.rank()));
@@ -314,10 +314,10 @@ TEST(ParameterServer, SendsTheBytesOfThePlan) {
 // 1 + 2^-8 is between two bf16 numbers; a rank's gradient for itself is not rounded.
 TEST(ParameterServer, Bf16TransportRoundsGradientsAndNoWeights) {
   Plan plan = served(2, kSynchronous);
-  plan.request.half_wire = true;
+  plan.request.bf16_transport = true;
   plan = make_plan(front_model(kKernel), plan.request);
   run_ranks(2, 1, [&](Communicator& comm) {
-    const auto wire = make_half_wire(comm, Device::kCpu);
+    const auto wire = make_bf16_transport(comm, Device::kCpu);
     Rank rank(plan, *wire);
     const float odd = 1 + 1.0f / 256;
     rank.step(odd);

@@ -176,7 +176,7 @@ inline const std::vector<RecipeKey>& recipe_keys() {
        "8388608",
        {{"0.5", "524288"}, {"0.001", "1048"}},
        {"0", "65537"}},
-      {"parallel.wire", OWT_SHOWN(parallel.half_wire), "false", {{"bf16", "true"}, {"fp32", "false"}}, {"fp16"}},
+      {"parallel.wire", OWT_SHOWN(parallel.bf16_transport), "false", {{"bf16", "true"}, {"fp32", "false"}}, {"fp16"}},
       {"parallel.timeout_s", OWT_SHOWN(parallel.timeout_s), "20", {{"1", "1"}, {"86400", "86400"}}, {"0.9", "86401"}},
       {"parallel.stall_s", OWT_SHOWN(parallel.stall_s), "600", {{"1", "1"}, {"86400", "86400"}}, {"0.9", "86401"}},
       {"run.seed", OWT_SHOWN(run.seed), "1", {{"0", "0"}, {"9", "9"}}, {"-1"}},

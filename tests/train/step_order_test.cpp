@@ -121,7 +121,7 @@ struct Case {
   Strategy strategy;
   int ranks, model_ranks;
   DenseUpdate dense_update;
-  bool half_wire;
+  bool bf16_transport;
   StepKind kind = StepKind::kSynchronous;
   double average_from = 0;
   DenseSplit split = DenseSplit::kOfStrategy;
@@ -146,7 +146,7 @@ class StepOrder : public DeviceTest {
                                         .step_rows = kRowsOfARank * c.ranks,
                                         .bucket_bytes = 1,
                                         .on = device(),
-                                        .half_wire = c.half_wire,
+                                        .bf16_transport = c.bf16_transport,
                                         .loss = {.type = c.loss},
                                         .model_ranks = c.model_ranks,
                                         .average_every = c.kind == StepKind::kSynchronous ? 1 : 4,

@@ -21,7 +21,7 @@ bool serves(const Plan& plan) { return plan.updates() == Updates::kServers; }
 void serve(StepOrder& step) {
   step.forward_front();
   step.loss(0);
-  step.tell_result();
+  step.start_result();
   step.backward_front([&](int left) { step.update_shares(left); });
   step.update_shares(step.buckets());
   step.wait_for_weights();
@@ -41,7 +41,7 @@ void place_servers(Plan& plan, const std::vector<std::unique_ptr<Layer>>&) {
 void server_transfers(TransferList& list) {
   const bool star = list.plan().updaters > 0;
   list.shards(star ? Collective::kReceive : Collective::kAllToAll, star ? Collective::kSend : Collective::kAllToAll);
-  list.result(Collective::kAllGather, list.plan().ranks() * kToldBytes);
+  list.result(Collective::kAllGather, list.plan().ranks() * kPushHeaderBytes);
 }
 
 // Each server has a part of the gradients. With a delay, no step's weights exist as a whole.
@@ -54,7 +54,7 @@ void check_server(const Plan& plan) {
   };
   if (plan.has_norms())
     refuse("optimizer.clip and lars need norms of all gradients of a step", "use another optimizer, or dp-zero");
-  if (request.half_wire && filters_gradients(plan))
+  if (request.bf16_transport && filters_gradients(plan))
     fail("ps.filters and parallel.wire = \"bf16\" both set how gradients are sent; leave one of them out");
   if (rules.backup > 0) refuse("backup workers exist only in a simulation", "use owt simulate");
   if (request.ema_every > 0 && plan.updaters > 0)
