@@ -156,4 +156,14 @@ int32_t StepProgram::bad_layer(Pass pass, const Tensor& images, int32_t first) {
   return first;
 }
 
+StepProgram& StepPrograms::of(int64_t step_rows) {
+  const int rank = groups_.world().rank();
+  return programs_.try_emplace({step_rows, rank}, plan_, groups_, tapes_, step_rows, rank).first->second;
+}
+
+const StepProgram* StepPrograms::made(int64_t step_rows) const {
+  const auto found = programs_.find({step_rows, groups_.world().rank()});
+  return found == programs_.end() ? nullptr : &found->second;
+}
+
 }  // namespace owt

@@ -109,6 +109,23 @@ class StepProgram {
   std::vector<MicroBatch> micro_batches_;
 };
 
+// The programs of a rank's steps, by their number of rows, and the tapes that they share.
+class StepPrograms {
+ public:
+  // All arguments but profiler must outlive this; profiler may be null.
+  StepPrograms(const Plan& plan, RankModel& model, const Groups& groups, Profiler* profiler)
+      : plan_(plan), groups_(groups), tapes_(plan, model, groups, profiler) {}
+
+  StepProgram& of(int64_t step_rows);
+  const StepProgram* made(int64_t step_rows) const;  // null: not made yet
+
+ private:
+  const Plan& plan_;
+  const Groups& groups_;
+  StepTapes tapes_;
+  std::map<std::pair<int64_t, int>, StepProgram> programs_;  // key: rows of a step, and the rank whose part is computed
+};
+
 // The values of a step that the host sends to the device at its start and reads back at its end.
 struct StepValues {
   int64_t step;

@@ -51,24 +51,22 @@ void StepMoves::start_result(const StepState& now, const Stream& stream) {
   result_shared_ = served ? Event() : world_.all_reduce(sums, stream.record());
 }
 
-StepRunner::StepRunner(const Plan& plan, const Groups& groups, StepWeights& weights, WeightEma* averages,
-                       Profiler* profiler, const LogitsReceiver& logits, const Stream& stream)
+StepRunner::StepRunner(const Plan& plan, const Groups& groups, StepWeights& weights, Profiler* profiler,
+                       const LogitsReceiver& logits, const Stream& stream)
     : plan_(plan),
-      place_(groups.model().rank()),
-      world_(groups.world()),
+      groups_(groups),
       weights_(weights),
-      averages_(averages),
       profiler_(profiler),
       logits_(logits),
       stream_(stream),
       beside_(stream.device(), Priority::kLow),
       block_(Tensor(StepBlock::shape(), DType::kU8, stream.device())),
-      sums_(block_.sums(kStepSums)),
       others_sums_({kLossSums}, DType::kF64, stream.device()),
-      moves_(plan, place_, world_, weights, block_) {
+      moves_(plan, place(), groups.world(), weights, block_) {
   if (most_step_sums(plan) == 0) return;
-  if (plan.ranks_of(plan.front_group()) > 1) front_sums_.emplace(plan, place_, groups.of(plan.front_group()), profiler);
-  if (plan.replicas() > 1) back_sums_.emplace(plan, place_, groups.replicas(), profiler);
+  const Group front = plan.front_group();
+  if (plan.ranks_of(front) > 1) front_sums_.emplace(plan, place(), groups.of(front), profiler);
+  if (plan.replicas() > 1) back_sums_.emplace(plan, place(), groups.replicas(), profiler);
 }
 
 void StepRunner::run(StepState& now) {
@@ -119,7 +117,7 @@ void StepRunner::run(const Action& action, StepState& now) {
 }
 
 void StepRunner::forward(int64_t layer, int round, StepState& now) {
-  if (layer == plan_.back_layers(place_).begin) begin_round(round, now);
+  if (layer == plan_.back_layers(place()).begin) begin_round(round, now);
   begin_sums(layer, Phase::kForward, now);
   if (layer < plan_.boundary) return now.micro->front->forward(now.front_pass, layer);
   now.back(round).tape.forward(now.back_pass, layer);
@@ -161,14 +159,14 @@ void StepRunner::loss(const Action& action, StepState& now) {
     back.loss->run(now.back_pass, logits, labels, now.learns, my_sums(), after_loss(now, back));
   if (now.learns) {
     if (!now.micro->seam->backward_is_apart() && prepares == plan_.loss_follows()) begin_backward(round, now);
-  } else if (!prepares && logits_ && rows.size() > 0 && counts_rows(plan_, world_.rank())) {
+  } else if (!prepares && logits_ && rows.size() > 0 && counts_rows(plan_, groups_.world().rank())) {
     logits_(logits, rows.host, stream_);
   }
 }
 
 // One of the ranks that see the same rows counts them. The others still need memory for their sums.
-Tensor& StepRunner::my_sums() {
-  if (counts_rows(plan_, world_.rank())) return sums_;
+Tensor StepRunner::my_sums() {
+  if (counts_rows(plan_, groups_.world().rank())) return block_.sums(kStepSums);
   others_sums_.zero(stream_);
   return others_sums_;
 }
@@ -188,7 +186,7 @@ void StepRunner::begin_backward(int round, StepState& now) {
   BackPart& back = now.back(round);
   MicroBatch& micro = *now.micro;
   micro.back_rows[static_cast<size_t>(round)].give_to(now.back_pass);
-  const bool wants_dx = wants_input_gradient(plan_, place_);
+  const bool wants_dx = wants_input_gradient(plan_, place());
   if (wants_dx) now.back_gradient = micro.seam->gradient(round);
   if (!back.loss) now.gradient = micro.seam->output_gradient(round);
   const Tensor& dy = back.loss ? back.loss->dlogits() : now.gradient;
@@ -197,7 +195,7 @@ void StepRunner::begin_backward(int round, StepState& now) {
 }
 
 void StepRunner::backward_data(int64_t layer, int round, StepState& now) {
-  if (now.micro->seam->backward_is_apart() && layer + 1 == plan_.back_layers(place_).end) begin_backward(round, now);
+  if (now.micro->seam->backward_is_apart() && layer + 1 == plan_.back_layers(place()).end) begin_backward(round, now);
   begin_sums(layer, Phase::kBackward, now);
   if (layer >= plan_.boundary) return now.back(round).tape.backward_data(now.back_pass, layer);
   Tape& front = *now.micro->front;
@@ -223,7 +221,7 @@ void StepRunner::update(const Action& action, StepState& now) {
 void StepRunner::average(const StepState& now) {
   if (!now.averages) return;
   const Profiler::Scope scope(profiler_, "weights", Phase::kUpdate);
-  averages_->update(now.host.values().kept, block_.kept(), stream_);
+  weights_.ema()->update(now.host.values().kept, block_.kept(), stream_);
 }
 
 // A single rank writes the norm to host memory.
@@ -263,7 +261,7 @@ Optimizer::Rates StepRunner::rates_of(const Action& action, const StepState& now
 
 // A profiled step runs everything on one stream, so that its parts add up to its total.
 const Stream& StepRunner::stream_of(const Action& action) const {
-  return action.beside && !(profiler_ && profiler_->in_step()) ? beside_ : stream_;
+  return action.beside && !profiles() ? beside_ : stream_;
 }
 
 }  // namespace owt
