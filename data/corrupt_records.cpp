@@ -9,7 +9,7 @@ void CorruptRecords::add(int64_t index, const CorruptRecord& error) {
   const std::lock_guard lock(mutex_);
   if (!met_.insert(index).second) return;
   check(std::ssize(met_), error.what());
-  if (told_at_ == Told::kAtOnce)
+  if (report_ == Report::kAtOnce)
     log_warn("damaged record {} of at most {}, replaced by the next image: {}", met_.size(), most_, error.what());
   else
     news_[index] = error.what();
@@ -28,7 +28,7 @@ std::string CorruptRecords::news() {
   return packed(texts);
 }
 
-void CorruptRecords::merge(const std::vector<std::string>& by_rank, bool tells) {
+void CorruptRecords::merge(const std::vector<std::string>& by_rank, bool reports) {
   const std::lock_guard lock(mutex_);
   for (size_t rank = 0; rank < by_rank.size(); ++rank) {
     const std::vector<std::string> texts = unpacked(by_rank[rank]);
@@ -37,7 +37,7 @@ void CorruptRecords::merge(const std::vector<std::string>& by_rank, bool tells) 
       met_.insert(index);
       if (!merged_.insert(index).second) continue;
       check(std::ssize(merged_), texts[i + 1]);
-      if (tells)
+      if (reports)
         log_warn("damaged record {} of at most {}, met by rank {}, replaced by the next image: {}", merged_.size(),
                  most_, rank, texts[i + 1]);
     }

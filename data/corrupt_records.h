@@ -16,10 +16,10 @@ namespace owt {
 // them from time to time with news() and merge(), so that each record counts once for the whole run.
 class CorruptRecords {
  public:
-  enum class Told { kAtOnce, kWhenMerged };
+  enum class Report { kAtOnce, kWhenMerged };
 
   // most: the maximum number in a run.
-  explicit CorruptRecords(int64_t most, Told told = Told::kAtOnce) : most_(most), told_at_(told) {}
+  explicit CorruptRecords(int64_t most, Report report = Report::kAtOnce) : most_(most), report_(report) {}
 
   // Reports a record met for the first time. Throws Error with the cure if that exceeds the maximum.
   void add(int64_t index, const CorruptRecord& error);
@@ -27,15 +27,15 @@ class CorruptRecords {
 
   // The records that this process has met since the last call, as text.
   std::string news();
-  // Merges the news of all processes, by rank. If `tells`, reports records that were not reported yet, with the rank.
+  // Merges the news of all processes, by rank. If `reports`, reports records that were not reported yet, with the rank.
   // Throws Error if the total exceeds the maximum.
-  void merge(const std::vector<std::string>& by_rank, bool tells);
+  void merge(const std::vector<std::string>& by_rank, bool reports);
 
  private:
   void check(int64_t count, const std::string& last) const;
 
   int64_t most_;
-  Told told_at_;
+  Report report_;
   mutable std::mutex mutex_;
   std::set<int64_t> met_, merged_;
   std::map<int64_t, std::string> news_;  // index -> error

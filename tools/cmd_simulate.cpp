@@ -102,7 +102,7 @@ Straggler straggler_from(const std::string& text, int workers) {
 // Values that are not given come from the recipe.
 ConsistencyRules rules_from(const Options& options, const Settings& settings) {
   const int workers = settings.parallel.workers;
-  ConsistencyRules rules = settings.parallel.server;
+  ConsistencyRules rules = settings.parallel.options.server.rules;
   if (options.given("delay"))
     rules.delay = options.string("delay") == "inf" ? kNoBound : options.integer("delay", {.low = 0});
   rules.backup = static_cast<int>(options.integer("backup", {.low = 0}));
@@ -115,7 +115,7 @@ ConsistencyRules rules_from(const Options& options, const Settings& settings) {
 }
 
 FilterSettings filters_option(const Options& options, const Settings& settings) {
-  if (!options.given("filter")) return settings.parallel.push_filters;
+  if (!options.given("filter")) return settings.parallel.options.server.filters;
   try {
     return filters_from(options.list("filter"));
   } catch (const Error& e) {

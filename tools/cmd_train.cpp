@@ -65,7 +65,7 @@ int command_train(const Arguments& arguments) {
   if (options.boolean("tolerate-loss")) changes.emplace_back("ps.tolerate_loss", "true");
   TrainRecipe recipe = train_recipe(options, with_classes(options, changes));
   const Settings& settings = recipe.settings;
-  if (options.boolean("tolerate-loss") && facts_of(settings.parallel.strategy).updates != Updates::kServers)
+  if (options.boolean("tolerate-loss") && settings.computing_ranks() == settings.parallel.workers)
     throw UsageError("owt train: --tolerate-loss needs a parameter server: --parallel ps with ps.servers");
   tell_of_drawn_images(options, settings);
   TrainOptions train_options;

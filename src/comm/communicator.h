@@ -12,7 +12,7 @@
 //
 // Messages (send, receive) travel along routes from one rank to another, which connect() opens. Guarantees:
 //   - Messages of one route arrive in the order in which they were sent, with the same bits. Only f32 values are
-//     rounded to bf16 if bf16 transport is in use (half_wire.h).
+//     rounded to bf16 if bf16 transport is in use (bf16_transport.h).
 //   - There is no other order. Neither call waits for the other rank, so ranks may send and receive in any order, also
 //     during collectives. Only the host or stream that waits for the event waits; a stream's host may wait in its place
 //     until the other rank has called.
@@ -100,7 +100,7 @@ class Communicator {
   // The host waits for the hosts of the ranks in this process. For this folder: see on_all_hosts (on_host.h).
   virtual void host_barrier() {}
   // A communicator of the same ranks that does not round f32: this one, or the inner one of bf16 transport
-  // (half_wire.h).
+  // (bf16_transport.h).
   virtual Communicator& unrounded() { return *this; }
   // The same ranks for messages of other host threads of this rank: the innermost communicator, which does not count,
   // time or round. Only one thread at a time may send, or receive, along one route.

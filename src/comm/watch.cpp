@@ -227,10 +227,10 @@ class Watch::Thread {
         lost_ranks_.set_failed(concat("rank ", message.rank, " failed: ", message.text));
         for (WatchLink& other : links_)
           if (&other != &link) other.connection.send(message);
-        link.connection.send({kTold, rank_, ""});
+        link.connection.send({kAcknowledged, rank_, ""});
         link.left = true;  // its end is no loss
         return;
-      case kTold:
+      case kAcknowledged:
         link.acknowledged = true;
         return;
       case kLost:

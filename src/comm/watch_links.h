@@ -18,9 +18,9 @@ enum WatchWord : uint32_t {
   kWelcome,
   kAlive,  // text: the rank's Standing, to rank 0
   kGoodbye,
-  kFailed,  // rank: the failed one; text: the reason
-  kTold,    // answers kFailed
-  kLost,    // text: the lost rank and the reason
+  kFailed,        // rank: the failed one; text: the reason
+  kAcknowledged,  // answers kFailed
+  kLost,          // text: the lost rank and the reason
 };
 
 // The interval between signs of life.

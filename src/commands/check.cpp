@@ -14,6 +14,7 @@
 #include "src/train/made_up_batch.h"
 #include "src/train/memory_check.h"
 #include "src/train/session.h"
+#include "src/train/strategy_settings.h"
 #include "src/train/worker.h"
 
 namespace owt {
@@ -292,11 +293,7 @@ const LayerPlan* sees_workers(const std::vector<LayerPlan>& layers) {
 
 // Sets plain SGD on whole steps, whose updates are their gradients.
 void settle(Settings& settings, int64_t rows) {
-  if (settings.parallel.strategy == Strategy::kPipeline &&
-      updates_each_micro_batch(settings.parallel.pipeline.schedule))
-    fail(
-        "owt check: a pipeline without a flush (pipeline.schedule) updates the weights within a step, so there is no "
-        "gradient of all its rows; use --set pipeline.schedule=1f1b");
+  make_synchronous(settings.parallel);
   settings.optimizer = {};
   settings.optimizer.learning_rate = 1;
   settings.optimizer.momentum = settings.optimizer.decay = 0;
@@ -304,16 +301,9 @@ void settle(Settings& settings, int64_t rows) {
   if (settings.run.precision != Precision::kFp32)
     log_info("checking in fp32, not {}: its rounding would hide errors", name_of(settings.run.precision));
   settings.run.precision = Precision::kFp32;
-  settings.parallel.average_every = 1;
-  if (settings.parallel.server != ConsistencyRules() || settings.parallel.push_filters.any())
-    log_info("checking a synchronous step with whole gradients: without ps.delay, ps.pushes, ps.backup and ps.filters");
-  settings.parallel.server = {};
-  settings.parallel.push_filters = {};
-  settings.parallel.dense_update = DenseUpdate::kStep;
   if (rows == 0) {
     const int64_t group = settings.model.row_group;
-    const int64_t parts = std::max(settings.data.accumulate, settings.parallel.pipeline.micro_batches);
-    const int64_t each = (std::max(kRowsOfRank, parts * group) + group - 1) / group * group;
+    const int64_t each = (std::max(kRowsOfRank, parts_of_rows(settings) * group) + group - 1) / group * group;
     rows = std::min(each * settings.parallel.workers, settings.step_rows());
   }
   settings.data.batch = rows;

@@ -230,7 +230,7 @@ void CheckpointWriter::set_latest(const std::string& name) const {
   write_file_atomically((fs::path(folder_) / kLatest).string(), name + "\n");
 }
 
-void CheckpointWriter::go_on_from(const std::string& checkpoint_folder) const {
+void CheckpointWriter::resume_from(const std::string& checkpoint_folder) const {
   const std::string name = fs::path(checkpoint_folder).filename().string();
   const auto step = step_of(name);
   OWT_CHECK(step && fs::is_directory(fs::path(folder_) / name), checkpoint_folder, " is no checkpoint of ", folder_);

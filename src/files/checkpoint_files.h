@@ -34,7 +34,7 @@ class CheckpointWriter {
 
   // Makes this checkpoint of the run the latest one, since the run resumes from it. Logs which later checkpoints become
   // an abandoned branch.
-  void go_on_from(const std::string& checkpoint_folder) const;
+  void resume_from(const std::string& checkpoint_folder) const;
   // Deletes remains of crashes and makes the .tmp folder of step `step`. The caller writes its files into the returned
   // folder with FileWriter, which syncs them, and keeps their checksums.
   std::string begin(int64_t step);

@@ -107,7 +107,7 @@ RunState RunState::from_json(const std::string& text, const std::string& path) {
     json.erase(kOwnChecksum);
     if (checksum_of(json.dump()) != noted) fail("its checksum does not match");
     const std::string rest = text.substr(text.rfind('}') + 1);
-    if (!rest.empty() && rest != "\n") fail("there are bytes behind its end");
+    if (!rest.empty() && rest != "\n") fail("extra bytes after the end");
     state.step = json_whole(json, "step", 0);
     state.epoch = json_whole(json, "epoch", 0);
     state.step_rows = json_whole(json, "step_rows", 0);

@@ -29,7 +29,7 @@ void RankLoss::sum_up(const Pass& pass, const Tensor& logits, const Tensor& labe
   sharded_->summarize(pass, logits_, labels, gradient ? &flat_ : nullptr, stats_);
 }
 
-void RankLoss::run(const Pass& pass, const Tensor& logits, const Tensor& labels, bool gradient, Tensor& sums,
+void RankLoss::run(const Pass& pass, const Tensor& logits, const Tensor& labels, bool gradient, Tensor sums,
                    const LossFollowUp& then) {
   const Profiler::Scope scope(profiler_, "loss", Phase::kLoss);
   Tensor* const dlogits = gradient ? &flat_ : nullptr;

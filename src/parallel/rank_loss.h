@@ -24,7 +24,7 @@ class RankLoss {
   void wait_for_statistics(const Stream& stream) { stream.wait(gathered_); }
   // Runs the loss like SoftmaxLoss::run. logits: the last layer's output on this rank; a sharded loss uses the logits
   // given to sum_up() instead. The gradient is then in dlogits(), in the shape of the logits, which may be images.
-  void run(const Pass& pass, const Tensor& logits, const Tensor& labels, bool gradient, Tensor& sums,
+  void run(const Pass& pass, const Tensor& logits, const Tensor& labels, bool gradient, Tensor sums,
            const LossFollowUp& then = {});
   const Tensor& dlogits() const { return dlogits_; }
 

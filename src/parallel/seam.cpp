@@ -5,6 +5,7 @@
 #include "src/core/poison.h"
 #include "src/parallel/column_exchange.h"
 #include "src/parallel/feature_gather.h"
+#include "src/parallel/stage_links.h"
 #include "src/plan/back_part.h"
 
 namespace owt {
@@ -242,6 +243,7 @@ class ExchangedColumns : public Seam {
 }  // namespace
 
 std::shared_ptr<Seam> make_seam(const Plan& plan, const StepRows& rows, int rank, Communicator& comm) {
+  if (plan.in_stages()) return std::make_shared<StageLinks>(plan, rows, rank, comm);
   if (!seam_of(plan)) return std::make_shared<OwnRows>();
   const LayerPlan& first = *seam_of(plan);
   const Crossing over{first, rows.rounds(rank), rows.of(rank).size(), plan.front_learns(), plan.request.on, comm};

@@ -10,6 +10,7 @@
 //   mp, mp-dense: every rank has all rows, and nothing travels forward. If anything in the front part learns, the
 //                 gradient returns by all_reduce, or, if the first dense layer is split by inputs, kFeature ->
 //                 kReplicated by all_gather (feature_gather.h)
+//   pipeline:     messages between neighbouring stages (stage_links.h)
 // Work is queued on the given stream. Transfers start after the work already on it; wait() and wait_back() make the
 // stream wait for them. There is memory for kRoundsAtOnce rounds: before start(r + 2) the gradient of round r must have
 // been returned. Uneven parts are padded to the longest for transport.
@@ -20,6 +21,7 @@
 #include "src/comm/communicator.h"
 #include "src/plan/plan.h"
 #include "src/plan/rounds.h"
+#include "src/system/check.h"
 
 namespace owt {
 
@@ -40,13 +42,24 @@ class Seam {
   // The gradient of `mine`, complete after wait_back() of every round.
   const Tensor& home() const { return home_; }
 
+  // Whether other rounds may run between the loss of a round and its backward pass, which then begins at the last
+  // layer.
+  virtual bool backward_is_apart() const { return false; }
+  // If another rank has the layers after the back part of this rank: sends it the output of a round, and receives the
+  // gradient of this output. The gradient's memory is valid for two rounds.
+  virtual void send_output(int, const Tensor&, const Stream&) { fail("no layers follow"); }
+  virtual void wait_for_sent_output(int, const Stream&) const { fail("no layers follow"); }
+  virtual void start_output_gradient(int, const Stream&) { fail("no layers follow"); }
+  virtual void wait_for_output_gradient(int, const Stream&) const { fail("no layers follow"); }
+  virtual Tensor output_gradient(int) const { fail("no layers follow"); }
+
  protected:
   explicit Seam(Tensor home) : home_(std::move(home)) {}
   Tensor home_;
 };
 
-// The seam of rank `rank` of all ranks, for one micro-batch of these rows or of others like it; a pipeline has
-// StageLinks instead. comm: of the model group; it must outlive the seam.
+// The seam of rank `rank` of all ranks, for one micro-batch of these rows or of others like it. comm: of the model
+// group; it must outlive the seam.
 std::shared_ptr<Seam> make_seam(const Plan& plan, const StepRows& rows, int rank, Communicator& comm);
 
 }  // namespace owt

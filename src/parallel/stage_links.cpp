@@ -16,7 +16,7 @@ StageLinks::StageLinks(const Plan& plan, const StepRows& rows, int rank, Communi
   }
   for (auto* const events : {&input_came_, &gradient_came_, &output_left_, &gradient_left_})
     events->resize(rows_.size());
-  const Slice layers = plan.layers_behind(place_);
+  const Slice layers = plan.back_layers(place_);
   const auto activations = [&](const Shape& row) {
     return Tensor(row.batch_of(most), activation_type(plan.request.on.precision), plan.request.on.device);
   };
@@ -37,7 +37,7 @@ void StageLinks::connect(const Plan& plan) {
   for (const Slice& rows : rows_) most = std::max(most, rows.size());
   std::vector<Route> routes;
   for (int place = 1; place < plan.model_ranks; ++place) {
-    const LayerPlan& first = plan.layer(plan.layers_behind(place).begin);
+    const LayerPlan& first = plan.layer(plan.back_layers(place).begin);
     const int64_t bytes = most * first.in.elements() * size_of(activation_type(plan.request.on.precision));
     routes.push_back({place - 1, place, bytes, tapes(plan, place - 1) + 1});
     if (first.wants_dx) routes.push_back({place, place - 1, bytes, kRoundsAtOnce});

@@ -3,7 +3,8 @@
 // first stage takes its micro-batches from the images of the rank's group.
 //
 // Work is queued on the given stream. Messages leave after the work already on it, and it waits for messages that must
-// arrive. Micro-batches without rows send nothing. The calls must come in the order of pipeline() in order.cpp.
+// arrive. Micro-batches without rows send nothing. The calls must come in the order of StageOrder
+// (src/plan/strategies/pipeline.cpp).
 #pragma once
 
 #include <vector>
@@ -26,13 +27,12 @@ class StageLinks : public Seam {
   void start_back(int batch, const Stream& stream) override;
   void wait_back(int batch, const Stream& stream) override;
 
-  // The transfer of the stage's output to the next stage, and of its gradient back. The gradient's memory is valid for
-  // two micro-batches.
-  void send_output(int batch, const Tensor& output, const Stream& stream);
-  void wait_for_sent_output(int batch, const Stream& stream) const;
-  void start_output_gradient(int batch, const Stream& stream);
-  void wait_for_output_gradient(int batch, const Stream& stream) const;
-  Tensor output_gradient(int batch) const { return of_batch(output_gradient_, batch); }
+  bool backward_is_apart() const override { return true; }
+  void send_output(int batch, const Tensor& output, const Stream& stream) override;
+  void wait_for_sent_output(int batch, const Stream& stream) const override;
+  void start_output_gradient(int batch, const Stream& stream) override;
+  void wait_for_output_gradient(int batch, const Stream& stream) const override;
+  Tensor output_gradient(int batch) const override { return of_batch(output_gradient_, batch); }
 
  private:
   static size_t turn(int batch) { return static_cast<size_t>(batch) % kRoundsAtOnce; }

@@ -29,10 +29,6 @@ std::vector<int> first_of_each_size(const Plan& plan, int64_t step_rows) {
   return ranks;
 }
 
-std::optional<WeightEma> make_ema(const Plan& plan, RankModel& model) {
-  return plan.request.ema_every > 0 ? std::optional<WeightEma>(std::in_place, model.params()) : std::nullopt;
-}
-
 // The number of steps that the host may be ahead of a GPU: enough to hide its work, few enough to see errors early.
 constexpr size_t kAheadOfGpu = 3;
 
@@ -41,15 +37,12 @@ constexpr size_t kAheadOfGpu = 3;
 Step::Step(const Plan& plan, RankModel& model, Optimizer& optimizer, Communicator& comm, Profiler* profiler,
            const Options& options)
     : plan_(plan),
-      comm_(comm),
-      profiler_(profiler),
       options_(options),
       stream_(plan.request.on.device),
       groups_(plan, comm),
       weights_(plan, model, optimizer, groups_, profiler, options),
-      ema_(make_ema(plan, model)),
-      tapes_(plan, model, groups_, profiler),
-      runner_(plan, groups_, weights_, ema(), profiler, options_.logits, stream_),
+      programs_(plan, model, groups_, profiler),
+      runner_(plan, groups_, weights_, profiler, options_.logits, stream_),
       slots_(plan.request.on.device == Device::kCpu ? static_cast<size_t>(1 + steps_apart(plan)) : kAheadOfGpu),
       recorder_(slots_.size(), profiler) {
   OWT_CHECK(!options.logits || !plan.sharded_loss, "no rank sees whole logits");
@@ -58,29 +51,19 @@ Step::Step(const Plan& plan, RankModel& model, Optimizer& optimizer, Communicato
   if (profiler) profiler->use_stream(stream_);
 }
 
-StepProgram& Step::program(int64_t step_rows) {
-  return programs_.try_emplace({step_rows, comm_.rank()}, plan_, groups_, tapes_, step_rows, comm_.rank())
-      .first->second;
-}
-
-const StepProgram* Step::made(int64_t step_rows) const {
-  const auto found = programs_.find({step_rows, comm_.rank()});
-  return found == programs_.end() ? nullptr : &found->second;
-}
-
 // All running steps must end first, for two reasons. Choosing algorithms uses memory that running steps use too. Ranks
 // of a host prepare in turn, and freeing memory may wait for a GPU, which must not wait for a collective of a rank
 // whose turn has not come.
 void Step::prepare(int64_t step_rows, Mode mode) {
   const bool learns = mode == Mode::kTrain;
-  const StepProgram* const before = made(step_rows);
+  const StepProgram* const before = programs_.made(step_rows);
   if (before && (before->learns() || !learns)) return;
-  on_all_hosts(comm_, [&] { stream_.synchronize(); });
+  on_all_hosts(comm(), [&] { stream_.synchronize(); });
   try {
-    on_all_hosts(comm_, [&] {
+    on_all_hosts(comm(), [&] {
       bind_alike(
           [&] {
-            program(step_rows).prepare(learns);
+            programs_.of(step_rows).prepare(learns);
             // A full step needs the most stashes; smaller steps have fewer mini-batches.
             if (learns) weights_.make_copies(training(plan_, plan_.request.step_rows, groups_.model().rank()));
           },
@@ -92,7 +75,7 @@ void Step::prepare(int64_t step_rows, Mode mode) {
 }
 
 std::optional<ImageLayout> Step::wanted_images(int64_t step_rows) const {
-  const StepProgram* const program = made(step_rows);
+  const StepProgram* const program = programs_.made(step_rows);
   return program ? program->wanted_images() : std::nullopt;
 }
 
@@ -103,9 +86,9 @@ void Step::feed_from(BatchSource& batches) const {
 // A graph has no separate times for collectives. Bf16 transport uses its buffers in rotation, so a recorded collective
 // could depend on one before the recording.
 bool Step::records() const {
-  const bool timed = profiler_ && profiler_->in_step();
-  const bool collectives = options_.record_collectives && comm_.could_record() && !plan_.request.half_wire && !timed;
-  return options_.graphs && !options_.logits && stream_.device() == Device::kCuda && (comm_.records() || collectives);
+  const bool collectives =
+      options_.record_collectives && comm().could_record() && !plan_.request.bf16_transport && !runner_.profiles();
+  return options_.graphs && !options_.logits && stream_.device() == Device::kCuda && (comm().records() || collectives);
 }
 
 void Step::start_training(const Batch& batch, int64_t step, const Rates& rates, bool stop,
@@ -122,10 +105,10 @@ void Step::start_evaluation(const Batch& batch) {
 }
 
 void Step::start(const Batch& batch, Pass pass, StepKind kind, const Rates& rates, bool stop) {
-  OWT_CHECK(in_flight_.size() < slots_.size(), "too many steps under way");
+  OWT_CHECK(started_ - finished_ < slots_.size(), "too many steps under way");
   prepare(batch.step_rows, pass.mode);
-  const StepProgram& its = program(batch.step_rows);
-  const size_t number = std::exchange(next_slot_, (next_slot_ + 1) % slots_.size());
+  const StepProgram& its = programs_.of(batch.step_rows);
+  const size_t number = started_ % slots_.size();
   Slot& slot = slots_[number];
   StepValues& values = slot.host.values() = {};
   values.step = pass.step;
@@ -141,7 +124,7 @@ void Step::start(const Batch& batch, Pass pass, StepKind kind, const Rates& rate
   pass.stream = &stream_;
   pass.device_step = runner_.block().step().data<int64_t>();
 
-  const bool averages = ema_ && rates.kept < 1, recorded = records();
+  const bool averages = ema() && rates.kept < 1, recorded = records();
   const auto queue_it = [&] { queue(batch, pass, kind, averages, slot); };
   if (recorded)
     recorder_.run(batch, pass.mode, {kind, averages}, number, stream_, queue_it);
@@ -149,15 +132,15 @@ void Step::start(const Batch& batch, Pass pass, StepKind kind, const Rates& rate
     queue_it();
   if (pass.mode == Mode::kTrain) count_updates(its);
   slot.images = batch.images;
-  slot.done = recorded ? comm_.watched(stream_.record()) : stream_.record();
+  slot.done = recorded ? comm().watched(stream_.record()) : stream_.record();
   slot.pass = pass;
-  in_flight_.push_back(&slot);
+  ++started_;
 }
 
 void Step::queue(const Batch& batch, const Pass& pass, StepKind kind, bool averages, Slot& slot) {
   runner_.block().copy_from(slot.host, stream_);
   StepState now{.batch = batch,
-                .program = program(batch.step_rows),
+                .program = programs_.of(batch.step_rows),
                 .kind = kind,
                 .learns = pass.mode == Mode::kTrain,
                 .averages = averages,
@@ -176,20 +159,20 @@ void Step::count_updates(const StepProgram& program) {
 }
 
 StepResult Step::finish() {
-  OWT_CHECK(!in_flight_.empty(), "no step is under way");
-  Slot& slot = *in_flight_.front();
+  OWT_CHECK(under_way(), "no step is under way");
+  Slot& slot = slots_[finished_ % slots_.size()];
   {
     const Waits waits(WaitsFor::kDevice);
     slot.done.wait();
   }
-  in_flight_.pop_front();
+  ++finished_;
   const StepValues& values = slot.host.values();
   const Pass& pass = slot.pass;
   const ResultSums sums = pass.mode == Mode::kTrain ? weights_.front().result(values.sums) : values.sums;
   StepResult result = step_result(sums.data());
   result.gradient_norm = values.gradient_norm;
   if (!std::isfinite(result.sums.loss))
-    report_bad_loss(result, pass, program(pass.step_rows).bad_layer(pass, slot.images, values.bad_layer));
+    report_bad_loss(result, pass, programs_.of(pass.step_rows).bad_layer(pass, slot.images, values.bad_layer));
   slot.images = {};
   return result;
 }
@@ -205,15 +188,15 @@ StepResult Step::evaluate(const Batch& batch) {
 }
 
 void Step::settle() {
-  OWT_CHECK(in_flight_.empty(), "a step is under way");
+  OWT_CHECK(!under_way(), "a step is under way");
   if (const auto updates = weights_.front().settle(stream_)) updates_ = {*updates, *updates};
 }
 
 void Step::average() {
-  OWT_CHECK(in_flight_.empty(), "a step is under way");
+  OWT_CHECK(!under_way(), "a step is under way");
   WeightAverage* const average = weights_.average();
   if (!average || !average->is_due()) return;
-  StepBlock& host = slots_[next_slot_].host;
+  StepBlock& host = slots_[started_ % slots_.size()].host;
   host.values() = {};
   host.values().share = average->take_share();
   runner_.block().copy_from(host, stream_);
@@ -223,24 +206,24 @@ void Step::average() {
 
 void Step::take(Step& before) {
   const int64_t updates = weights_.front().take(before.weights_.front(), stream_);
-  go_on_after({updates, updates});
+  resume_after({updates, updates});
 }
 
-void Step::go_on_after(const Updates& updates) {
+void Step::resume_after(const Updates& updates) {
   updates_ = updates;
-  weights_.front().go_on_after(updates.front);
+  weights_.front().resume_after(updates.front);
 }
 
 void Step::report_out_of_memory(const OutOfMemory& e, int64_t step_rows) const {
   if (e.total_bytes == 0 || !options_.what_fits) throw e;
   constexpr int64_t kReserve = 1 << 30;  // for the driver, and for workspaces of libraries
-  const int64_t memory = (e.total_bytes - kReserve) / sharing_a_gpu(comm_.ranks());
+  const int64_t memory = (e.total_bytes - kReserve) / sharing_a_gpu(comm().ranks());
   throw OutOfMemory(concat(e.what(), "; ", options_.what_fits(plan_, memory, step_rows)), e.asked_bytes, e.free_bytes,
                     e.total_bytes);
 }
 
 void Step::report_bad_loss(const StepResult& result, const Pass& pass, int32_t bad_layer) {
-  const std::vector<int32_t> layers = on_host::gather(comm_, std::vector{bad_layer}, stream_.device());
+  const std::vector<int32_t> layers = on_host::gather(comm(), std::vector{bad_layer}, stream_.device());
   const int32_t first = *std::min_element(layers.begin(), layers.end());
   const bool none = first == static_cast<int32_t>(plan_.layers.size());
   throw Diverged(

@@ -1,4 +1,4 @@
-// One training step, or one evaluation pass, on one rank: runs the actions of src/plan/order.cpp.
+// One training step, or one evaluation pass, on one rank: runs the actions of its schedule (src/plan/order.h).
 //
 // A step is started, and its result is requested later. On a GPU the host only queues the work, so it can prepare the
 // next step at the same time. On the CPU start() returns when the step is done.
@@ -7,10 +7,7 @@
 // tapes. StepProgram has what depends on the number of rows of a step, StepWeights what happens to weights.
 #pragma once
 
-#include <deque>
-#include <map>
 #include <optional>
-#include <utility>
 #include <vector>
 
 #include "data/batch.h"
@@ -19,7 +16,6 @@
 #include "src/parallel/step_recorder.h"
 #include "src/parallel/step_runner.h"
 #include "src/parallel/step_weights.h"
-#include "src/parallel/weight_ema.h"
 #include "src/plan/groups.h"
 #include "src/plan/rank_model.h"
 #include "src/plan/step_result.h"
@@ -92,7 +88,7 @@ class Step {
   void take(Step& before);
 
   const Groups& groups() const { return groups_; }
-  WeightEma* ema() { return ema_ ? &*ema_ : nullptr; }  // null: no averages are kept (PlanRequest::ema_every)
+  WeightEma* ema() { return weights_.ema(); }  // null: no averages are kept (PlanRequest::ema_every)
   // The elements of this parameter whose optimizer state this rank keeps: all, unless updates are sharded.
   Slice updated(const Param& param) const { return weights_.updated(param); }
   // The number of updates of the front part's and the back part's parameters, equal on all ranks. A resumed run takes
@@ -101,7 +97,7 @@ class Step {
     int64_t front = 0, back = 0;
   };
   const Updates& updates() const { return updates_; }
-  void go_on_after(const Updates& updates);
+  void resume_after(const Updates& updates);
 
  private:
   struct Slot {
@@ -114,25 +110,21 @@ class Step {
   void start(const Batch& batch, Pass pass, StepKind kind, const Rates& rates, bool stop);
   void queue(const Batch& batch, const Pass& pass, StepKind kind, bool averages, Slot& slot);
   void count_updates(const StepProgram& program);
-  StepProgram& program(int64_t step_rows);
-  const StepProgram* made(int64_t step_rows) const;  // null: not made yet
   [[noreturn]] void report_out_of_memory(const OutOfMemory& e, int64_t step_rows) const;
   [[noreturn]] void report_bad_loss(const StepResult& result, const Pass& pass, int32_t bad_layer);
 
+  Communicator& comm() const { return groups_.world(); }
+  bool under_way() const { return finished_ < started_; }
+
   const Plan& plan_;
-  Communicator& comm_;
-  Profiler* profiler_;
   Options options_;
   Stream stream_;
   Groups groups_;
   StepWeights weights_;
-  std::optional<WeightEma> ema_;  // averages of all weights on this rank
-  StepTapes tapes_;
-  std::map<std::pair<int64_t, int>, StepProgram> programs_;  // key: rows of a step, and the rank whose part is computed
+  StepPrograms programs_;
   StepRunner runner_;
-  std::vector<Slot> slots_;      // used in rotation
-  std::deque<Slot*> in_flight_;  // oldest first
-  size_t next_slot_ = 0;
+  std::vector<Slot> slots_;            // step number n, counted by started_, has slot n % slots_.size()
+  size_t started_ = 0, finished_ = 0;  // numbers of steps
   StepRecorder recorder_;
   Updates updates_;  // including the latest step that was started
 };

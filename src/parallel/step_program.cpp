@@ -92,8 +92,7 @@ StepProgram::StepProgram(const Plan& plan, const Groups& groups, StepTapes& tape
       micro.seam = micro_batch(alike).seam;
       micro.labels = micro_batch(alike).labels;
     } else {
-      if (plan.in_stages()) micro.links = std::make_shared<StageLinks>(plan, part, rank, group);
-      micro.seam = micro.links ? std::shared_ptr<Seam>(micro.links) : make_seam(plan, part, rank, group);
+      micro.seam = make_seam(plan, part, rank, group);
       if (plan.of_step.labels != kNoTransfer) micro.labels = std::make_shared<StepLabels>(plan, part, rank, group);
     }
     micro_batches_.push_back(std::move(micro));
@@ -155,6 +154,16 @@ int32_t StepProgram::bad_layer(Pass pass, const Tensor& images, int32_t first) {
       look(back(micro, static_cast<int>(round)).tape, micro.back_rows[round]);
   }
   return first;
+}
+
+StepProgram& StepPrograms::of(int64_t step_rows) {
+  const int rank = groups_.world().rank();
+  return programs_.try_emplace({step_rows, rank}, plan_, groups_, tapes_, step_rows, rank).first->second;
+}
+
+const StepProgram* StepPrograms::made(int64_t step_rows) const {
+  const auto found = programs_.find({step_rows, groups_.world().rank()});
+  return found == programs_.end() ? nullptr : &found->second;
 }
 
 }  // namespace owt

@@ -13,7 +13,6 @@
 #include "src/parallel/optimizer.h"
 #include "src/parallel/rank_loss.h"
 #include "src/parallel/seam.h"
-#include "src/parallel/stage_links.h"
 #include "src/parallel/step_labels.h"
 #include "src/plan/groups.h"
 #include "src/plan/order.h"
@@ -68,7 +67,6 @@ struct MicroBatch {
   Slice mine;                            // relative to this rank's rows of the step
   std::shared_ptr<Tape> front;           // shared by micro-batches with the same number of rows
   std::shared_ptr<Seam> seam{};          // shared by micro-batches with the same rows on all ranks
-  std::shared_ptr<StageLinks> links{};   // the seam of a pipeline stage; null: the rank is none
   std::shared_ptr<StepLabels> labels{};  // shared as seams are; null if labels do not travel
   RowIndexes front_rows;                 // row indexes of this rank
   std::vector<RowIndexes> back_rows{};   // row indexes of every round
@@ -109,6 +107,23 @@ class StepProgram {
   std::map<StepKind, std::vector<Action>> training_;
   std::vector<Action> evaluation_;
   std::vector<MicroBatch> micro_batches_;
+};
+
+// The programs of a rank's steps, by their number of rows, and the tapes that they share.
+class StepPrograms {
+ public:
+  // All arguments but profiler must outlive this; profiler may be null.
+  StepPrograms(const Plan& plan, RankModel& model, const Groups& groups, Profiler* profiler)
+      : plan_(plan), groups_(groups), tapes_(plan, model, groups, profiler) {}
+
+  StepProgram& of(int64_t step_rows);
+  const StepProgram* made(int64_t step_rows) const;  // null: not made yet
+
+ private:
+  const Plan& plan_;
+  const Groups& groups_;
+  StepTapes tapes_;
+  std::map<std::pair<int64_t, int>, StepProgram> programs_;  // key: rows of a step, and the rank whose part is computed
 };
 
 // The values of a step that the host sends to the device at its start and reads back at its end.

@@ -8,7 +8,7 @@ namespace owt {
 
 StepMoves::StepMoves(const Plan& plan, int place, Communicator& world, StepWeights& weights, const StepBlock& block)
     : of_step_(plan.of_step), world_(world), weights_(weights), block_(block) {
-  const Slice here = plan.layers_behind(place);
+  const Slice here = plan.back_layers(place);
   if (here.size() > 0) input_ = plan.layer(here.begin).transfers;
   if (!plan.has_loss(place)) output_ = plan.layer(here.end).transfers;
 }
@@ -22,8 +22,8 @@ void StepMoves::start(const Action& action, StepState& now, const Stream& stream
   if (id == of_step_.result) return start_result(now, stream);
   if (id == input_.input) return micro.seam->start(round, micro.front->output(), stream);
   if (id == input_.input_gradient) return micro.seam->start_back(round, stream);
-  if (id == output_.input) return micro.links->send_output(round, now.back(round).tape.output(), stream);
-  if (id == output_.input_gradient) return micro.links->start_output_gradient(round, stream);
+  if (id == output_.input) return micro.seam->send_output(round, now.back(round).tape.output(), stream);
+  if (id == output_.input_gradient) return micro.seam->start_output_gradient(round, stream);
   if (!weights_.start(action, block_.share(), stream)) now.back(round).tape.start(id, stream);
 }
 
@@ -36,8 +36,8 @@ void StepMoves::wait(const Action& action, StepState& now, const Stream& stream)
   if (id == of_step_.result) return stream.wait(result_shared_);
   if (id == input_.input) return void(now.back_input = micro.seam->wait(round, stream));
   if (id == input_.input_gradient) return micro.seam->wait_back(round, stream);
-  if (id == output_.input) return micro.links->wait_for_sent_output(round, stream);
-  if (id == output_.input_gradient) return micro.links->wait_for_output_gradient(round, stream);
+  if (id == output_.input) return micro.seam->wait_for_sent_output(round, stream);
+  if (id == output_.input_gradient) return micro.seam->wait_for_output_gradient(round, stream);
   if (!weights_.wait(action, stream)) now.back(round).tape.wait(id, stream);
 }
 
@@ -47,28 +47,26 @@ void StepMoves::start_result(const StepState& now, const Stream& stream) {
   const StepRates& rates = now.host.values().front;
   const double share = static_cast<double>(now.program.own_rows()) / static_cast<double>(now.batch.step_rows);
   const PushedFor pushed{rates.weights, rates.biases, rates.sgd_share, share};
-  const bool told = now.learns && weights_.front().tell(sums, pushed, now.front_pass.step);
-  result_shared_ = told ? Event() : world_.all_reduce(sums, stream.record());
+  const bool served = now.learns && weights_.front().start_push(sums, pushed, now.front_pass.step);
+  result_shared_ = served ? Event() : world_.all_reduce(sums, stream.record());
 }
 
-StepRunner::StepRunner(const Plan& plan, const Groups& groups, StepWeights& weights, WeightEma* averages,
-                       Profiler* profiler, const LogitsReceiver& logits, const Stream& stream)
+StepRunner::StepRunner(const Plan& plan, const Groups& groups, StepWeights& weights, Profiler* profiler,
+                       const LogitsReceiver& logits, const Stream& stream)
     : plan_(plan),
-      place_(groups.model().rank()),
-      world_(groups.world()),
+      groups_(groups),
       weights_(weights),
-      averages_(averages),
       profiler_(profiler),
       logits_(logits),
       stream_(stream),
       beside_(stream.device(), Priority::kLow),
       block_(Tensor(StepBlock::shape(), DType::kU8, stream.device())),
-      sums_(block_.sums(kStepSums)),
       others_sums_({kLossSums}, DType::kF64, stream.device()),
-      moves_(plan, place_, world_, weights, block_) {
+      moves_(plan, place(), groups.world(), weights, block_) {
   if (most_step_sums(plan) == 0) return;
-  if (plan.ranks_of(plan.front_group()) > 1) front_sums_.emplace(plan, place_, groups.of(plan.front_group()), profiler);
-  if (plan.replicas() > 1) back_sums_.emplace(plan, place_, groups.replicas(), profiler);
+  const Group front = plan.front_group();
+  if (plan.ranks_of(front) > 1) front_sums_.emplace(plan, place(), groups.of(front), profiler);
+  if (plan.replicas() > 1) back_sums_.emplace(plan, place(), groups.replicas(), profiler);
 }
 
 void StepRunner::run(StepState& now) {
@@ -119,7 +117,7 @@ void StepRunner::run(const Action& action, StepState& now) {
 }
 
 void StepRunner::forward(int64_t layer, int round, StepState& now) {
-  if (layer == plan_.layers_behind(place_).begin) begin_round(round, now);
+  if (layer == plan_.back_layers(place()).begin) begin_round(round, now);
   begin_sums(layer, Phase::kForward, now);
   if (layer < plan_.boundary) return now.micro->front->forward(now.front_pass, layer);
   now.back(round).tape.forward(now.back_pass, layer);
@@ -160,15 +158,15 @@ void StepRunner::loss(const Action& action, StepState& now) {
   else
     back.loss->run(now.back_pass, logits, labels, now.learns, my_sums(), after_loss(now, back));
   if (now.learns) {
-    if (!now.micro->links && prepares == plan_.loss_follows()) begin_backward(round, now);
-  } else if (!prepares && logits_ && rows.size() > 0 && counts_rows(plan_, world_.rank())) {
+    if (!now.micro->seam->backward_is_apart() && prepares == plan_.loss_follows()) begin_backward(round, now);
+  } else if (!prepares && logits_ && rows.size() > 0 && counts_rows(plan_, groups_.world().rank())) {
     logits_(logits, rows.host, stream_);
   }
 }
 
 // One of the ranks that see the same rows counts them. The others still need memory for their sums.
-Tensor& StepRunner::my_sums() {
-  if (counts_rows(plan_, world_.rank())) return sums_;
+Tensor StepRunner::my_sums() {
+  if (counts_rows(plan_, groups_.world().rank())) return block_.sums(kStepSums);
   others_sums_.zero(stream_);
   return others_sums_;
 }
@@ -188,16 +186,16 @@ void StepRunner::begin_backward(int round, StepState& now) {
   BackPart& back = now.back(round);
   MicroBatch& micro = *now.micro;
   micro.back_rows[static_cast<size_t>(round)].give_to(now.back_pass);
-  const bool wants_dx = wants_input_gradient(plan_, place_);
+  const bool wants_dx = wants_input_gradient(plan_, place());
   if (wants_dx) now.back_gradient = micro.seam->gradient(round);
-  if (!back.loss) now.gradient = micro.links->output_gradient(round);
+  if (!back.loss) now.gradient = micro.seam->output_gradient(round);
   const Tensor& dy = back.loss ? back.loss->dlogits() : now.gradient;
   back.tape.begin_backward(dy, wants_dx ? &now.back_gradient : nullptr, stream_);
   if (back.loss) now.gradient = plan_.split() ? micro.seam->home() : dy;
 }
 
 void StepRunner::backward_data(int64_t layer, int round, StepState& now) {
-  if (now.micro->links && layer + 1 == plan_.layers_behind(place_).end) begin_backward(round, now);
+  if (now.micro->seam->backward_is_apart() && layer + 1 == plan_.back_layers(place()).end) begin_backward(round, now);
   begin_sums(layer, Phase::kBackward, now);
   if (layer >= plan_.boundary) return now.back(round).tape.backward_data(now.back_pass, layer);
   Tape& front = *now.micro->front;
@@ -223,7 +221,7 @@ void StepRunner::update(const Action& action, StepState& now) {
 void StepRunner::average(const StepState& now) {
   if (!now.averages) return;
   const Profiler::Scope scope(profiler_, "weights", Phase::kUpdate);
-  averages_->update(now.host.values().kept, block_.kept(), stream_);
+  weights_.ema()->update(now.host.values().kept, block_.kept(), stream_);
 }
 
 // A single rank writes the norm to host memory.
@@ -241,7 +239,7 @@ void StepRunner::transfer(const Action& action, StepState& now) {
 
 // The number of rows whose gradient updates these layers: the rows of the whole step; of the round, if an update
 // follows it; of this rank, for the front part in a local step.
-int64_t StepRunner::rows_behind(const Action& action, const StepState& now) const {
+int64_t StepRunner::rows_of_update(const Action& action, const StepState& now) const {
   if (action.round != kOwnRows) return now.micro->round_rows[static_cast<size_t>(action.round)];
   const bool local = now.kind != StepKind::kSynchronous && action.layers.begin < plan_.boundary;
   return local ? now.program.own_rows() : now.batch.step_rows;
@@ -249,7 +247,7 @@ int64_t StepRunner::rows_behind(const Action& action, const StepState& now) cons
 
 // The loss is divided by the rows of the whole step. 0: there are no rows.
 double StepRunner::gradient_scale(const Action& action, const StepState& now) const {
-  const int64_t rows = rows_behind(action, now);
+  const int64_t rows = rows_of_update(action, now);
   return rows == 0 ? 0 : static_cast<double>(now.batch.step_rows) / static_cast<double>(rows);
 }
 
@@ -263,7 +261,7 @@ Optimizer::Rates StepRunner::rates_of(const Action& action, const StepState& now
 
 // A profiled step runs everything on one stream, so that its parts add up to its total.
 const Stream& StepRunner::stream_of(const Action& action) const {
-  return action.beside && !(profiler_ && profiler_->in_step()) ? beside_ : stream_;
+  return action.beside && !profiles() ? beside_ : stream_;
 }
 
 }  // namespace owt

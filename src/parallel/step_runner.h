@@ -1,4 +1,4 @@
-// Runs the actions of a step (src/plan/order.cpp) one after the other: on a GPU it queues them.
+// Runs the actions of a step (src/plan/order.h) one after the other: on a GPU it queues them.
 #pragma once
 
 #include <optional>
@@ -6,7 +6,6 @@
 #include "src/parallel/rank_sums.h"
 #include "src/parallel/step_program.h"
 #include "src/parallel/step_weights.h"
-#include "src/parallel/weight_ema.h"
 
 namespace owt {
 
@@ -38,23 +37,25 @@ class StepMoves {
 
 class StepRunner {
  public:
-  // averages: null if there are none. profiler may be null. All other arguments must outlive this.
-  StepRunner(const Plan& plan, const Groups& groups, StepWeights& weights, WeightEma* averages, Profiler* profiler,
+  // profiler may be null. All other arguments must outlive this.
+  StepRunner(const Plan& plan, const Groups& groups, StepWeights& weights, Profiler* profiler,
              const LogitsReceiver& logits, const Stream& stream);
 
   // The values of the step on the device, which the caller must set before run().
   StepBlock& block() { return block_; }
-  bool alone() const { return world_.ranks() == 1; }  // results go to the host from here, not from block()
+  bool alone() const { return groups_.world().ranks() == 1; }  // results go to the host from here, not from block()
+  bool profiles() const { return profiler_ && profiler_->in_step(); }
   void run(StepState& now);
 
  private:
+  int place() const { return groups_.model().rank(); }  // the rank's place in its model group
   void begin(MicroBatch& micro, StepState& now);
   void run(const Action& action, StepState& now);
   void forward(int64_t layer, int round, StepState& now);
   void begin_round(int round, StepState& now);
   void begin_sums(int64_t layer, Phase phase, const StepState& now);
   void loss(const Action& action, StepState& now);
-  Tensor& my_sums();
+  Tensor my_sums();
   LossFollowUp after_loss(const StepState& now, const BackPart& back) const;
   void begin_backward(int round, StepState& now);
   void backward_data(int64_t layer, int round, StepState& now);
@@ -63,22 +64,20 @@ class StepRunner {
   void average(const StepState& now);
   void find_norms(const Action& action, const StepState& now);
   void transfer(const Action& action, StepState& now);
-  int64_t rows_behind(const Action& action, const StepState& now) const;
+  int64_t rows_of_update(const Action& action, const StepState& now) const;
   double gradient_scale(const Action& action, const StepState& now) const;
   Optimizer::Rates rates_of(const Action& action, const StepState& now) const;
   const Stream& stream_of(const Action& action) const;
 
   const Plan& plan_;
-  const int place_;  // the rank's place in its model group
-  Communicator& world_;
+  const Groups& groups_;
   StepWeights& weights_;
-  WeightEma* averages_;
   Profiler* profiler_;
   const LogitsReceiver& logits_;
   const Stream& stream_;
   Stream beside_;  // for actions that others need not wait for
   StepBlock block_;
-  Tensor sums_, others_sums_;  // sums_: a part of block_; others_sums_ receives sums of rows that another rank counts
+  Tensor others_sums_;  // receives sums of rows that another rank counts
   StepMoves moves_;
   std::optional<RankSums> front_sums_, back_sums_;  // sums over all rows of a step, in the front part and the back part
 };

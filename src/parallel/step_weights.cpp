@@ -61,6 +61,7 @@ StepWeights::StepWeights(const Plan& plan, RankModel& model, Optimizer& optimize
     if (!averaged.empty()) optimizer.keep_states_in(*param, averaged);
     optimizer.states(*param, updated(*param));
   }
+  if (plan.request.ema_every > 0) ema_.emplace(model.params());
   if (plan.has_norms()) optimizer.go_by(norms_.emplace(plan, model, *front_, groups.model().rank(), options.norms));
 }
 

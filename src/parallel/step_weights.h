@@ -13,6 +13,7 @@
 #include "src/parallel/optimizer.h"
 #include "src/parallel/weight_average.h"
 #include "src/parallel/weight_copies.h"
+#include "src/parallel/weight_ema.h"
 #include "src/parallel/weight_sync.h"
 #include "src/plan/action.h"
 #include "src/plan/groups.h"
@@ -50,6 +51,7 @@ class StepWeights {
 
   WeightSync& front() { return *front_; }
   Slice updated(const Param& param) const { return front_->updated(param); }
+  WeightEma* ema() { return ema_ ? &*ema_ : nullptr; }                  // null: no averages over time are kept
   WeightAverage* average() { return average_ ? &*average_ : nullptr; }  // null: no local steps
 
   // A transfer of gradients, weights or norms. false: the action is another transfer. share: WeightAverage::start().
@@ -84,6 +86,7 @@ class StepWeights {
   const bool updates_;                        // StepOptions::updates
   std::unique_ptr<WeightSync> front_, back_;  // for the front part and the back part
   std::optional<WeightAverage> average_;      // averages the front part, under local SGD
+  std::optional<WeightEma> ema_;              // averages over time of all weights on this rank
   std::optional<WeightCopies> copies_;
   std::optional<GradientNorms> norms_;  // norms that updates wait for
   Event norms_shared_;

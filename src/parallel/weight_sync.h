@@ -1,6 +1,6 @@
 // Keeps the copies of the same weights on several ranks equal: what travels, bucket by bucket, and what a rank updates.
-// The order (order.cpp) says when. If servers update the weights (src/server/parameter_server.h), they are reached
-// through this class too: a step or a run calls the functions for servers, which do nothing without them.
+// The order (src/plan/order.h) says when. If servers update the weights (src/server/parameter_server.h), they are
+// reached through this class too: a step or a run calls the functions for servers, which do nothing without them.
 #pragma once
 
 #include <functional>
@@ -52,7 +52,7 @@ class WeightSync {
   // The functions for servers. Call this one in every step before its gradients. If it returns true, servers collect
   // the step's result, and result() replaces the all-reduce. sums: ResultSums over this rank's rows. step: the run's
   // step number.
-  virtual bool tell(const Tensor&, const PushedFor&, int64_t) { return false; }
+  virtual bool start_push(const Tensor&, const PushedFor&, int64_t) { return false; }
   // The sums over all ranks of the oldest step not returned yet, if servers collect them; else `sums`.
   virtual ResultSums result(const ResultSums& sums) { return sums; }
 
@@ -62,7 +62,7 @@ class WeightSync {
   virtual std::optional<int64_t> settle(const Stream&) { return {}; }
   // Collective, after settle(): the weights are what the parameters hold, which must be the same on all ranks.
   virtual void take_values() {}
-  virtual void go_on_after(int64_t) {}  // the number of updates before the first step
+  virtual void resume_after(int64_t) {}  // the number of updates before the first step
 
   // If the loss of ranks is tolerated (comm/processes.h): the workers that all ranks must continue without. Rank 0
   // decides, so the result is the same on all ranks. Collective, between steps, before settle(), and by messages alone,

@@ -7,7 +7,7 @@ bool begins_part(const Plan& plan, int64_t layer) {
 }
 
 const LayerPlan* seam_of(const Plan& plan) {
-  return plan.split() && !plan.in_stages() ? &plan.layer(plan.boundary) : nullptr;
+  return plan.split() && plan.layer(plan.boundary).place == kEveryPlace ? &plan.layer(plan.boundary) : nullptr;
 }
 
 bool begins_stage(const Plan& plan, int64_t layer) {
@@ -32,7 +32,7 @@ Layout gradient_layout(const Plan& plan, int64_t first) {
 }
 
 bool wants_input_gradient(const Plan& plan, int place) {
-  const Slice here = plan.layers_behind(place);
+  const Slice here = plan.back_layers(place);
   return here.size() > 0 && plan.layer(here.begin).wants_dx;
 }
 

@@ -1,6 +1,6 @@
 #include "src/plan/groups.h"
 
-#include "src/comm/half_wire.h"
+#include "src/comm/bf16_transport.h"
 #include "src/comm/solo.h"
 
 namespace owt {
@@ -18,16 +18,16 @@ Groups::Groups(const Plan& plan, Communicator& world)
     made_replicas_ = plan.replicas() > 1 ? world.split(world.rank() % members) : alone();
     replicas_ = made_replicas_.get();
   }
-  if (!plan.request.half_wire) return;
-  half_world_ = make_half_wire(world_, device_);
-  half_model_ = make_half_wire(*model_, device_);
-  half_replicas_ = make_half_wire(*replicas_, device_);
+  if (!plan.request.bf16_transport) return;
+  bf16_world_ = make_bf16_transport(world_, device_);
+  bf16_model_ = make_bf16_transport(*model_, device_);
+  bf16_replicas_ = make_bf16_transport(*replicas_, device_);
 }
 
 Communicator& Groups::wire(Group group) const {
-  if (!half_world_) return of(group);
-  if (group == Group::kWorld) return *half_world_;
-  return group == Group::kModel ? *half_model_ : *half_replicas_;
+  if (!bf16_world_) return of(group);
+  if (group == Group::kWorld) return *bf16_world_;
+  return group == Group::kModel ? *bf16_model_ : *bf16_replicas_;
 }
 
 Communicator& Groups::of(Group group) const {

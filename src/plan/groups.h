@@ -17,14 +17,14 @@ class Groups {
   Communicator& model() const { return *model_; }        // the ranks that share one copy of the split layers
   Communicator& replicas() const { return *replicas_; }  // the ranks that hold the same parts
   Communicator& of(Group group) const;
-  // The communicator of a group for activations and gradients, which may travel as bf16 (PlanRequest::half_wire).
+  // The communicator of a group for activations and gradients, which may travel as bf16 (PlanRequest::bf16_transport).
   Communicator& wire(Group group) const;
   Device device() const { return device_; }  // device of the communicators' tensors
 
  private:
   Communicator& world_;
   std::unique_ptr<Communicator> made_model_, made_replicas_;
-  std::unique_ptr<Communicator> half_world_, half_model_, half_replicas_;
+  std::unique_ptr<Communicator> bf16_world_, bf16_model_, bf16_replicas_;
   Communicator *model_, *replicas_;
   Device device_;
 };

@@ -62,7 +62,7 @@ void fill_buckets(Plan& plan) {
       bucket.elements = aligned_elements(bucket.elements, updating_ranks(plan) * kAlignedElements);
   if (plan.replicas() == 1 || !plan.split()) return;
   for (int place = 0; place < plan.places(); ++place) {
-    const Slice layers = plan.layers_behind(place);
+    const Slice layers = plan.back_layers(place);
     const std::vector<Bucket> of_place = buckets_of(plan, layers.begin, layers.end);
     plan.back_buckets.insert(plan.back_buckets.end(), of_place.begin(), of_place.end());
   }

@@ -1,5 +1,5 @@
-// The order (schedule) of a step: what every rank does, one action after the other. order.cpp is the only place that
-// defines it, strategy by strategy. parallel/step_runner.cpp runs the list, predict/step_price.cpp prices it,
+// The order (schedule) of a step: what every rank does, one action after the other. Its strategy (src/plan/strategies)
+// is the only place that defines it. parallel/step_runner.cpp runs the list, predict/step_price.cpp prices it,
 // predict/memory_need.cpp sizes it, and `owt plan --steps` and `--draw` show it.
 #pragma once
 

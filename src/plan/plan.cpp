@@ -7,8 +7,13 @@ int Plan::ranks_of(Group group) const {
   return group == Group::kModel ? model_ranks : replicas();
 }
 
-Slice Plan::layers_behind(int place) const {
-  return in_stages() ? stages[static_cast<size_t>(place)] : Slice{boundary, std::ssize(layers)};
+Slice Plan::back_layers(int place) const {
+  return stages.empty() ? Slice{boundary, std::ssize(layers)} : stages[static_cast<size_t>(place)];
+}
+
+Slice Plan::layers_at(int place) const {
+  const Slice back = back_layers(place);
+  return {back.begin == boundary ? 0 : back.begin, back.end};
 }
 
 Layout Plan::front_layout() const {
@@ -24,8 +29,7 @@ Layout Plan::loss_layout() const {
 
 const StrategyFacts& acting_strategy(const Plan& plan) {
   const StrategyFacts& asked = facts_of(plan.request.strategy);
-  const bool several = plan.ranks() > 1 && (plan.split() || !asked.splits());
-  return several || plan.in_stages() ? asked : facts_of(kPlainDataParallel);
+  return plan.split() || (plan.ranks() > 1 && !asked.splits()) ? asked : facts_of(kPlainDataParallel);
 }
 
 }  // namespace owt

@@ -31,7 +31,8 @@ struct Plan {
   bool sharded_loss = false;  // the loss sees this rank's columns of the logits, which are not gathered
   int model_ranks = 1;        // ranks that share one copy of the split layers; 1 if nothing is split
   std::vector<Slice> stages;  // the layers of each place of a model group, if these are stages
-  int micro_batches = 1;
+  int equal_parts = 1;        // the number of rounds of a full step under Rounds::kEqualParts
+  int updaters = 0;           // ranks that only update weights and have no rows: the last ones; 0: all ranks compute
 
   LayerPlan& layer(int64_t i) { return layers[static_cast<size_t>(i)]; }
   const LayerPlan& layer(int64_t i) const { return layers[static_cast<size_t>(i)]; }
@@ -44,15 +45,16 @@ struct Plan {
   int place_of(int rank) const { return rank % model_ranks; }
   bool in_stages() const { return !stages.empty(); }
   // Places of a model group whose ranks do different things.
-  int places() const { return in_stages() ? model_ranks : 1; }
+  int places() const { return stages.empty() ? 1 : model_ranks; }
   bool is_at(const Bucket& bucket, int place) const { return layer(bucket.layers.back()).is_at(place); }
-  bool has_loss(int place) const { return !in_stages() || place + 1 == model_ranks; }
+  bool has_loss(int place) const { return back_layers(place).end == std::ssize(layers); }
 
   bool split() const { return boundary < static_cast<int64_t>(layers.size()); }
   // The layers of the back part that the rank at this place has, whole or as shards.
-  Slice layers_behind(int place) const;
-  Layout front_layout() const;  // layout of the activations in the front part
-  Group front_group() const;    // the group that sums the gradients of the front
+  Slice back_layers(int place) const;
+  Slice layers_at(int place) const;  // with the layers of the front part
+  Layout front_layout() const;       // layout of the activations in the front part
+  Group front_group() const;         // the group that sums the gradients of the front
   // Whether a layer of the front part learns, so that gradients must return to it.
   bool front_learns() const { return boundary > 0 && layer(boundary - 1).runs_backward(); }
   // The ranks of a model group may compute the front's gradients from the same rows. The results differ in the last
@@ -68,9 +70,7 @@ struct Plan {
   Updates updates() const { return ranks() > 1 ? facts_of(request.strategy).updates : Updates::kAll; }
   // Whether updates are sharded: each rank updates a shard, which may be empty (sharded_update.h).
   bool shares_update() const { return updates() != Updates::kAll; }
-  bool serves() const { return updates() == Updates::kServers; }
-  bool has_servers_apart() const { return serves() && request.servers > 0; }
-  int computing_ranks() const { return has_servers_apart() ? ranks() - request.servers : ranks(); }
+  int computing_ranks() const { return ranks() - updaters; }
   bool computes(int rank) const { return rank < computing_ranks(); }
   bool has_norms() const { return request.norm_sums > 0; }
   // averages(): the copies of the front part's weights differ between averages. synchronizes(): the run has synchronous

@@ -25,7 +25,7 @@ int64_t bytes_of_group(const std::vector<Transfer>& transfers, StepKind kind, in
   return total;
 }
 
-bool is_centre(const Plan& plan, int rank) { return plan.has_servers_apart() ? !plan.computes(rank) : rank == 0; }
+bool is_centre(const Plan& plan, int rank) { return plan.updaters > 0 ? !plan.computes(rank) : rank == 0; }
 
 // The traffic of a rank; centre: whether the rank is a central server.
 Traffic traffic_of(const std::vector<Transfer>& transfers, StepKind kind, const Star& star, bool centre, int place) {
@@ -72,7 +72,7 @@ int64_t at_place(const Plan& plan, int place, const std::function<int64_t(int64_
 }  // namespace
 
 Star star_of(const Plan& plan) {
-  return plan.has_servers_apart() ? Star{plan.computing_ranks(), updating_ranks(plan)} : Star{plan.ranks() - 1, 1};
+  return plan.updaters > 0 ? Star{plan.computing_ranks(), plan.updaters} : Star{plan.ranks() - 1, 1};
 }
 
 // Model groups with the same rows on each rank send the same number of bytes. So do all groups if nothing is split. The

@@ -6,10 +6,8 @@
 
 #include "layers/softmax_loss.h"
 #include "src/core/device.h"
-#include "src/plan/consistency.h"
-#include "src/plan/filter_settings.h"
-#include "src/plan/pipeline.h"
 #include "src/plan/strategy.h"
+#include "src/plan/strategy_options.h"
 
 namespace owt {
 
@@ -39,7 +37,7 @@ struct PlanRequest {
   int64_t step_rows = 1;
   int64_t bucket_bytes = 8 << 20;  // a bucket is sent as soon as it holds this much
   Compute on{};                    // equal on all ranks; activations travel in its element type
-  bool half_wire = false;          // bf16 transport: f32 activations and gradients travel as bf16 (comm/half_wire.h)
+  bool bf16_transport = false;     // f32 activations and gradients travel as bf16 (comm/bf16_transport.h)
   LossSettings loss{};             // settings of the loss's gradient
   // The number of consecutive ranks that share one copy of the split layers, a divisor of ranks; 0: all ranks. The
   // other groups are replicas. If no dense layer is split (e.g. dp), every rank has a copy of its own, whatever the
@@ -66,11 +64,7 @@ struct PlanRequest {
   std::vector<double> shares{};
   // One speed per rank, for predictions, relative to the measured times of the layers. Empty: all 1.
   std::vector<double> speeds{};
-  PipelineRequest pipeline{};
-  ConsistencyRules server{};      // used if ranks serve weights (Updates::kServers)
-  FilterSettings push_filters{};  // what workers filter out of pushed gradients, or round
-  // Ranks that only serve weights: the last ones, whose `shares` the plan sets to 0. 0: every rank serves and computes.
-  int servers = 0;
+  StrategyOptions options{};
   // Gradient accumulation: the micro-batches of a step. One at a time is in memory, and their gradients add up. At most
   // the number of rows of a rank; not available in a pipeline.
   int slices = 1;

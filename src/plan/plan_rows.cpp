@@ -8,13 +8,13 @@ namespace owt {
 
 StepRows rows_of(const Plan& plan, int64_t step_rows) {
   return {rounds_strategy(plan),      plan.ranks(),        step_rows,
-          plan.model_ranks,           plan.request.shares, micro_batches_in(plan, step_rows),
+          plan.model_ranks,           plan.request.shares, equal_parts_in(plan, step_rows),
           slices_in(plan, step_rows), row_group(plan, 0),  row_group(plan, plan.boundary)};
 }
 
 Strategy rounds_strategy(const Plan& plan) {
-  const StrategyFacts& facts = facts_of(plan.request.strategy);
-  return plan.split() || (facts.shares_rows && !facts.in_stages) ? plan.request.strategy : kPlainDataParallel;
+  const bool rows_are_shared = plan.front_layout() == Layout::kReplicated;
+  return plan.split() || rows_are_shared ? plan.request.strategy : kPlainDataParallel;
 }
 
 int64_t row_group(const Plan& plan, int64_t first_layer) {
@@ -30,18 +30,19 @@ int slices_in(const Plan& plan, int64_t step_rows) {
 }
 
 int64_t most_slices(const Plan& plan) {
-  return plan.in_stages() ? 1 : RowGroups{rows_of(plan, plan.request.step_rows).most(), row_group(plan, 0)}.count();
+  if (!acting_strategy(plan).can_accumulate) return 1;
+  return RowGroups{rows_of(plan, plan.request.step_rows).most(), row_group(plan, 0)}.count();
 }
 
 LayerRows layer_rows(const Plan& plan, int64_t layer, int64_t step_rows) {
   const StepRows step = rows_of(plan, step_rows);
   if (layer < plan.boundary) return {step.of(0).size(), step.slice(0).of(0).size()};
-  LayerRows behind;
+  LayerRows rows;
   for (const StepRows::RoundSize& round : step.round_sizes(0)) {
-    behind.total += round.rows;
-    behind.at_once = std::max(behind.at_once, round.rows);
+    rows.total += round.rows;
+    rows.at_once = std::max(rows.at_once, round.rows);
   }
-  return behind;
+  return rows;
 }
 
 std::vector<int64_t> round_rows(const Plan& plan, const StepRows& step) {

@@ -17,9 +17,9 @@ int64_t row_group(const Plan& plan, int64_t first_layer);
 // Gradient accumulation: micro-batches of a step; smaller steps have fewer of about the same size.
 int slices_in(const Plan& plan, int64_t step_rows);
 int64_t most_slices(const Plan& plan);  // the most that a full step can have
-// Pipeline: micro-batches of a step. If each is a mini-batch with an update of its own, smaller steps have fewer
-// micro-batches of the same size.
-int micro_batches_in(const Plan& plan, int64_t step_rows);
+// The rounds of a step under Rounds::kEqualParts. If an update follows each round, smaller steps have fewer rounds of
+// the same size.
+int equal_parts_in(const Plan& plan, int64_t step_rows);
 // The number of rounds whose activations are kept at the same time.
 int tapes(const Plan& plan, int place);
 

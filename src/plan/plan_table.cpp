@@ -41,8 +41,6 @@ void add_frozen(const LayerPlan& at, std::vector<std::string>& names) {
 
 std::string boundary_name(const Plan& plan) { return plan.split() ? plan.layer(plan.boundary).name : ""; }
 
-std::string place_name(const Plan& plan, int place) { return plan.in_stages() ? format("stage {}", place + 1) : ""; }
-
 std::string unsplit_text(const Plan& plan) {
   if (plan.split() || !facts_of(plan.request.strategy).splits()) return "";
   return plan.ranks() == 1 ? "one worker has nothing to split" : "the model has no layer that it splits";
@@ -56,7 +54,7 @@ std::vector<std::string> plan_notes(const Plan& plan) {
         format("each worker trains on its own{}; weights and the optimizer's states{} are averaged every {} steps",
                plan.synchronizes() ? format(" from epoch {:g} on", plan.request.average_from + 1) : "",
                plan.split() ? format(" before {}", boundary_name(plan)) : "", plan.request.average_every));
-  if (plan.request.half_wire && plan.ranks() > 1) notes.emplace_back("activations and gradients are sent as bf16");
+  if (plan.request.bf16_transport && plan.ranks() > 1) notes.emplace_back("activations and gradients are sent as bf16");
   if (plan.ranks() > 1 && !plan.split() && splits_dense(plan.request.strategy))
     notes.emplace_back("the model has no dense layer to split");
   std::erase(notes, "");

@@ -6,11 +6,11 @@
 
 namespace owt {
 
-int updating_ranks(const Plan& plan) { return plan.has_servers_apart() ? plan.request.servers : plan.ranks(); }
+int updating_ranks(const Plan& plan) { return plan.updaters > 0 ? plan.updaters : plan.ranks(); }
 
 bool updates_share(const Plan& plan, int rank) { return rank >= plan.ranks() - updating_ranks(plan); }
 
-bool shares_evenly(const Plan& plan) { return plan.updates() == Updates::kShares || plan.serves(); }
+bool shares_evenly(const Plan& plan) { return plan.shares_update() && plan.updates() != Updates::kFirst; }
 
 Slice even_share(const Plan& plan, const Bucket& bucket, int rank) {
   if (!updates_share(plan, rank)) return {};
@@ -72,8 +72,7 @@ bool updates_at_once(const Plan& plan, int64_t layer) {
   const LayerPlan& at = plan.layer(layer);
   const bool may = request.on.device == Device::kCpu && !request.keeps_gradients && !plan.has_norms();
   // The update would change the stash.
-  const bool copies = plan.in_stages() && copies_weights(request.pipeline.schedule);
-  return may && at.can_update_at_once && at.learns() && !sums_gradients(plan, layer) && !copies;
+  return may && at.can_update_at_once && at.learns() && !sums_gradients(plan, layer) && !stashes_weights(plan);
 }
 
 DType gradient_type(const Plan& plan, int64_t layer, size_t param) {

@@ -24,8 +24,12 @@ int back_updates(const Plan& plan);
 // The workers that training can continue without. If servers are ranks of their own, these are all workers except rank
 // 0, which writes files and watches the others.
 std::vector<int> dispensable_workers(const Plan& plan);
+// Whether training continues without such a worker when it is lost.
+bool tolerates_loss(const Plan& plan);
 bool are_together(const Plan& plan, int rank, int other, Group group);  // both are in the same group of that kind
 
+// Whether layers may run with stashed or predicted weights (pipeline.h).
+bool stashes_weights(const Plan& plan);
 // The number of steps after which a rank receives the others' results; other ranks may be this many steps behind
 // (parameter_server.h).
 int64_t steps_apart(const Plan& plan);

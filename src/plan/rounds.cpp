@@ -58,12 +58,12 @@ int64_t rows_of(const Round& round) {
 }
 
 StepRows::StepRows(Strategy strategy, int ranks, int64_t step_rows, int model_ranks, const std::vector<double>& shares,
-                   int micro_batches, int slices, int64_t row_group, int64_t round_group)
+                   int equal_parts, int slices, int64_t row_group, int64_t round_group)
     : rounds_(facts_of(strategy).rounds),
       shared_rows_(facts_of(strategy).shares_rows),
       ranks_(ranks),
       model_ranks_(model_ranks > 0 ? model_ranks : ranks),
-      micro_batches_(micro_batches),
+      equal_parts_(equal_parts),
       slices_(slices),
       end_slice_(slices),
       total_(step_rows),
@@ -170,8 +170,8 @@ int StepRows::count_rounds() const {
     case Rounds::kOneRanks:
     case Rounds::kAPartOfEach:
       return slices() * model_ranks_;
-    case Rounds::kMicroBatches:
-      return slices() * micro_batches_;
+    case Rounds::kEqualParts:
+      return slices() * equal_parts_;
   }
   fail("no such rounds");
 }
@@ -202,8 +202,8 @@ void StepRows::add_rounds_of(int slice, int rank, std::vector<Round>& all) const
         for (int r = 0; r < model_ranks_; ++r) all.back().push_back(part(r, model_ranks_, round));
       }
       break;
-    case Rounds::kMicroBatches:
-      for (int batch = 0; batch < micro_batches_; ++batch) all.push_back({part(mine, micro_batches_, batch)});
+    case Rounds::kEqualParts:
+      for (int index = 0; index < equal_parts_; ++index) all.push_back({part(mine, equal_parts_, index)});
       break;
   }
 }

@@ -43,11 +43,11 @@ class StepRows {
  public:
   // model_ranks: ranks of a group, a divisor of ranks; 0: all ranks are one group. shares: one per rank, finite and not
   // negative; rows are dealt in proportion. Empty: equal shares, with one more row for the first ranks. If a group has
-  // rows in common, its share is the smallest share of a member, which holds up the others. micro_batches: for
-  // Rounds::kMicroBatches. row_group, round_group: rows are dealt to ranks, and a rank's rows to rounds, in whole
+  // rows in common, its share is the smallest share of a member, which holds up the others. equal_parts: for
+  // Rounds::kEqualParts. row_group, round_group: rows are dealt to ranks, and a rank's rows to rounds, in whole
   // groups of this size (core/row_groups.h); row_group is a multiple of round_group.
   StepRows(Strategy strategy, int ranks, int64_t step_rows, int model_ranks = 0, const std::vector<double>& shares = {},
-           int micro_batches = 1, int slices = 1, int64_t row_group = 1, int64_t round_group = 1);
+           int equal_parts = 1, int slices = 1, int64_t row_group = 1, int64_t round_group = 1);
 
   int slices() const { return end_slice_ - first_slice_; }
   // The rows of one micro-batch alone; the functions below then describe these. If a rank has few rows, some of its
@@ -87,7 +87,7 @@ class StepRows {
 
   Rounds rounds_;
   bool shared_rows_;
-  int ranks_, model_ranks_, micro_batches_;
+  int ranks_, model_ranks_, equal_parts_;
   int slices_, first_slice_ = 0, end_slice_;  // micro-batches of the step; the range that this object describes
   int64_t total_, row_group_, round_group_;
   std::vector<int64_t> ends_;  // ends of the parts; empty: equal parts

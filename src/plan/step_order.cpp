@@ -19,7 +19,7 @@ int64_t first_dense(const Plan& plan) {
 // or already on their way.
 bool updates_beside(const Plan& plan) {
   if (plan.request.on.device != Device::kCuda || plan.request.dense_update != DenseUpdate::kStep) return false;
-  if (plan.in_stages() || plan.has_norms()) return false;
+  if (plan.places() > 1 || plan.has_norms()) return false;
   if (!plan.split() && (sums_gradients(plan, 0) || plan.averages())) return false;
   int64_t elements = 0;
   for (int64_t i = first_dense(plan); i < std::ssize(plan.layers); ++i)
@@ -33,8 +33,8 @@ bool updates_beside(const Plan& plan) {
 StepOrder::StepOrder(const Plan& plan, int64_t step_rows, int place, bool learns, StepKind kind)
     : plan_(plan),
       place_(place),
-      begin_(plan.layers_behind(place).begin),
-      end_(plan.layers_behind(place).end),
+      begin_(plan.back_layers(place).begin),
+      end_(plan.back_layers(place).end),
       learns_(learns),
       kind_(kind),
       beside_(updates_beside(plan)),
@@ -83,7 +83,7 @@ void StepOrder::average_front() {
 
 void StepOrder::average_weights() {
   if (!learns_ || plan_.request.ema_every == 0 || kind_ == StepKind::kLocal) return;
-  add(Action::Kind::kAverageWeights, {plan_.in_stages() ? begin_ : 0, end_}, kOwnRows);
+  add(Action::Kind::kAverageWeights, plan_.layers_at(place_), kOwnRows);
 }
 
 void StepOrder::update_shares(int below) {
@@ -107,7 +107,7 @@ void StepOrder::gradient_norms() {
   if (!updates() || !plan_.has_norms()) return;
   wait_for_buckets(summed(), plan_.buckets);
   wait_for_dense_gradients();
-  const Slice layers{plan_.in_stages() ? begin_ : 0, end_};
+  const Slice layers = plan_.layers_at(place_);
   if (plan_.of_step.norms != kNoTransfer) {
     add(Action::Kind::kNorms, layers, kOwnRows);
     actions_.back().transfer = plan_.of_step.norms;
@@ -190,14 +190,14 @@ void StepOrder::end_loss(int round) {
   add(Action::Kind::kLoss, {}, round);
 }
 
-void StepOrder::tell_result() {
+void StepOrder::start_result() {
   if (!updates()) return;
   start(plan_.of_step.result);
-  told_ = true;
+  result_started_ = true;
 }
 
 void StepOrder::share_result() {
-  if (!told_) start(plan_.of_step.result);
+  if (!result_started_) start(plan_.of_step.result);
   wait(plan_.of_step.result);
 }
 

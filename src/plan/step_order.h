@@ -1,4 +1,4 @@
-// The functions in which strategies are written (order.cpp): each appends actions to the list of a step.
+// The functions in which strategies are written (src/plan/strategies): each appends actions to the list of a step.
 //
 // A transfer is left out if the plan does not have it, if this kind of step does not have it, or if its group is a
 // single rank. Evaluation leaves out everything that belongs to learning. The backward pass ends at the first layer
@@ -9,7 +9,6 @@
 // there too.
 #pragma once
 
-#include <deque>
 #include <functional>
 #include <set>
 #include <tuple>
@@ -59,34 +58,20 @@ class StepOrder {
   void update_after(int round);  // under DenseUpdate::kRound only
   void update_dense();           // under DenseUpdate::kStep only, unless done beside the backward pass
 
-  // A pipeline stage and its micro-batches; evaluation has forward tasks only. bring_for() starts the transfer of a
-  // task's input from the neighbouring stage. `last`: the gradients of the weights are complete after this micro-batch.
-  // Without a flush they are complete after each one.
-  std::vector<StageTask> stage_tasks() const;
-  void bring_for(const StageTask& task) { start(brought_for(task), task.batch); }
-  void wait_for(const StageTask& task);
-  void forward_stage(int batch);
-  void backward_stage(int batch, bool last);
-  void wait_for_sent();
-  // Schedules without a flush: take_weights() makes a task's weights active if they are not the current ones;
-  // take_newest_weights() makes the current weights active again. update_stage() updates with a micro-batch, and first
-  // stashes the weights if a later task needs them.
-  void take_weights(const StageTask& task);
-  void take_newest_weights();
-  void update_stage(int batch);
-
   // If updates depend on norms: waits for all gradients, and computes the norms.
   void gradient_norms();
 
   // The loss of the round's logits. Under Plan::loss_follows(), backward_dense() ends with the rest of the loss.
   void loss(int round);
   // Starts to send the result of the step, in training. If it is not called, share_result() sends it.
-  void tell_result();
+  void start_result();
   void share_result();
 
   std::vector<Action> take() { return std::move(actions_); }
 
  private:
+  friend class StageOrder;  // strategies/pipeline.cpp
+
   const LayerPlan& layer(int64_t i) const { return plan_.layer(i); }
   const LayerTransfers& seam() const { return layer(plan_.boundary).transfers; }
   bool every_round() const { return plan_.split() && plan_.request.dense_update == DenseUpdate::kRound; }
@@ -97,13 +82,6 @@ class StepOrder {
   bool learns(const Slice& layers) const;  // at least one of them learns
   bool travels(TransferId id) const;
   TransferId summed() const;
-
-  TransferId brought_for(const StageTask& task) const;
-  TransferId stage_output() const { return plan_.has_loss(place_) ? kNoTransfer : layer(end_).transfers.input; }
-  TransferId stage_gradient() const { return layer(begin_).transfers.input_gradient; }
-  void wait_for_output(int batch);
-  void wait_for_oldest_gradient();
-  void copy_weights(int batch, int copy, int ahead);
 
   void end_loss(int round);
   void backward_weights(int64_t i, int round);
@@ -132,13 +110,9 @@ class StepOrder {
   StepRows rows_;
   int slice_ = 0;
   std::vector<int64_t> round_rows_;  // rows of each round of the micro-batch, over all replicas
-  // Micro-batches whose activations, or whose input gradients, have been sent but not waited for.
-  std::set<int> outputs_sent_;
-  std::deque<int> gradients_sent_;
-  int shares_ = 0;  // number of buckets whose shards are updated
-  bool norms_found_ = false, told_ = false;
+  int shares_ = 0;                   // number of buckets whose shards are updated
+  bool norms_found_ = false, result_started_ = false;
   std::set<std::tuple<TransferId, int, int>> waited_;  // transfer, round and bucket
-  int taken_for_ = kOwnRows;                           // the micro-batch for which stashed weights are active
   std::vector<Action> actions_;
 };
 

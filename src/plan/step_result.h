@@ -14,8 +14,8 @@ enum StepSum : int { kStopSum = kLossSums, kStepSums };
 using ResultSums = std::array<double, kStepSums>;
 
 constexpr int64_t kStepResultBytes = kStepSums * 8;
-// A worker that pushes to servers sends these in place of the result: the sums, and what ToldOfStep adds to them.
-constexpr int64_t kToldBytes = kStepResultBytes + 4 * 8;
+// A worker that pushes to servers sends these in place of the result: the sums, and what PushHeader adds to them.
+constexpr int64_t kPushHeaderBytes = kStepResultBytes + 4 * 8;
 
 struct StepResult {
   LossSums sums;      // over all rows of the step

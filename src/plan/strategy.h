@@ -1,5 +1,5 @@
 // The strategies: ways to train one network on several ranks. Each is an entry of facts and functions in
-// src/plan/strategies, and has its order in order.cpp. All other code asks the plan, which asks the entry.
+// src/plan/strategies. All other code asks the plan, which asks the entry.
 #pragma once
 
 #include <memory>
@@ -35,7 +35,7 @@ enum class Rounds {
   kAllRows,      // every rank's rows, in the only round
   kOneRanks,     // one rank's rows per round, in as many rounds as ranks
   kAPartOfEach,  // an equal part of every rank's rows per round, in as many rounds as ranks
-  kMicroBatches  // equal parts of the rows that all ranks of a group have; the plan has their number
+  kEqualParts    // equal parts of the rows that all ranks of a group have; the plan has their number
 };
 
 // The ranks that update weights of which all ranks have a copy.
@@ -58,14 +58,14 @@ struct StrategyFacts {
   bool splits_dense = false;     // dense layers are split over the ranks of a model group
   bool splits_channels = false;  // convolutions are split too, by output channels
   bool shares_rows = false;      // all ranks of a model group have the same rows
-  bool in_stages = false;        // each rank of a model group has a stage: consecutive whole layers
   bool by_inputs = false;        // a dense layer is split by inputs if that sends less (DenseSplit::kOfStrategy)
   Updates updates = Updates::kAll;
   // Whether ranks may update their own copies of the front part's weights and average them from time to time
   // (PlanRequest::average_every). The order must then end with average_front().
   bool can_average = false;
-  bool cpu_only = false;  // plans can be made for GPUs, but not run there
-  bool for_auto = true;   // `auto` may choose it
+  bool can_accumulate = true;  // steps may consist of micro-batches (PlanRequest::slices)
+  bool cpu_only = false;       // plans can be made for GPUs, but not run there
+  bool for_auto = true;        // `auto` may choose it
   void (*order)(StepOrder& step) = nullptr;
   // Sets the boundary with layouts and parts of the layers after it, or the stages. The plan has described the layers.
   void (*place)(Plan& plan, const std::vector<std::unique_ptr<Layer>>& layers) = split_layers;
@@ -76,7 +76,7 @@ struct StrategyFacts {
   std::string (*note)(const Plan& plan) = nullptr;
   std::string (*headline)(const Plan& plan) = nullptr;
 
-  bool splits() const { return splits_dense || in_stages; }  // model groups have several ranks
+  bool splits() const { return splits_dense || shares_rows; }  // model groups have several ranks
 };
 
 const StrategyFacts& facts_of(Strategy strategy);

@@ -1,5 +1,5 @@
 // The families of strategies. Each has a file in src/plan/strategies with its entries of the table (strategy.h), its
-// transfers, and all else that only it knows. order.cpp has their orders.
+// orders, its transfers, and all else that only it knows.
 #pragma once
 
 #include <vector>
@@ -14,13 +14,6 @@ std::vector<StrategyFacts> server_family();
 std::vector<StrategyFacts> one_weird_trick_family();
 std::vector<StrategyFacts> model_parallel_family();
 std::vector<StrategyFacts> pipeline_family();
-
-void data_parallel(StepOrder& step);
-void updates_in_shares(StepOrder& step);
-void parameter_server(StepOrder& step);
-void one_weird_trick(StepOrder& step);
-void model_parallel(StepOrder& step);
-void pipeline(StepOrder& step);
 
 // For checks: throws Error if norms of all gradients of a step are needed, or if a layer needs sums over all its rows.
 // why: "but ..."

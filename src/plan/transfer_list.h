@@ -65,7 +65,7 @@ class TransferList {
 
   // The activations of a micro-batch on their way to the stage at this place, and their gradients on the way back.
   void messages(int place, int64_t rows) {
-    LayerPlan& first = plan_.layer(plan_.layers_behind(place).begin);
+    LayerPlan& first = plan_.layer(plan_.back_layers(place).begin);
     const int64_t bytes = activation_bytes(plan_, rows * first.in.elements());
     const auto send = [&](TransferId& id, const char* what, int from, int to) {
       add(id, first.name + what, Collective::kSend, Group::kModel, Layout::kReplicated, Layout::kReplicated, bytes);

@@ -1,26 +1,22 @@
 #include "src/plan/wire_bytes.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "src/plan/plan_updates.h"
 
 namespace owt {
 
-int64_t gradient_size(const Plan& plan) { return plan.request.half_wire && plan.ranks() > 1 ? 2 : 4; }
+int64_t gradient_size(const Plan& plan) { return plan.request.bf16_transport && plan.ranks() > 1 ? 2 : 4; }
 
 int64_t activation_bytes(const Plan& plan, int64_t features) {
   return features * std::min(gradient_size(plan), size_of(activation_type(plan.request.on.precision)));
 }
 
-bool rounds_gradients(const Plan& plan) { return gradient_size(plan) != 4 || filters_pushes(plan); }
+bool rounds_gradients(const Plan& plan) { return gradient_size(plan) != 4 || filters_gradients(plan); }
 
 int64_t wire_bytes(const Plan& plan, const Bucket& bucket) {
-  if (!filters_pushes(plan) || !bucket.trained) return bucket.elements * (bucket.trained ? gradient_size(plan) : 4);
-  const FilterSettings& filters = plan.request.push_filters;
-  const int64_t servers = updating_ranks(plan), each = bucket.elements / servers;
-  const auto sent = static_cast<int64_t>(std::ceil(filters.usual_share() * static_cast<double>(each)));
-  return servers * filters.message_bytes(each, sent, trained_tensors(plan, bucket));
+  if (!bucket.trained) return bucket.elements * 4;
+  return filters_gradients(plan) ? filtered_bytes(plan, bucket) : bucket.elements * gradient_size(plan);
 }
 
 int64_t trained_tensors(const Plan& plan, const Bucket& bucket) {

@@ -8,7 +8,9 @@ namespace owt {
 // Bytes of one gradient element in transport.
 int64_t gradient_size(const Plan& plan);
 int64_t activation_bytes(const Plan& plan, int64_t features);  // bytes of this many features of one row in transport
-bool filters_pushes(const Plan& plan);
+// Whether ranks drop or round parts of a gradient before they send it; the bytes of a bucket that usually remain.
+bool filters_gradients(const Plan& plan);
+int64_t filtered_bytes(const Plan& plan, const Bucket& bucket);
 // Whether transport changes the values of gradients. Running averages must stay exact, so they have their own buckets.
 bool rounds_gradients(const Plan& plan);
 // Bytes of the whole bucket; with filters, the usual number.

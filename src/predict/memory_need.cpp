@@ -94,7 +94,7 @@ class Holdings {
     int64_t elements = 0;
     if (first.gather_before) elements += gather_elements(plan_.layer(begin - 1));
     if (last.by_inputs()) elements += gather_elements(last.parts);
-    if (begin > plan_.layers_behind(place_).begin && first.wants_dx) elements += input_of(plan_, begin, 0).elements();
+    if (begin > plan_.back_layers(place_).begin && first.wants_dx) elements += input_of(plan_, begin, 0).elements();
     for (int64_t i = begin; i < end; ++i) scratch_ = std::max(scratch_, rows * plan_.layer(i).scratch_bytes);
     hold(&first, rows, size_ * rows * elements, tape);
     if (first.place != kEveryPlace) return hold(&first.in, 0, size_ * links_elements());
@@ -129,7 +129,7 @@ class Holdings {
 
   // Elements of the messages from and to neighbouring stages (stage_links.h).
   int64_t links_elements() const {
-    const Slice here = plan_.layers_behind(place_);
+    const Slice here = plan_.back_layers(place_);
     const auto gradients = [](const LayerPlan& first) { return first.wants_dx ? kRoundsAtOnce : 0; };
     const LayerPlan& first = plan_.layer(here.begin);
     int64_t a_row = 0;

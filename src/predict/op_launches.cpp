@@ -132,7 +132,7 @@ class OpLaunches {
     if (packs) forward(0, "pack_weights", LaunchKind::kPacking, {.weight_bytes = size_ * (own_weights + weights)});
     forward(0, "cudnnBackendExecute", LaunchKind::kConvolution, product);
     if (layers_.size() == 3 && is(*layers_[2], "avg_pool"))
-      avg_pool_behind();
+      avg_pool_after_conv();
     else if (layers_.size() == 3)
       max_pool(is(*layers_[1], "max_pool") ? 1 : 2, true);
     else
@@ -160,9 +160,9 @@ class OpLaunches {
     if (layers_[0]->learns()) backward(0, "local_product", LaunchKind::kDense, gradient);
   }
 
-  // With `behind` the pool is part of a convolution's op, which always needs the gradient.
-  void max_pool(size_t layer, bool behind) {
-    const Shape &from = behind ? outs_[1] : in_, &to = outs_.back();
+  // With `after_conv` the pool is part of a convolution's op, which always needs the gradient.
+  void max_pool(size_t layer, bool after_conv) {
+    const Shape &from = after_conv ? outs_[1] : in_, &to = outs_.back();
     const std::vector<int64_t> kernel = layers_[layer]->describe(from).integers("kernel");
     const auto pixels = static_cast<double>(kernel[0] * kernel[1]);
     const auto outputs = static_cast<double>(to.elements());
@@ -172,13 +172,13 @@ class OpLaunches {
     };
     forward(layer, "max_pool_forward", LaunchKind::kPool,
             {.out_bytes = traffic, .warp_instructions = instructions(kPoolForward)});
-    if (behind || wants_dx_)
+    if (after_conv || wants_dx_)
       backward(layer, "over_channels", LaunchKind::kPool,
                {.out_bytes = traffic, .warp_instructions = instructions(kPoolBackward)});
   }
 
   // Backward also reads the relu's output.
-  void avg_pool_behind() {
+  void avg_pool_after_conv() {
     forward(2, "avg_pool_forward", LaunchKind::kPool, {.out_bytes = x(2) + y(2)});
     backward(2, "over_channels", LaunchKind::kPool, {.out_bytes = 2 * x(2) + y(2)});
   }

@@ -46,13 +46,13 @@ void SharedLinks::share_out() {
   }
 }
 
-void SharedLinks::go_on() {
+void SharedLinks::advance() {
   for (Transfer& each : under_way_) each.left -= each.rate * (clock_.now() - at_);
   at_ = clock_.now();
 }
 
 void SharedLinks::send(int64_t bytes, Way way, std::function<void()> arrived) {
-  go_on();
+  advance();
   for (const Passes& at : way) taken_[at.link] += static_cast<double>(bytes) * at.share;
   under_way_.push_back({static_cast<double>(bytes), std::move(way), std::move(arrived)});
   plan_next();
@@ -72,7 +72,7 @@ void SharedLinks::plan_next() {
 
 // Ends all transfers with less than half a byte left, since times are rounded.
 void SharedLinks::end_transfers() {
-  go_on();
+  advance();
   constexpr double kDone = 0.5;
   std::vector<Transfer> ended;
   const auto done = [](const Transfer& each) { return each.left < kDone; };

@@ -50,7 +50,7 @@ class SharedLinks {
     double rate = 0;
   };
   void share_out();
-  void go_on();  // advances all transfers to the clock's time
+  void advance();  // advances all transfers to the clock's time
   void plan_next();
   void end_transfers();
 

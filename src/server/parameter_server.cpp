@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "src/comm/half_wire.h"
+#include "src/comm/bf16_transport.h"
 #include "src/comm/lost_ranks.h"
 #include "src/comm/on_host.h"
 #include "src/core/profiler.h"
@@ -19,10 +19,10 @@ namespace {
 constexpr double kGoodbye = -1, kWithout = -2, kMet = -3;
 
 std::vector<Route> routes_of(const Plan& plan) {
-  int64_t largest = kToldBytes;
+  int64_t largest = kPushHeaderBytes;
   for (const Bucket& bucket : plan.buckets) {
     const int64_t each = bucket.elements / updating_ranks(plan);
-    const PushMessage filtered(plan.request.push_filters,
+    const PushMessage filtered(plan.request.options.server.filters,
                                std::vector<Slice>(static_cast<size_t>(trained_tensors(plan, bucket))));
     largest = std::max({largest, each * size_of(DType::kF32), filtered.most_bytes({0, each})});
   }
@@ -34,32 +34,33 @@ std::vector<Route> routes_of(const Plan& plan) {
 }
 
 // The message is the f64 values of the struct.
-static_assert(sizeof(ToldOfStep) == kToldBytes);
+static_assert(sizeof(PushHeader) == kPushHeaderBytes);
 
-Tensor packed_told(const ToldOfStep& told) {
-  Tensor values({kToldBytes / 8}, DType::kF64);
-  std::memcpy(values.raw(), &told, kToldBytes);
+Tensor packed_header(const PushHeader& header) {
+  Tensor values({kPushHeaderBytes / 8}, DType::kF64);
+  std::memcpy(values.raw(), &header, kPushHeaderBytes);
   return values;
 }
 
 // Residuals of the filters, and the messages.
 int64_t filter_bytes(const Plan& plan) {
-  if (!filters_pushes(plan)) return 0;
+  if (!filters_gradients(plan)) return 0;
   int64_t bytes = 0;
   for (const Bucket& bucket : plan.buckets)
     bytes += wire_bytes(plan, bucket) +
-             (plan.request.push_filters.holds_back() ? bucket.elements * size_of(DType::kF32) : 0);
+             (plan.request.options.server.filters.holds_back() ? bucket.elements * size_of(DType::kF32) : 0);
   return bytes;
 }
 
 }  // namespace
 
 int64_t server_bytes(const Plan& plan) {
-  if (!plan.serves()) return 0;
+  if (plan.updates() != Updates::kServers) return 0;
   int64_t elements = 0;
   for (const Bucket& bucket : plan.buckets) elements += bucket.elements / updating_ranks(plan);
   const int own = plan.computes(plan.ranks() - 1) ? 0 : kNoWorker;  // the last rank always serves
-  return WeightRange::tensors(plan.computing_ranks(), own, plan.request.server) * elements * size_of(DType::kF32) +
+  return WeightRange::tensors(plan.computing_ranks(), own, plan.request.options.server.rules) * elements *
+             size_of(DType::kF32) +
          filter_bytes(plan);
 }
 
@@ -72,7 +73,7 @@ std::unique_ptr<WeightSync> make_parameter_server(const Plan& plan, const Weight
     const StepRates rates{pushed.weights, pushed.biases, static_cast<double>(updates), pushed.sgd_share};
     optimizer.update(parts, {rates}, scale, Stream());
   });
-  if (filters_pushes(plan))
+  if (filters_gradients(plan))
     server->filter_with(seed, [&optimizer](const Param& param) { return optimizer.settings().penalty(param); });
   return server;
 }
@@ -94,7 +95,7 @@ bool has_ended(const Event& message) {
 ParameterServer::ParameterServer(const Plan& plan, const LayerOf& layer_of, Communicator& comm)
     : UpdateInShares(plan, layer_of, comm),
       plan_(plan),
-      rules_(plan.request.server),
+      rules_(plan.request.options.server.rules),
       exceptions_(std::uncaught_exceptions()),
       pushes_(comm.split(0)),
       answers_(comm.unrounded().split(0)),
@@ -104,8 +105,8 @@ ParameterServer::ParameterServer(const Plan& plan, const LayerOf& layer_of, Comm
   const std::vector<Route> routes = routes_of(plan);
   pushes_->connect(routes);
   answers_->connect(routes);
-  for (int r = 0; r < plan.ranks() && plan.request.half_wire; ++r) {
-    wire_.push_back(make_half_wire(pushes_->for_threads(), Device::kCpu));
+  for (int r = 0; r < plan.ranks() && plan.request.bf16_transport; ++r) {
+    wire_.push_back(make_bf16_transport(pushes_->for_threads(), Device::kCpu));
     wire_.back()->connect(routes);
   }
   for (int b = 0; b < static_cast<int>(plan.buckets.size()); ++b) {
@@ -162,9 +163,9 @@ ParameterServer::~ParameterServer() {
   try {
     board_.rethrow_failure();
     if (std::uncaught_exceptions() > exceptions_) throw Aborted("this rank has failed");
-    ToldOfStep goodbye;
+    PushHeader goodbye;
     goodbye.sums[kRowSum] = kGoodbye;
-    send_told(goodbye);
+    send_header(goodbye);
   } catch (...) {
     give_up();
   }
@@ -187,15 +188,15 @@ void ParameterServer::serve(int worker) {
   Communicator& plain = pushes_->for_threads();
   try {
     while (true) {
-      Tensor values({kToldBytes / 8}, DType::kF64);
+      Tensor values({kPushHeaderBytes / 8}, DType::kF64);
       plain.receive(values, worker, Event()).wait();
-      ToldOfStep told;
-      std::memcpy(&told, values.raw(), kToldBytes);
-      if (told.sums[kRowSum] == kGoodbye) return;
-      if (take_word(worker, told)) continue;
-      board_.note(worker, told.sums);
+      PushHeader header;
+      std::memcpy(&header, values.raw(), kPushHeaderBytes);
+      if (header.sums[kRowSum] == kGoodbye) return;
+      if (take_word(worker, header)) continue;
+      board_.note(worker, header.sums);
       for (int b = 0; plan_.computes(worker) && b < static_cast<int>(ranges_.size()); ++b) {
-        range(b).push(worker, receive_gradient(worker, b), told.pushed);
+        range(b).push(worker, receive_gradient(worker, b), header.pushed);
       }
     }
   } catch (const PeerGone&) {
@@ -223,7 +224,7 @@ Tensor ParameterServer::receive_gradient(int worker, int bucket) {
   const PushMessage& message = messages_[static_cast<size_t>(bucket)];
   const Slice mine = share_of(bucket, rank());
   int64_t count = mine.size();
-  if (plan_.request.push_filters.chooses()) {
+  if (plan_.request.options.server.filters.chooses()) {
     Tensor number({1}, DType::kI64);
     plain.receive(number, worker, Event()).wait();
     count = *number.data<int64_t>();
@@ -235,13 +236,13 @@ Tensor ParameterServer::receive_gradient(int worker, int bucket) {
   return gradient;
 }
 
-void ParameterServer::send_told(const ToldOfStep& told) {
-  const Tensor values = packed_told(told);
+void ParameterServer::send_header(const PushHeader& header) {
+  const Tensor values = packed_header(header);
   waiting([&] {
-    for (const Event& event : told_events_) static_cast<void>(has_ended(event));
-    told_events_.clear();
+    for (const Event& event : headers_sent_) static_cast<void>(has_ended(event));
+    headers_sent_.clear();
     for (int step = 1; step < ranks(); ++step)
-      told_events_.push_back(pushes_->send(values, (rank() + step) % ranks(), Event()));
+      headers_sent_.push_back(pushes_->send(values, (rank() + step) % ranks(), Event()));
   });
 }
 
@@ -300,18 +301,18 @@ std::vector<int> ParameterServer::meet() {
 }
 
 void ParameterServer::say(double word, int64_t number, int rank) {
-  ToldOfStep told;
-  told.sums[kRowSum] = word;
-  told.pushed.weights = static_cast<double>(number);
-  told_events_.push_back(pushes_->send(packed_told(told), rank, Event()));
+  PushHeader header;
+  header.sums[kRowSum] = word;
+  header.pushed.weights = static_cast<double>(number);
+  headers_sent_.push_back(pushes_->send(packed_header(header), rank, Event()));
 }
 
 // Returns true for a message of meet(), false for a message of a step.
-bool ParameterServer::take_word(int worker, const ToldOfStep& told) {
-  const double word = told.sums[kRowSum];
+bool ParameterServer::take_word(int worker, const PushHeader& header) {
+  const double word = header.sums[kRowSum];
   if (word != kWithout && word != kMet) return false;
   if (word == kWithout)
-    board_.note_without(static_cast<int>(told.pushed.weights));
+    board_.note_without(static_cast<int>(header.pushed.weights));
   else
     board_.note_met(worker);
   return true;

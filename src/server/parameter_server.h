@@ -1,10 +1,10 @@
 // Every rank is a worker and a server of its shard of the weights (a range of every bucket), or the last ranks are
-// servers and the others workers (Plan::has_servers_apart). A worker pushes the gradients of a bucket to all servers,
+// servers and the others workers (Plan::updaters). A worker pushes the gradients of a bucket to all servers,
 // including its own. Each server answers with its weights when the consistency rules let the worker start its next task
 // (weight_range.h). There is no coordinator: every range follows the pushes that arrive at it. All ranges get the same
 // pushes, but not in the same order.
 //
-//   worker    `tell()` -> push of bucket 0, 1, ... -> the weights of bucket 0, 1, ...     once a step
+//   worker    `start_push()` -> push of bucket 0, 1, ... -> the weights of bucket 0, 1, ...     once a step
 //   server    a thread for each other worker receives the worker's result and pushes, in this order. It updates, and
 //             sends the answers that become possible. A thread waits only for messages of its worker. Answers to a
 //             worker leave in the order of the buckets: all pushes of a bucket precede pushes of later ones.
@@ -45,8 +45,8 @@ int64_t server_bytes(const Plan& plan);
 std::unique_ptr<WeightSync> make_parameter_server(const Plan& plan, const WeightSync::LayerOf& layer_of,
                                                   Communicator& comm, Optimizer& optimizer, uint64_t seed);
 
-// What a worker sends to every server before its gradients, as f64 values in this order: kToldBytes.
-struct ToldOfStep {
+// What a worker sends to every server before its gradients, as f64 values in this order: kPushHeaderBytes.
+struct PushHeader {
   ResultSums sums{};  // over the worker's rows
   PushedFor pushed{};
 };
@@ -65,13 +65,13 @@ class ParameterServer : public UpdateInShares {
 
   // Call before the first step.
   void update_with(Update update) { update_ = std::move(update); }
-  void go_on_after(int64_t updates) override { updates_ = updates; }
+  void resume_after(int64_t updates) override { updates_ = updates; }
   // Call before the first step if the plan filters pushes. This object holds the residuals of the filters, so a resumed
   // run starts without any. penalty: the penalty of each |w| of a parameter, for the KKT filter.
   void filter_with(uint64_t seed, std::function<double(const Param&)> penalty);
 
   // Filters draw random numbers from the step's number.
-  bool tell(const Tensor& sums, const PushedFor& pushed, int64_t step) override;
+  bool start_push(const Tensor& sums, const PushedFor& pushed, int64_t step) override;
   ResultSums result(const ResultSums&) override { return take_sums(); }
   ResultSums take_sums();  // waits until all ranks have sent them
 
@@ -121,11 +121,11 @@ class ParameterServer : public UpdateInShares {
   void send_filtered(int bucket, int server);
   Tensor receive_gradient(int worker, int bucket);
   void begin();
-  void send_told(const ToldOfStep& told);
+  void send_header(const PushHeader& header);
   void spread(int bucket, Communicator& comm);
   void spread(const ParameterServer& from, const Stream& stream);
   void serve(int worker);
-  bool take_word(int worker, const ToldOfStep& told);
+  bool take_word(int worker, const PushHeader& header);
   void forget(int worker);
   void say(double word, int64_t number, int rank);
   void fail_with(const std::exception_ptr& failure);
@@ -154,7 +154,7 @@ class ParameterServer : public UpdateInShares {
   std::optional<PushFilter> filter_;
   std::function<double(const Param&)> penalty_;
   std::vector<std::vector<Event>> answered_;  // indexes: bucket, worker
-  std::vector<Event> told_events_;
+  std::vector<Event> headers_sent_;
   Update update_;
   PushedFor pushed_;  // for the gradients of the current step
   int64_t step_ = 0;

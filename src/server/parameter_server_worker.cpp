@@ -23,24 +23,24 @@ void ParameterServer::list_tensors(const LayerOf& layer_of) {
         begin += aligned_elements(param->shape().elements());
       }
     }
-    messages_.emplace_back(plan_.request.push_filters, std::move(places));
+    messages_.emplace_back(plan_.request.options.server.filters, std::move(places));
   }
 }
 
 void ParameterServer::filter_with(uint64_t seed, std::function<double(const Param&)> penalty) {
-  OWT_CHECK(filters_pushes(plan_) && threads_.empty());
-  filter_.emplace(plan_.request.push_filters, seed, rank());
+  OWT_CHECK(filters_gradients(plan_) && threads_.empty());
+  filter_.emplace(plan_.request.options.server.filters, seed, rank());
   penalty_ = std::move(penalty);
 }
 
-bool ParameterServer::tell(const Tensor& sums, const PushedFor& pushed, int64_t step) {
+bool ParameterServer::start_push(const Tensor& sums, const PushedFor& pushed, int64_t step) {
   begin();
   pushed_ = pushed;
   step_ = step;
-  ToldOfStep told{.pushed = pushed};
-  std::copy_n(sums.data<double>(), kStepSums, told.sums.begin());
-  send_told(told);
-  board_.note(rank(), told.sums);
+  PushHeader header{.pushed = pushed};
+  std::copy_n(sums.data<double>(), kStepSums, header.sums.begin());
+  send_header(header);
+  board_.note(rank(), header.sums);
   return true;
 }
 
@@ -81,7 +81,7 @@ void ParameterServer::filter(int bucket) {
     const Slice place = message.tensors()[t];
     const auto elements = static_cast<size_t>(place.size());
     if (pushed_.share == 0) {
-      filtered.push_back({.sent = Sent(elements, !plan_.request.push_filters.chooses())});
+      filtered.push_back({.sent = Sent(elements, !plan_.request.options.server.filters.chooses())});
       continue;
     }
     const Penalised of{{param->value.data(), elements}, penalty_(*param) * pushed_.share};
@@ -97,7 +97,7 @@ void ParameterServer::send_filtered(int bucket, int server) {
     its.packed.push_back(tensor);
     its.gradients.push_back(pushes_->send(tensor, server, Event()));
   };
-  if (plan_.request.push_filters.chooses()) {
+  if (plan_.request.options.server.filters.chooses()) {
     Tensor number({1}, DType::kI64);
     *number.data<int64_t>() = message.count(its.filtered, theirs);
     send(number);

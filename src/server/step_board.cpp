@@ -10,13 +10,13 @@ namespace owt {
 StepBoard::StepBoard(int rank, int ranks)
     : rank_(rank),
       ranks_(ranks),
-      told_(static_cast<size_t>(ranks)),
+      received_(static_cast<size_t>(ranks)),
       gone_(static_cast<size_t>(ranks)),
       met_(static_cast<size_t>(ranks)) {}
 
 void StepBoard::note(int rank, const Sums& sums) {
   const std::lock_guard lock(mutex_);
-  Step& step = steps_[told_[static_cast<size_t>(rank)]++];
+  Step& step = steps_[received_[static_cast<size_t>(rank)]++];
   step.resize(static_cast<size_t>(ranks_));
   step[static_cast<size_t>(rank)] = sums;
   heard_.notify_all();
@@ -57,7 +57,7 @@ void StepBoard::await(std::unique_lock<std::mutex>& lock, const Condition& condi
   if (failure_) throw Aborted("another rank failed");
 }
 
-bool StepBoard::have_told(const Step& step) const {
+bool StepBoard::have_reported(const Step& step) const {
   for (int r = 0; r < ranks_; ++r)
     if (is_here(r) && (step.empty() || !step[static_cast<size_t>(r)])) return false;
   return true;
@@ -67,7 +67,7 @@ bool StepBoard::have_told(const Step& step) const {
 StepBoard::Sums StepBoard::take_sums() {
   std::unique_lock lock(mutex_);
   Step& step = steps_[taken_];
-  await(lock, [&] { return have_told(step); });
+  await(lock, [&] { return have_reported(step); });
   Sums sums{};
   for (const auto& each : step)
     for (size_t i = 0; each && i < sums.size(); ++i) sums[i] += (*each)[i];

@@ -43,7 +43,7 @@ class StepBoard {
   using Step = std::vector<std::optional<Sums>>;
 
   bool is_here(int rank) const { return !gone_[static_cast<size_t>(rank)]; }
-  bool have_told(const Step& step) const;
+  bool have_reported(const Step& step) const;
   bool have_met() const;
   template <class Condition>
   void await(std::unique_lock<std::mutex>& lock, const Condition& condition);
@@ -52,10 +52,10 @@ class StepBoard {
   mutable std::mutex mutex_;  // guards everything below
   std::condition_variable heard_;
   std::map<int64_t, Step> steps_;
-  std::vector<int64_t> told_;  // number of results received, by rank
-  std::vector<char> gone_;     // index: rank
-  std::vector<char> met_;      // index: rank
-  std::vector<int> without_;   // lost ranks, as decided by rank 0 in meet()
+  std::vector<int64_t> received_;  // number of results received, by rank
+  std::vector<char> gone_;         // index: rank
+  std::vector<char> met_;          // index: rank
+  std::vector<int> without_;       // lost ranks, as decided by rank 0 in meet()
   std::exception_ptr failure_;
   int64_t taken_ = 0;  // number of steps whose sums were returned
 };

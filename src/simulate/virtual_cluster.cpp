@@ -6,6 +6,7 @@
 #include "src/plan/strategy.h"
 #include "src/predict/step_price.h"
 #include "src/system/check.h"
+#include "src/train/strategy_settings.h"
 
 namespace owt {
 
@@ -20,7 +21,7 @@ Settings settings_of_virtual_workers(Settings settings, const VirtualCluster& cl
   if (parallel.average_every > 1 && strategy != "dp")
     refuse("parallel.average_every (local SGD) needs workers that average their weights",
            "leave it out, or simulate it with --strategy dp");
-  if (parallel.half_wire) refuse("parallel.wire needs collectives", "leave it out");
+  if (parallel.bf16_transport) refuse("parallel.wire needs collectives", "leave it out");
   if (parallel.measure_shares) refuse("measured shares need workers that can be timed", "give numbers, --shares 2,1,1");
   const ConsistencyRules& rules = cluster.rules;
   check_filters(cluster.filters, settings.optimizer);
@@ -74,10 +75,10 @@ PlannedStep planned_step(const Settings& settings, const std::string& strategy, 
   if (request.dense_update == DenseUpdate::kRound)
     fail("parallel.dense_update = \"round\" trains differently from dp, whose losses are used for ", strategy,
          "; set it to \"step\"");
-  if (updates_each_micro_batch(request.pipeline.schedule))
+  const Plan plan = make_plan(settings.model, request);
+  if (plan.request.dense_update == DenseUpdate::kRound)
     fail("a pipeline without a flush trains differently from dp, whose losses are used for it; set pipeline.schedule ",
          "to \"1f1b\" or \"gpipe\"");
-  const Plan plan = make_plan(settings.model, request);
   Network network;
   network.hosts = plan.ranks();
   network.local = network.between = link;

@@ -13,6 +13,7 @@
 #include "src/comm/processes.h"
 #include "src/core/gpus.h"
 #include "src/plan/plan_rows.h"
+#include "src/plan/plan_updates.h"
 #include "src/system/check.h"
 #include "src/system/log.h"
 #include "src/train/data_identity.h"
@@ -43,9 +44,7 @@ HeldOut open_training_images(const Settings& of, const std::string& folder) {
 
 }  // namespace
 
-bool Job::tolerates_loss() const {
-  return settings.parallel.tolerate_loss && plan.has_servers_apart() && launch().several();
-}
+bool Job::tolerates_loss() const { return owt::tolerates_loss(plan) && launch().several(); }
 
 bool has_test_images(const DataSettings& data, const std::string& folder) {
   if (data.format == "shards") return std::filesystem::is_directory(std::filesystem::path(folder) / "val");
@@ -117,8 +116,8 @@ void open_data(Job& job, const std::string& folder, const RunFacts& known) {
   tell_of_other_statistics(job.settings, folder, known, job.train.get());
   job.augmenter = std::make_shared<Augmenter>(data.augment, job.train->image(), job.statistics);
   const auto share = static_cast<int64_t>(data.max_corrupt * static_cast<double>(job.train->size()));
-  const auto told = launch().several() ? CorruptRecords::Told::kWhenMerged : CorruptRecords::Told::kAtOnce;
-  job.corrupt = std::make_shared<CorruptRecords>(data.max_corrupt > 0 ? std::max<int64_t>(1, share) : 0, told);
+  const auto report = launch().several() ? CorruptRecords::Report::kWhenMerged : CorruptRecords::Report::kAtOnce;
+  job.corrupt = std::make_shared<CorruptRecords>(data.max_corrupt > 0 ? std::max<int64_t>(1, share) : 0, report);
 }
 
 void open_data(Job& job, const std::string& folder, Split split, const RunFacts& known) {

@@ -111,7 +111,7 @@ void check_memory_of_whole_networks(const Settings& settings) {
   PlanRequest request = settings.plan_request();
   request.on = settings.compute();
   request.strategy = kPlainDataParallel;
-  request.model_ranks = request.servers = 0;
+  request.model_ranks = 0;
   check_memory(make_plan(settings.model, request), MemoryUse{});
 }
 

@@ -54,14 +54,10 @@ struct ParallelSettings {
   int average_every = 1;    // one in this many steps averages the weights (PlanRequest); 1: every step sums gradients
   double average_from = 0;  // epochs of steps that sum gradients, before averaging starts
   int64_t bucket_bytes = 8 << 20;
-  bool half_wire = false;  // wire = "bf16"
-  PipelineRequest pipeline;
-  ConsistencyRules server;      // ps only
-  FilterSettings push_filters;  // ps only
-  int servers = 0;              // ps only: the last ranks that serve and do not compute; 0: every worker serves
-  bool tolerate_loss = false;   // ps with separate servers only: training continues when workers are lost
-  double timeout_s = 20;        // seconds of silence after which a process counts as lost
-  double stall_s = 600;  // seconds without progress after which a process that seems to compute counts as hanging
+  bool bf16_transport = false;  // wire = "bf16"
+  StrategyOptions options;
+  double timeout_s = 20;  // seconds of silence after which a process counts as lost
+  double stall_s = 600;   // seconds without progress after which a process that seems to compute counts as hanging
 };
 
 struct RunSettings {
@@ -108,12 +104,6 @@ struct Settings {
   // The same steps and rates with fewer workers, if servers are separate ranks. Rows are dealt as evenly as possible.
   Settings without_workers(int lost) const;
 };
-
-// Throws Error for filters that need another optimizer.
-void check_filters(const FilterSettings& filters, const OptimizerSettings& optimizer);
-// The tables of single strategies. The rest of `parallel` must have been read.
-void read_pipeline(Config config, const OptimizerSettings& optimizer, ParallelSettings& parallel);
-void read_server(Config config, const OptimizerSettings& optimizer, ParallelSettings& parallel);
 
 std::string recipe_name(const std::string& file);  // the Settings::name of a recipe file
 

@@ -6,7 +6,7 @@
 #include "src/plan/plan_rows.h"
 #include "src/system/check.h"
 #include "src/system/own_words.h"
-#include "src/train/settings.h"
+#include "src/train/strategy_settings.h"
 
 namespace owt {
 namespace {
@@ -165,7 +165,7 @@ ParallelSettings read_parallel(Config config) {
   parallel.scale_lr = config.word("scale_lr", "none", {"none", "linear", "sqrt"});
   parallel.bucket_bytes =
       static_cast<int64_t>(config.number("bucket_mb", 8, {.low = 0.001, .high = 65536}) * (1 << 20));
-  parallel.half_wire = config.word("wire", "fp32", {"fp32", "bf16"}) == "bf16";
+  parallel.bf16_transport = config.word("wire", "fp32", {"fp32", "bf16"}) == "bf16";
   parallel.timeout_s = config.number("timeout_s", parallel.timeout_s, {.low = 1, .high = 86400});
   parallel.stall_s = config.number("stall_s", parallel.stall_s, {.low = 1, .high = 86400});
   config.finish("[parallel]");

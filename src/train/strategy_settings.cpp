@@ -1,11 +1,14 @@
-// The tables of a recipe that belong to one strategy: [pipeline] and [ps].
+#include "src/train/strategy_settings.h"
+
+#include <algorithm>
+
 #include "src/system/check.h"
-#include "src/train/settings.h"
+#include "src/system/log.h"
 
 namespace owt {
 
 void read_pipeline(Config config, const OptimizerSettings& optimizer, ParallelSettings& parallel) {
-  PipelineRequest& pipeline = parallel.pipeline;
+  PipelineRequest& pipeline = parallel.options.pipeline;
   const std::string schedule = config.word("schedule", name_of(pipeline.schedule), pipeline_schedule_names());
   pipeline.schedule = pipeline_schedule_from(schedule);
   pipeline.micro_batches = static_cast<int>(config.integer("micro_batches", 0, {.low = 0, .high = 1 << 16}));
@@ -17,7 +20,7 @@ void read_pipeline(Config config, const OptimizerSettings& optimizer, ParallelSe
                                     "differently; name one"));
   const bool spectrain =
       pipeline.schedule == PipelineSchedule::kSpecTrain || pipeline.schedule == PipelineSchedule::kSpecTrain2;
-  if (spectrain && facts_of(parallel.strategy).in_stages && !optimizer.predicts())
+  if (spectrain && parallel.strategy == Strategy::kPipeline && !optimizer.predicts())
     config.error("schedule", concat("\"", schedule, "\" predicts weights from sgd's velocity, and the optimizer is ",
                                     optimizer.name(), "; use optimizer.type = \"sgd\" without ",
                                     "momentum_correction, or schedule = \"pipedream\""));
@@ -36,24 +39,24 @@ int64_t read_delay(Config& config) {
 
 // The same names and defaults as `owt simulate`.
 void read_server(Config config, const OptimizerSettings& optimizer, ParallelSettings& parallel) {
-  ConsistencyRules& rules = parallel.server;
-  rules.delay = read_delay(config);
-  rules.pushes = config.integer("pushes", rules.delay == 0 ? 0 : 1, {.low = 0, .high = 1 << 16});
-  parallel.servers = static_cast<int>(config.integer("servers", 0, {.low = 0, .high = 4095}));
+  ServerRequest& server = parallel.options.server;
+  server.rules.delay = read_delay(config);
+  server.rules.pushes = config.integer("pushes", server.rules.delay == 0 ? 0 : 1, {.low = 0, .high = 1 << 16});
+  server.servers = static_cast<int>(config.integer("servers", 0, {.low = 0, .high = 4095}));
   const bool serves = facts_of(parallel.strategy).updates == Updates::kServers;
-  if (serves && parallel.servers > 0 && parallel.servers >= parallel.workers)
-    config.error("servers", concat("'servers' is ", parallel.servers, ", and of ", parallel.workers,
+  if (serves && server.servers > 0 && server.servers >= parallel.workers)
+    config.error("servers", concat("'servers' is ", server.servers, ", and of ", parallel.workers,
                                    parallel.workers == 1 ? " worker" : " workers",
                                    " at least one must compute: the number of workers includes the servers"));
-  if (serves && parallel.servers > 0 && (!parallel.shares.empty() || parallel.measure_shares))
+  if (serves && server.servers > 0 && (!parallel.shares.empty() || parallel.measure_shares))
     config.error("servers", "'servers' and parallel.shares do not go together; leave one of them out");
-  parallel.tolerate_loss = config.boolean("tolerate_loss", false);
-  if (serves && parallel.tolerate_loss && parallel.servers == 0)
+  server.tolerate_loss = config.boolean("tolerate_loss", false);
+  if (serves && server.tolerate_loss && server.servers == 0)
     config.error("tolerate_loss", concat("'tolerate_loss' needs separate servers: a lost worker that serves takes its ",
                                          "shard of the weights with it; give servers = 1 or more"));
   try {
-    parallel.push_filters = filters_from(config.strings("filters"));
-    check_filters(parallel.push_filters, optimizer);
+    server.filters = filters_from(config.strings("filters"));
+    check_filters(server.filters, optimizer);
   } catch (const Error& e) {
     config.error("filters", concat("'filters': ", e.what()));
   }
@@ -66,9 +69,26 @@ void check_filters(const FilterSettings& filters, const OptimizerSettings& optim
          "--set optimizer.type=proximal --set optimizer.l1=0.0001, or take top:P");
 }
 
+void make_synchronous(ParallelSettings& parallel) {
+  if (parallel.strategy == Strategy::kPipeline && updates_each_micro_batch(parallel.options.pipeline.schedule))
+    fail(
+        "owt check: a pipeline without a flush (pipeline.schedule) updates the weights within a step, so there is no "
+        "gradient of all its rows; use --set pipeline.schedule=1f1b");
+  ServerRequest& server = parallel.options.server;
+  if (server != server.synchronous())
+    log_info("checking a synchronous step with whole gradients: without ps.delay, ps.pushes, ps.backup and ps.filters");
+  server = server.synchronous();
+  parallel.average_every = 1;
+  parallel.dense_update = DenseUpdate::kStep;
+}
+
+int64_t parts_of_rows(const Settings& settings) {
+  return std::max(settings.data.accumulate, settings.parallel.options.pipeline.micro_batches);
+}
+
 int Settings::computing_ranks() const {
   const bool serves = facts_of(parallel.strategy).updates == Updates::kServers;
-  return parallel.workers - (serves ? parallel.servers : 0);
+  return parallel.workers - (serves ? parallel.options.server.servers : 0);
 }
 
 }  // namespace owt

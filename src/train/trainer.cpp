@@ -75,7 +75,7 @@ void Trainer::prepare_steps() {
 void Trainer::restore() {
   load_worker(job_.resume_checkpoint, worker_);
   const RunState& loaded = job_.resume_state;
-  worker_.step.go_on_after({loaded.updates.front, loaded.updates.back});
+  worker_.step.resume_after({loaded.updates.front, loaded.updates.back});
   ConvChoices::process().preload(loaded.conv_choices);
   state_.step = loaded.step;
   state_.epoch = loaded.epoch;
@@ -103,7 +103,7 @@ void Trainer::take(Trainer& before) {
   began_ = before.began_;
   last_evaluation_ = before.last_evaluation_;
   stop_ = before.stop_;
-  told_losses_ = before.told_losses_;
+  logged_losses_ = before.logged_losses_;
   takes_over_ = true;
   metrics_ = std::move(before.metrics_);
   progress_ = std::move(before.progress_);
@@ -158,7 +158,7 @@ TrainingEnd Trainer::run_to_the_end() {
 // Called between two steps, and after the last one. All ranks then have equal weights if anything reads them.
 std::optional<TrainingEnd> Trainer::look_around(bool stop) {
   if (!without_.empty()) {
-    tell_of_losses();
+    log_losses();
     stop_ = stop;
     return TrainingEnd::kWithout;
   }
@@ -172,7 +172,7 @@ std::optional<TrainingEnd> Trainer::look_around(bool stop) {
     return TrainingEnd::kStopped;
   }
   if (writes() && (state_.images_in_epoch == 0 || is_over())) progress_->end_epoch();
-  if (equality_due()) check_equality(job_.plan, worker_.model, worker_.step.groups(), state_.step, how_to_go_on());
+  if (equality_due()) check_equality(job_.plan, worker_.model, worker_.step.groups(), state_.step, how_to_resume());
   if (checkpoint_due()) save();  // first, since evaluation images may be damaged
   if (evaluation_due() && run_evaluation()) save();
   return {};
@@ -219,7 +219,7 @@ bool Trainer::finish_step() {
   started_.pop_front();
   const StepResult result = worker_.step.finish();
   if (is_logged(started.step) && !job_.tolerates_loss()) share_corrupt_records(job_);
-  tell_of_losses();
+  log_losses();
   if (writes()) record(result, started);
   return result.stop;
 }

@@ -45,11 +45,11 @@ class Trainer {
 
   TrainingEnd run_to_the_end();
   std::optional<TrainingEnd> look_around(bool stop);
-  void tell_of_losses();
+  void log_losses();
   void take(Trainer& before);
   void open_files();
-  std::string what_is_kept() const;  // if the run has to end early
-  std::string how_to_go_on() const;  // what is kept, and how to resume if the recipe is not at fault
+  std::string what_is_kept() const;   // if the run has to end early
+  std::string how_to_resume() const;  // what is kept, and how to resume if the recipe is not at fault
   bool writes() const { return worker_.comm.rank() == 0; }
   const Dataset& evaluated() const { return *job_.images(job_.settings.data.evaluated()); }
   void restore();
@@ -106,7 +106,7 @@ class Trainer {
   int64_t waited_steps_ = 0;
   std::vector<int> without_;
   bool takes_over_ = false, stop_ = false;  // this Trainer continues another one; a rank was asked to stop
-  size_t told_losses_ = 0;
+  size_t logged_losses_ = 0;
   LoaderTimes loader_before_;  // at the first timed step
   StepTimes times_;
   bool stopping_ = false;

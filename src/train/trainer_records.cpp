@@ -20,7 +20,7 @@ namespace owt {
 void Trainer::open_files() {
   checkpoints_.emplace(job_.run_folder, job_.settings.run.keep_checkpoints);
   // First, since a run that stops before its next checkpoint resumes from this one, and metrics must end there.
-  if (job_.same_run) checkpoints_->go_on_from(job_.resume_checkpoint);
+  if (job_.same_run) checkpoints_->resume_from(job_.resume_checkpoint);
   const std::string metrics = job_.run_folder + "/metrics.jsonl";
   drop_metrics_after(metrics, state_.step, state_.evaluated_step);
   auto events = job_.settings.run.tensorboard
@@ -35,17 +35,17 @@ std::string Trainer::what_is_kept() const {
   return job_.resume_checkpoint.empty() ? "there is no checkpoint yet" : "there is no checkpoint since the resume";
 }
 
-std::string Trainer::how_to_go_on() const {
+std::string Trainer::how_to_resume() const {
   return concat(what_is_kept(), saved_step_ >= 0 ? "; resume with --resume auto" : "; start the command again");
 }
 
-void Trainer::tell_of_losses() {
+void Trainer::log_losses() {
   if (!writes() || !job_.tolerates_loss()) return;
   const std::vector<std::string> losses = tolerated_losses();
-  for (; told_losses_ < losses.size(); ++told_losses_)
+  for (; logged_losses_ < losses.size(); ++logged_losses_)
     log_warn(
         "{}; training continues without it, and its rows are redistributed at the next epoch, checkpoint or evaluation",
-        losses[told_losses_]);
+        losses[logged_losses_]);
 }
 
 void Trainer::record(const StepResult& result, const Started& started) {
@@ -145,7 +145,7 @@ void Trainer::check_that_all_is_written() {
     // A rank that ends earlier would end rank 0 in its last evaluation.
     on_host::sum(worker_.comm, {0.0}, job_.plan.request.on.device);
     const std::string what = concat("the last checkpoint, of step ", state_.step, ", could not be written: ", no_room_,
-                                    "; ", how_to_go_on());
+                                    "; ", how_to_resume());
     if (writes()) throw NoRoom(what);
     throw Aborted(what);
   }

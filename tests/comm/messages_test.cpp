@@ -5,7 +5,7 @@
 #include <numeric>
 #include <thread>
 
-#include "src/comm/half_wire.h"
+#include "src/comm/bf16_transport.h"
 #include "src/comm/launch.h"
 #include "src/comm/profiled.h"
 #include "src/comm/threads.h"
@@ -327,7 +327,7 @@ TEST_P(Messages, WithoutARouteAreRefused) {
 TEST_P(Messages, FindARouteThatIsOpenedTwiceFitForBoth) {
   constexpr int kMessages = 5;
   run([&](Communicator& inner) {
-    const auto comm = make_half_wire(inner, device());
+    const auto comm = make_bf16_transport(inner, device());
     comm->connect({{0, 1, 4'000, 1}, {0, 1, 4, kMessages}});
     comm->connect({{0, 1, 400, 2}});
     const Stream stream(device());
@@ -403,7 +403,7 @@ TEST_P(Messages, WithBf16TransportAreRoundedAndTakeHalfTheBytes) {
   constexpr int64_t kElements = 100'000;
   run([&](Communicator& inner) {
     ProfiledCommunicator counted(inner, nullptr);
-    const auto comm = make_half_wire(counted, device());
+    const auto comm = make_bf16_transport(counted, device());
     comm->connect(ring(ranks()));
     const int next = (comm->rank() + 1) % ranks(), before = (comm->rank() + ranks() - 1) % ranks();
     Tensor got = empty(kElements), labels = empty(2, DType::kI32), whole({2}, DType::kI32);
@@ -423,7 +423,7 @@ TEST_P(Messages, WithBf16TransportAreRoundedAndTakeHalfTheBytes) {
 TEST_P(Messages, OfAGroupWithBf16TransportAreCountedOnceWithTheWhole) {
   run([&](Communicator& inner) {
     ProfiledCommunicator counted(inner, nullptr);
-    const auto whole = make_half_wire(counted, device());
+    const auto whole = make_bf16_transport(counted, device());
     const auto group = whole->split(whole->rank() % 2);
     group->connect(group->ranks() > 1 ? std::vector<Route>{{0, 1, kMost}} : std::vector<Route>());
     const int64_t before = counted.bytes();
@@ -440,7 +440,7 @@ TEST_P(Messages, OfAGroupWithBf16TransportAreCountedOnceWithTheWhole) {
 TEST_P(Messages, ManyMayBeInFlightWithBf16Transport) {
   constexpr int kMessages = 12;
   run([&](Communicator& inner) {
-    const auto comm = make_half_wire(inner, device());
+    const auto comm = make_bf16_transport(inner, device());
     comm->connect(ring(ranks(), 3));
     const int next = (comm->rank() + 1) % ranks(), before = (comm->rank() + ranks() - 1) % ranks();
     const Stream stream(device());

@@ -10,7 +10,7 @@ using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 
-constexpr auto kWhenMerged = CorruptRecords::Told::kWhenMerged;
+constexpr auto kWhenMerged = CorruptRecords::Report::kWhenMerged;
 
 // Exchanges news between two processes, one of which logs; returns the log.
 std::string exchanged(CorruptRecords& one, CorruptRecords& other) {

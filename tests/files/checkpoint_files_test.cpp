@@ -83,7 +83,7 @@ TEST_F(CheckpointTest, TheBestIsThatOfTheBestEvaluationOrElseTheNewest) {
   save(3, "w", 2);
   EXPECT_EQ(best_checkpoint(run_), at("step-00000002"));
   save(2, "of another branch");
-  CheckpointWriter(run_, 2).go_on_from(at("step-00000003"));
+  CheckpointWriter(run_, 2).resume_from(at("step-00000003"));
   EXPECT_EQ(best_checkpoint(run_), at("step-00000003"));
   fs::remove_all(at("step-00000002"));
   EXPECT_EQ(best_checkpoint(run_), at("step-00000003"));
@@ -108,7 +108,7 @@ TEST_F(CheckpointTest, LeavesTheStepsAfterTheOneResumedFrom) {
 
 TEST_F(CheckpointTest, AutoResumesTheBranchOfTheLastResumeAndNotTheOneThatWasLeft) {
   for (int64_t step = 10; step <= 40; step += 10) save(step, "left", -1, 9);
-  CheckpointWriter(run_, 9).go_on_from(at("step-00000020"));
+  CheckpointWriter(run_, 9).resume_from(at("step-00000020"));
 
   EXPECT_EQ(newest_checkpoint(run_), at("step-00000020"));
   EXPECT_THAT(names(), ElementsAre("latest", "step-00000010", "step-00000020", "step-00000030", "step-00000040"));
@@ -121,7 +121,7 @@ TEST_F(CheckpointTest, AutoResumesTheBranchOfTheLastResumeAndNotTheOneThatWasLef
 
 TEST_F(CheckpointTest, ResumesNoOtherRunsCheckpoint) {
   save(1);
-  EXPECT_THROW(CheckpointWriter(folder_.file("other"), 2).go_on_from(at("step-00000001")), Error);
+  EXPECT_THROW(CheckpointWriter(folder_.file("other"), 2).resume_from(at("step-00000001")), Error);
 }
 
 TEST_F(CheckpointTest, KnowsTheRunFolderHoweverACheckpointIsNamed) {
@@ -213,7 +213,7 @@ TEST_F(CheckpointTest, SurvivesACrashWhileOneOfTheSameStepIsReplaced) {
 TEST_F(CheckpointTest, ACrashWhileOneIsReplacedDoesNotBringBackTheBranchThatWasLeft) {
   save(7, "old");
   save(9, "left");
-  CheckpointWriter(run_, 2).go_on_from(at("step-00000007"));
+  CheckpointWriter(run_, 2).resume_from(at("step-00000007"));
   fs::rename(at("step-00000007"), at("step-00000007.old"));
   EXPECT_EQ(resumable(), "old");
 }
@@ -264,7 +264,7 @@ TEST_F(CheckpointTest, ADamagedStateIsNamedAndSkipped) {
 
 TEST_F(CheckpointTest, ADamagedOneIsNotReplacedByOneOfTheBranchThatWasLeft) {
   for (int64_t step = 10; step <= 30; step += 10) save(step, "w", -1, 9);
-  CheckpointWriter(run_, 9).go_on_from(at("step-00000020"));
+  CheckpointWriter(run_, 9).resume_from(at("step-00000020"));
   write_bytes(at("step-00000020") + "/weights", "damaged");
   EXPECT_EQ(newest_whole_checkpoint(run_)->folder, at("step-00000010"));
 }

@@ -7,7 +7,7 @@
 #include <limits>
 
 #include "layers/registry.h"
-#include "src/comm/half_wire.h"
+#include "src/comm/bf16_transport.h"
 #include "src/comm/profiled.h"
 #include "src/comm/threads.h"
 #include "src/core/bf16.h"
@@ -221,7 +221,7 @@ TEST_P(ShardedUpdateTest, SumsHaveTheBitsOfDp) {
 TEST_P(ShardedUpdateTest, WeightsTravelUnroundedWhereF32IsHalved) {
   const Plan shared = plan();
   on_every_rank([&](Communicator& inner) {
-    const auto comm = make_half_wire(inner, device());
+    const auto comm = make_bf16_transport(inner, device());
     Net net = front_net(kKernel);
     const auto to_odd_numbers = [&](std::span<const ParamPart> parts, const Stream& stream) {
       for (const ParamPart& part : parts) {

@@ -209,8 +209,8 @@ TEST(Order, OfEvaluationEndsWithTheLossAndItsResult) {
 // Forward of a micro-batch uses the memory of an earlier output.
 TEST(Order, OfAPipelinesEvaluationOverwritesNoOutputInFlight) {
   const Plan plan = plan_of({.ranks = 2, .strategy = Strategy::kPipeline});
-  ASSERT_GT(plan.micro_batches, tapes(plan, 0));
-  const TransferId output = plan.layer(plan.layers_behind(0).end).transfers.input;
+  ASSERT_GT(plan.equal_parts, tapes(plan, 0));
+  const TransferId output = plan.layer(plan.back_layers(0).end).transfers.input;
   std::set<int> under_way;
   for (const Action& at : evaluation(plan, plan.request.step_rows, 0)) {
     if (at.kind == Kind::kForward) {
@@ -226,14 +226,14 @@ TEST(Order, EveryTransferThatStartsIsWaitedForAndNothingElseIs) {
   for (const Strategy strategy : all_strategies())
     for (const int model_ranks : {0, 2})
       for (const DenseUpdate update : {DenseUpdate::kStep, DenseUpdate::kRound})
-        for (const bool half_wire : {false, true})
+        for (const bool bf16_transport : {false, true})
           for (const int64_t rows : {1, 5, 32}) {
             const Plan plan = plan_of({.ranks = 4,
                                        .strategy = strategy,
                                        .dense_update = update,
-                                       .half_wire = half_wire,
+                                       .bf16_transport = bf16_transport,
                                        .model_ranks = splits_dense(strategy) ? model_ranks : 0,
-                                       .slices = facts_of(strategy).in_stages ? 1 : 1 + model_ranks});
+                                       .slices = facts_of(strategy).can_accumulate ? 1 + model_ranks : 1});
             std::map<std::tuple<TransferId, int, int>, int> under_way;
             for (const Action& at : training(plan, rows, static_cast<int>(rows) % plan.places())) {
               const bool labels = at.transfer == plan.of_step.labels;  // start once and are waited for in every round

@@ -405,7 +405,7 @@ TEST(Plan, RunningAveragesAreNotRoundedWithTheGradients) {
   PlanRequest request{.ranks = 2, .strategy = Strategy::kDataParallel, .step_rows = 8};
   const auto bytes = [&] { return transfer(plan_of(kBatchNorm, request), "gradients").bytes; };
   EXPECT_EQ(bytes(), (kConv + kNorm + kAverages + kDense) * 4);
-  request.half_wire = true;
+  request.bf16_transport = true;
   EXPECT_EQ(bytes(), (kConv + kNorm + kDense) * 2 + kAverages * 4);
   request.strategy = Strategy::kOwtA;
   EXPECT_EQ(bytes(), (kConv + kNorm) * 2 + kAverages * 4);
@@ -442,7 +442,8 @@ layer = [
     EXPECT_EQ(found.calls, 2);
     EXPECT_EQ(found.bytes, 2 * (2 * channels * 8) * 2 * 3 / 4);
   }
-  const PlanRequest grid{.ranks = 4, .strategy = Strategy::kOwtA, .step_rows = 8, .half_wire = true, .model_ranks = 2};
+  const PlanRequest grid{
+      .ranks = 4, .strategy = Strategy::kOwtA, .step_rows = 8, .bf16_transport = true, .model_ranks = 2};
   EXPECT_EQ(transfer(normalised(grid), "bn1 statistics").bytes, 2 * (2 * 2 * 8) * 2 * 3 / 4);
   const Transfer behind = transfer(normalised(grid), "bn2 statistics");
   EXPECT_EQ(behind.group, Group::kReplicas);
@@ -455,7 +456,7 @@ layer = [
 
 TEST(Plan, BucketsComeInTheOrderInWhichTheyAreComplete) {
   const PlanRequest request{
-      .ranks = 2, .strategy = Strategy::kDataParallel, .step_rows = 8, .bucket_bytes = 1, .half_wire = true};
+      .ranks = 2, .strategy = Strategy::kDataParallel, .step_rows = 8, .bucket_bytes = 1, .bf16_transport = true};
   std::vector<std::pair<int64_t, bool>> found;  // layer, whether it is trained
   for (const Bucket& bucket : plan_of(kBatchNorm, request).buckets) {
     ASSERT_EQ(bucket.layers.size(), 1u);

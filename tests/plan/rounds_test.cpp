@@ -313,8 +313,8 @@ TEST(StepRows, ThatAGroupHasInCommonFollowItsSlowestRank) {
 }
 
 StepRows in_groups(Strategy strategy, int ranks, int64_t step_rows, int64_t row_group, int64_t round_group = 1,
-                   const std::vector<double>& shares = {}, int micro_batches = 1) {
-  return {strategy, ranks, step_rows, 0, shares, micro_batches, 1, row_group, round_group};
+                   const std::vector<double>& shares = {}, int equal_parts = 1) {
+  return {strategy, ranks, step_rows, 0, shares, equal_parts, 1, row_group, round_group};
 }
 
 TEST(StepRows, AreDealtInWholeGroups) {

@@ -185,7 +185,7 @@ TEST(MemoryNeed, WhereOneRankUpdatesForAllItHasTheVelocitiesAndTheGradientsOfThe
 TEST(MemoryNeed, AServerHasTheVelocitiesOfItsShareAndTheGradientsThatCome) {
   Plan plan = plan_of(3, Strategy::kParameterServer, 9);
   EXPECT_EQ(memory_need(plan).weight_bytes, (3 + 48) * 8 + 24 * 4 * (1 + 2));
-  plan.request.server = {.delay = 1, .pushes = 1};
+  plan.request.options.server.rules = {.delay = 1, .pushes = 1};
   EXPECT_EQ(memory_need(plan).weight_bytes, (3 + 48) * 8 + 24 * 4 * (1 + 3 + 1 + 2));
 }
 

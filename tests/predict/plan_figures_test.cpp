@@ -163,7 +163,7 @@ struct Reference {
     return elements;
   }
 
-  int64_t gradient_size() const { return q.half_wire && q.ranks > 1 ? 2 : 4; }
+  int64_t gradient_size() const { return q.bf16_transport && q.ranks > 1 ? 2 : 4; }
   // The buckets of a layer, as elements and their bytes each.
   std::vector<std::pair<int64_t, int64_t>> buckets(int64_t i) const {
     int64_t trained = 0, averages = 0;
@@ -219,7 +219,9 @@ struct Reference {
       for (const auto& [elements, size] : buckets(i)) most += (q.ranks - 1) * elements * 4;
     return most + result_bytes();
   }
-  int64_t result_bytes() const { return served ? (q.ranks - 1) * kToldBytes : sent(2, kStepResultBytes, q.ranks); }
+  int64_t result_bytes() const {
+    return served ? (q.ranks - 1) * kPushHeaderBytes : sent(2, kStepResultBytes, q.ranks);
+  }
   int64_t bytes() const {
     int64_t all = 0;
     for (int64_t each = 0; each < q.ranks / m; ++each) all += Reference(plan, each).bytes_of_group();
@@ -395,7 +397,7 @@ void for_every_plan(const Check& check) {
             PlanRequest request{.ranks = ranks, .strategy = strategy, .step_rows = rows, .bucket_bytes = 1};
             request.model_ranks = model_ranks;
             request.dense_update = second ? DenseUpdate::kRound : DenseUpdate::kStep;
-            request.half_wire = second;
+            request.bf16_transport = second;
             request.split = split;
             if (second != (rows == 13)) request.on.precision = Precision::kBf16;
             const Plan plan = make_plan(model, request);

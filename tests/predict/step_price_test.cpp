@@ -313,7 +313,7 @@ TEST(StepPrice, AStarTakesLongerWithEveryRank) {
 // On a wire of bf16 they leave in 16 elements of f32; the others are 48 of fc, 16 of bn and 16 of conv.
 TEST(StepPrice, RunningAveragesInABucketOfTheirOwnAreUpdatedWithTheirLayer) {
   PlanRequest request = tiny(Strategy::kDataParallelZero).request;
-  request.half_wire = true;
+  request.bf16_transport = true;
   const Model model = model_of("[1, 2, 2]", 4, R"(
   { name = "conv", type = "conv", out = 3, kernel = 1, bias = false },
   { name = "bn", type = "batch_norm" },
@@ -375,7 +375,7 @@ TEST(StepPrice, WhatBelongsToNoLayerIsComputedOnce) {
 TEST(StepPrice, CopiesOfWeightsAreMemoryTraffic) {
   const auto copying = [](const char* schedule) {
     PlanRequest request{.ranks = 2, .strategy = Strategy::kPipeline, .step_rows = 8};
-    request.pipeline = {.schedule = pipeline_schedule_from(schedule), .micro_batches = 4};
+    request.options.pipeline = {.schedule = pipeline_schedule_from(schedule), .micro_batches = 4};
     std::vector<TimedAction> times;
     price_step(make_plan(tiny_model(), request), two_ranks(), compute(), &times);
     double seconds = 0, updates = 0;

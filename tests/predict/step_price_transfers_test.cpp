@@ -58,7 +58,7 @@ TEST(PredictTransfers, TakeTheTimeOfAllBytesOfThePlan) {
             request.strategy = strategy;
             request.model_ranks = model_ranks;
             request.dense_update = update;
-            request.half_wire = half;
+            request.bf16_transport = half;
             request.step_rows = 24;
             request.bucket_bytes = 300;
             const Plan plan = make_plan(model_of(classes), request);

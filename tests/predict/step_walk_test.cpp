@@ -91,7 +91,7 @@ TEST(StepWalk, ThePathComesToAnEndWhereSomethingRunsBeside) {
   request.beside_from = 1;
   for (const Strategy strategy : all_strategies()) {
     request.strategy = strategy;
-    if (facts_of(strategy).in_stages) continue;
+    if (facts_of(strategy).rounds == Rounds::kEqualParts) continue;
     const StepWalk step = walk(make_plan(tiny_model(), request), {.ranks = {0, 1}, .in_turn = false}, Seconds({1, 2}));
     ASSERT_FALSE(step.path.empty()) << name_of(strategy);
     EXPECT_EQ(step.path.front().begin_s, 0) << name_of(strategy);

@@ -28,7 +28,7 @@ DrawnStep drawn(Strategy strategy, const PipelineRequest& pipeline = {}, int ema
                                           .step_rows = 8,
                                           .bucket_bytes = 1,
                                           .ema_every = ema_every,
-                                          .pipeline = pipeline}),
+                                          .options = {.pipeline = pipeline}}),
                  {},
                  {}};
   const FixedCompute compute({{1, 2, 0.5}, {0, 0, 0}, {3, 4, 1}}, 0.25);

@@ -9,7 +9,7 @@
 #include <memory>
 #include <mutex>
 
-#include "src/comm/half_wire.h"
+#include "src/comm/bf16_transport.h"
 #include "src/comm/profiled.h"
 #include "src/comm/threads.h"
 #include "src/core/bf16.h"
@@ -39,8 +39,7 @@ Plan served(int ranks, const ConsistencyRules& rules, int64_t bucket_bytes = kEa
                                           .strategy = Strategy::kParameterServer,
                                           .step_rows = ranks,
                                           .bucket_bytes = bucket_bytes,
-                                          .server = rules,
-                                          .servers = servers_apart});
+                                          .options = {.server = {.rules = rules, .servers = servers_apart}}});
 }
 
 // Adds gradients up in the weights.
@@ -58,7 +57,7 @@ struct Rank {
     server.emplace(
         plan, [this](int64_t layer) -> Layer& { return net.layer(layer); }, comm);
     server->update_with(update);
-    if (filters_pushes(plan)) server->filter_with(1, [](const Param&) { return 0.0; });
+    if (filters_gradients(plan)) server->filter_with(1, [](const Param&) { return 0.0; });
   }
 
   // One step. Element i of every gradient is scale * (i + 1).
@@ -72,7 +71,7 @@ struct Rank {
     Tensor sums({kStepSums}, DType::kF64);
     sums.zero();
     sums.data<double>()[kRowSum] = 1;
-    server->tell(sums, {.share = 1.0 / plan.computing_ranks()}, 0);
+    server->start_push(sums, {.share = 1.0 / plan.computing_ranks()}, 0);
     before_gradients();
     contribute(net, scale);
     const int buckets = static_cast<int>(plan.buckets.size());
@@ -298,11 +297,11 @@ TEST(ParameterServer, SendsTheBytesOfThePlan) {
   for (const ConsistencyRules& rules : kAllRules)
     for (const bool half : {false, true}) {
       Plan plan = served(3, rules);
-      plan.request.half_wire = half;
+      plan.request.bf16_transport = half;
       plan = make_plan(front_model(kKernel), plan.request);
       run_ranks(3, 1, [&](Communicator& inner) {
         ProfiledCommunicator counted(inner, nullptr);
-        const auto wire = make_half_wire(counted, Device::kCpu);
+        const auto wire = make_bf16_transport(counted, Device::kCpu);
         Rank rank(plan, half ? *wire : counted);
         for (int i = 0; i < kSteps; ++i) rank.step(1);
         EXPECT_EQ(counted.bytes(), kSteps * bytes_in(plan, StepKind::kSynchronous, inner.rank()));
@@ -315,10 +314,10 @@ TEST(ParameterServer, SendsTheBytesOfThePlan) {
 // 1 + 2^-8 is between two bf16 numbers; a rank's gradient for itself is not rounded.
 TEST(ParameterServer, Bf16TransportRoundsGradientsAndNoWeights) {
   Plan plan = served(2, kSynchronous);
-  plan.request.half_wire = true;
+  plan.request.bf16_transport = true;
   plan = make_plan(front_model(kKernel), plan.request);
   run_ranks(2, 1, [&](Communicator& comm) {
-    const auto wire = make_half_wire(comm, Device::kCpu);
+    const auto wire = make_bf16_transport(comm, Device::kCpu);
     Rank rank(plan, *wire);
     const float odd = 1 + 1.0f / 256;
     rank.step(odd);
@@ -334,7 +333,7 @@ TEST(ParameterServer, FiltersRoundWhatAllServersGetAndSendTheBytesOfThePlan) {
     for (const ConsistencyRules& rules : kAllRules) {
       SCOPED_TRACE(concat(value, ", ", rules.text()));
       Plan plan = served(3, rules);
-      plan.request.push_filters = filters_from({value});
+      plan.request.options.server.filters = filters_from({value});
       plan = make_plan(front_model(kKernel), plan.request);
       run_ranks(3, 1, [&](Communicator& inner) {
         ProfiledCommunicator counted(inner, nullptr);
@@ -358,7 +357,7 @@ TEST(ParameterServer, WhatFiltersHoldBackComesLater) {
   for (const ConsistencyRules& rules : kAllRules) {
     SCOPED_TRACE(rules.text());
     Plan plan = served(2, rules);
-    plan.request.push_filters = filters_from({"top:0.001"});
+    plan.request.options.server.filters = filters_from({"top:0.001"});
     plan = make_plan(front_model(kKernel), plan.request);
     run_ranks(2, 1, [&](Communicator& comm) {
       Rank rank(plan, comm);

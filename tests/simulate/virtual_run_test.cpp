@@ -338,7 +338,7 @@ TEST_F(VirtualRunTest, FiltersDoWhatTheyDoInEarnest) {
     if (std::string(words).starts_with("kkt")) filters = merged(filters, penalty);
     trained("real", 3, merged(filters, {{"parallel.strategy", "ps"}}));
     VirtualCluster cluster;
-    cluster.filters = small_settings(kSmallRecipe, of_workers(3, filters)).parallel.push_filters;
+    cluster.filters = small_settings(kSmallRecipe, of_workers(3, filters)).parallel.options.server.filters;
     simulated("virtual", 3, cluster, filters);
     EXPECT_EQ(weights("real"), weights("virtual"));
     EXPECT_EQ(read_file(optimizer_of("real")), read_file(optimizer_of("virtual")));

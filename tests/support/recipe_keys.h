@@ -176,7 +176,7 @@ inline const std::vector<RecipeKey>& recipe_keys() {
        "8388608",
        {{"0.5", "524288"}, {"0.001", "1048"}},
        {"0", "65537"}},
-      {"parallel.wire", OWT_SHOWN(parallel.half_wire), "false", {{"bf16", "true"}, {"fp32", "false"}}, {"fp16"}},
+      {"parallel.wire", OWT_SHOWN(parallel.bf16_transport), "false", {{"bf16", "true"}, {"fp32", "false"}}, {"fp16"}},
       {"parallel.timeout_s", OWT_SHOWN(parallel.timeout_s), "20", {{"1", "1"}, {"86400", "86400"}}, {"0.9", "86401"}},
       {"parallel.stall_s", OWT_SHOWN(parallel.stall_s), "600", {{"1", "1"}, {"86400", "86400"}}, {"0.9", "86401"}},
       {"run.seed", OWT_SHOWN(run.seed), "1", {{"0", "0"}, {"9", "9"}}, {"-1"}},
@@ -210,23 +210,27 @@ inline const std::vector<RecipeKey>& recipe_keys() {
        {"owt-e"}},
       {"ps.delay",
        [](const Settings& s) {
-         const int64_t delay = s.parallel.server.delay;
+         const int64_t delay = s.parallel.options.server.rules.delay;
          return delay == kNoBound ? std::string("inf") : text_of(delay);
        },
        "0",
        {{"3", "3"}, {"65536", "65536"}, {"inf", "inf"}, {"'inf'", "inf"}},
        {"-1", "65537", "0.5", "'never'"},
        {{"ps.pushes", "1"}}},  // the default depends on it
-      {"ps.pushes", OWT_SHOWN(parallel.server.pushes), "0", {{"2", "2"}, {"65536", "65536"}}, {"-1", "65537"}},
-      {"ps.servers", OWT_SHOWN(parallel.servers), "0", {{"3", "3"}, {"4095", "4095"}}, {"-1", "4096"}},
-      {"ps.tolerate_loss", OWT_SHOWN(parallel.tolerate_loss), "false", {{"true", "true"}}, {"1"}},
+      {"ps.pushes",
+       OWT_SHOWN(parallel.options.server.rules.pushes),
+       "0",
+       {{"2", "2"}, {"65536", "65536"}},
+       {"-1", "65537"}},
+      {"ps.servers", OWT_SHOWN(parallel.options.server.servers), "0", {{"3", "3"}, {"4095", "4095"}}, {"-1", "4096"}},
+      {"ps.tolerate_loss", OWT_SHOWN(parallel.options.server.tolerate_loss), "false", {{"true", "true"}}, {"1"}},
       {"ps.filters",
-       [](const Settings& s) { return s.parallel.push_filters.text(); },
+       [](const Settings& s) { return s.parallel.options.server.filters.text(); },
        "",
        {{"['bf16']", "bf16"}, {"['fix8', 'top:0.01']", "top:0.01, fix8"}},
        {"'bf16'", "['fix9']", "['bf16', 'fix8']", "['top:0']", "['kkt:1']", "[1]"}},
       {"pipeline.schedule",
-       [](const Settings& s) { return text_of(name_of(s.parallel.pipeline.schedule)); },
+       [](const Settings& s) { return text_of(name_of(s.parallel.options.pipeline.schedule)); },
        "1f1b",
        {{"gpipe", "gpipe"},
         {"vanilla", "vanilla"},
@@ -234,11 +238,15 @@ inline const std::vector<RecipeKey>& recipe_keys() {
         {"spectrain", "spectrain"},
         {"spectrain2", "spectrain2"}},
        {"2f2b"}},
-      {"pipeline.micro_batches", OWT_SHOWN(parallel.pipeline.micro_batches), "0", {{"8", "8"}}, {"-1", "65537"}},
+      {"pipeline.micro_batches",
+       OWT_SHOWN(parallel.options.pipeline.micro_batches),
+       "0",
+       {{"8", "8"}},
+       {"-1", "65537"}},
       {"pipeline.stages",
        [](const Settings& s) {
          std::string names;
-         for (const std::string& name : s.parallel.pipeline.stages) names += name + " ";
+         for (const std::string& name : s.parallel.options.pipeline.stages) names += name + " ";
          return names;
        },
        "",

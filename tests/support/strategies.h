@@ -18,7 +18,9 @@ inline bool finds_norms(Strategy strategy) { return facts_of(strategy).updates !
 // Strategies whose ranks all do the same; tests have separate figures for the others.
 inline std::vector<Strategy> strategies_without_stages(Device device = Device::kCpu) {
   std::vector<Strategy> all = all_strategies();
-  std::erase_if(all, [&](Strategy strategy) { return facts_of(strategy).in_stages || !works_on(strategy, device); });
+  std::erase_if(all, [&](Strategy strategy) {
+    return facts_of(strategy).rounds == Rounds::kEqualParts || !works_on(strategy, device);
+  });
   return all;
 }
 

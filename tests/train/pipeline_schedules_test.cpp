@@ -95,7 +95,7 @@ class ByHand {
  public:
   ByHand(const std::string& recipe, const Overrides& changes)
       : staged_(small_settings(recipe, changes).plan_to_run()),
-        schedule_(name_of(staged_.request.pipeline.schedule)),
+        schedule_(name_of(staged_.request.options.pipeline.schedule)),
         job_(job_of(small_settings(recipe, {}), true)),
         model_(job_.settings.model, job_.plan, 0),
         optimizer_(job_.settings.optimizer) {
@@ -103,7 +103,7 @@ class ByHand {
     model_.initialize(job_.settings.run.seed);
     for (int stage = 0; stage < staged_.model_ranks; ++stage) {
       stages_.emplace_back();
-      const Slice layers = staged_.layers_behind(stage);
+      const Slice layers = staged_.back_layers(stage);
       for (int64_t i = layers.begin; i < layers.end; ++i)
         for (Param* param : model_.layer(i).params())
           if (param->role == ParamRole::kTrained) stages_.back().params.push_back(param);
@@ -158,7 +158,7 @@ class ByHand {
   }
 
   double step(const Batch& batch, int64_t number) {
-    const int micro_batches = micro_batches_in(staged_, batch.step_rows);
+    const int micro_batches = equal_parts_in(staged_, batch.step_rows);
     double loss = 0;
     for (Stage& stage : stages_) {
       stage.versions.clear();

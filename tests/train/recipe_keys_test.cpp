@@ -72,7 +72,7 @@ TEST(RecipeKeys, ThePlanIsAskedForWhatTheRecipeSays) {
   EXPECT_EQ(request.step_rows, 4);
   EXPECT_EQ(request.model_ranks, 1);
   EXPECT_EQ(request.split, DenseSplit::kRows);
-  EXPECT_TRUE(request.half_wire);
+  EXPECT_TRUE(request.bf16_transport);
   EXPECT_EQ(request.bucket_bytes, 1 << 19);
   EXPECT_EQ(request.loss.label_smoothing, 0.25);
   EXPECT_EQ(request.loss.type, LossType::kLogistic);

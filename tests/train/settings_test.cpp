@@ -234,7 +234,7 @@ TEST(Settings, MicroBatchesAreNotSmallerThanTheGroupsOfBatchNorm) {
                                         {"pipeline.micro_batches", micro_batches}})
         .plan_to_run();
   };
-  EXPECT_EQ(plan("0").micro_batches, 3);
+  EXPECT_EQ(plan("0").equal_parts, 3);
   EXPECT_THAT([&] { plan("4"); },
               ThrowsMessage<Error>(HasSubstr("3 groups of 32 (batch_norm's 'rows'); use 3 or less")));
 }

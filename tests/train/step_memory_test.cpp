@@ -237,7 +237,7 @@ TEST(StepMemory, OfAPipelineIsWhatTheListsOfItsStagesSay) {
     for (const int ranks : {2, 3, 4})
       for (const int micro_batches : {1, 3, 8}) {
         PlanRequest request{.ranks = ranks, .strategy = Strategy::kPipeline, .step_rows = 48};
-        request.pipeline = {.schedule = pipeline_schedule_from(schedule), .micro_batches = micro_batches};
+        request.options.pipeline = {.schedule = pipeline_schedule_from(schedule), .micro_batches = micro_batches};
         Model model = model_of("[12, 4, 4]", 12, kFewClasses);
         for (const char* frozen : {"", "bn", "fc[12]"}) {
           model.frozen = {frozen};
@@ -260,7 +260,7 @@ TEST(StepMemory, OfAPipelineCountsTheCopiesOfWeights) {
   const Model model = model_of("[12, 4, 4]", 12, kFewClasses);
   const auto copies = [&](const char* schedule, int micro_batches) {
     PlanRequest request{.ranks = 4, .strategy = Strategy::kPipeline, .step_rows = 48};
-    request.pipeline = {.schedule = pipeline_schedule_from(schedule), .micro_batches = micro_batches};
+    request.options.pipeline = {.schedule = pipeline_schedule_from(schedule), .micro_batches = micro_batches};
     const Plan plan = make_plan(model, request);
     std::vector<int> all;
     for (int place = 0; place < 4; ++place) all.push_back(weight_copies(training(plan, 48, place)));
@@ -361,7 +361,7 @@ TEST(StepMemory, OfServersWithADelayIsWhatThePlanSays) {
     for (int ranks = 2; ranks <= 4; ++ranks) {
       SCOPED_TRACE(concat(rules.text(), ", ", ranks, " ranks"));
       PlanRequest request{.ranks = ranks, .strategy = Strategy::kParameterServer, .step_rows = 48};
-      request.server = rules;
+      request.options.server.rules = rules;
       const Plan plan = make_plan(model, request);
       expect_weights_as_said(memory_need(plan), taken(model, plan, Mode::kTrain), plan);
     }

@@ -121,7 +121,7 @@ struct Case {
   Strategy strategy;
   int ranks, model_ranks;
   DenseUpdate dense_update;
-  bool half_wire;
+  bool bf16_transport;
   StepKind kind = StepKind::kSynchronous;
   double average_from = 0;
   DenseSplit split = DenseSplit::kOfStrategy;
@@ -146,7 +146,7 @@ class StepOrder : public DeviceTest {
                                         .step_rows = kRowsOfARank * c.ranks,
                                         .bucket_bytes = 1,
                                         .on = device(),
-                                        .half_wire = c.half_wire,
+                                        .bf16_transport = c.bf16_transport,
                                         .loss = {.type = c.loss},
                                         .model_ranks = c.model_ranks,
                                         .average_every = c.kind == StepKind::kSynchronous ? 1 : 4,
@@ -155,7 +155,7 @@ class StepOrder : public DeviceTest {
                                         .norm_sums = c.norm_sums,
                                         .split = c.split,
                                         .beside_from = 1,
-                                        .pipeline = c.pipeline,
+                                        .options = {.pipeline = c.pipeline},
                                         .slices = c.slices});
     const std::string what = concat(name_of(c.strategy), ", ", c.ranks, " ranks, groups of ", c.model_ranks);
     run_ranks(
@@ -195,7 +195,8 @@ TEST_P(StepOrder, IsTheListUnderEveryStrategyOnOneToFourRanks) {
     for (int ranks = 1; ranks <= 4; ++ranks) {
       if (device() != Device::kCpu && ranks != 3) continue;  // a simulated GPU is slow
       for (const char* layers : {kFewClasses, kManyClasses}) {
-        if (layers == kManyClasses && facts_of(strategy).in_stages && ranks > 3) continue;  // too few layers
+        if (layers == kManyClasses && facts_of(strategy).rounds == Rounds::kEqualParts && ranks > 3)
+          continue;  // too few layers
         for (const Mode mode : {Mode::kTrain, Mode::kEval})
           expect_the_list({layers, strategy, ranks, 0, DenseUpdate::kStep, false}, mode);
       }

@@ -1,9 +1,13 @@
 // pipeline: each rank of a model group has a stage, a run of successive layers, through which micro-batches pass. The
 // schedules are in src/plan/pipeline.h.
 #include <algorithm>
+#include <deque>
+#include <set>
 
 #include "src/core/row_groups.h"
 #include "src/plan/plan_rows.h"
+#include "src/plan/plan_table.h"
+#include "src/plan/plan_updates.h"
 #include "src/plan/step_order.h"
 #include "src/plan/strategy_families.h"
 #include "src/plan/transfer_list.h"
@@ -25,7 +29,7 @@ double cost_of(const LayerPlan& at) {
 // Cuts the layers at the stages asked for, or so that they are balanced. An in-place layer stays with the layer before
 // it, whose output it overwrites.
 std::vector<Slice> stages_of(const Plan& plan) {
-  const std::vector<std::string>& asked = plan.request.pipeline.stages;
+  const std::vector<std::string>& asked = plan.request.options.pipeline.stages;
   std::vector<double> cost;
   std::vector<int64_t> sent;
   for (size_t i = 0; i < plan.layers.size(); ++i) {
@@ -57,7 +61,7 @@ std::vector<Slice> stages_of(const Plan& plan) {
 // Four micro-batches per stage keep the bubble below a fifth. Each consists of whole row groups (row_group()).
 int micro_batches_of(const Plan& plan) {
   const RowGroups groups{plan.request.step_rows / plan.replicas(), row_group(plan, 0)};
-  const int asked = plan.request.pipeline.micro_batches;
+  const int asked = plan.request.options.pipeline.micro_batches;
   if (asked > groups.count())
     fail("pipeline.micro_batches is ", asked, ", but a pipeline has ", groups.rows, " rows of a step",
          groups.size > 1 ? concat(", ", groups.count(), " groups of ", groups.size, " (batch_norm's 'rows')") : "",
@@ -68,12 +72,12 @@ int micro_batches_of(const Plan& plan) {
 // Each rank of a model group has a whole stage. All layers are in the back part, and the rounds are micro-batches.
 void place_stages(Plan& plan, const std::vector<std::unique_ptr<Layer>>&) {
   // Without a flush even a single stage is no plain step, since it has several updates.
-  const bool each = updates_each_micro_batch(plan.request.pipeline.schedule);
+  const bool each = updates_each_micro_batch(plan.request.options.pipeline.schedule);
   if (plan.model_ranks == 1 && !each) return;
   plan.boundary = 0;
   plan.request.dense_update = each ? DenseUpdate::kRound : DenseUpdate::kStep;
   plan.stages = stages_of(plan);
-  plan.micro_batches = micro_batches_of(plan);
+  plan.equal_parts = micro_batches_of(plan);
   for (size_t place = 0; place < plan.stages.size(); ++place)
     for (int64_t i = plan.stages[place].begin; i < plan.stages[place].end; ++i)
       plan.layer(i).place = static_cast<int>(place);
@@ -100,122 +104,182 @@ void check_pipeline(const Plan& plan) {
 std::string schedule_note(const Plan& plan) {
   if (plan.request.dense_update == DenseUpdate::kStep) return "";
   return format("schedule {}: {} mini-batches a step, each of which updates the weights",
-                name_of(plan.request.pipeline.schedule), plan.micro_batches);
+                name_of(plan.request.options.pipeline.schedule), plan.equal_parts);
 }
 
 std::string schedule_headline(const Plan& plan) {
   return format("schedule {}, an update after {} micro-batch{}; each stage is idle for at least {:.1f} % of the time",
-                name_of(plan.request.pipeline.schedule),
+                name_of(plan.request.options.pipeline.schedule),
                 plan.request.dense_update == DenseUpdate::kRound ? "each" : "the last",
-                plan.micro_batches == 1 ? "" : concat(" of ", plan.micro_batches),
-                100 * bubble(plan.model_ranks, plan.micro_batches));
+                plan.equal_parts == 1 ? "" : concat(" of ", plan.equal_parts),
+                100 * bubble(plan.model_ranks, plan.equal_parts));
 }
 
 }  // namespace
 
-int micro_batches_in(const Plan& plan, int64_t step_rows) {
+int equal_parts_in(const Plan& plan, int64_t step_rows) {
   const PlanRequest& full = plan.request;
-  if (!plan.in_stages() || full.dense_update == DenseUpdate::kStep) return plan.micro_batches;
-  const int64_t needed = (step_rows * plan.micro_batches + full.step_rows - 1) / full.step_rows;
-  return static_cast<int>(std::clamp<int64_t>(needed, 1, plan.micro_batches));
+  if (!plan.in_stages() || full.dense_update == DenseUpdate::kStep) return plan.equal_parts;
+  const int64_t needed = (step_rows * plan.equal_parts + full.step_rows - 1) / full.step_rows;
+  return static_cast<int>(std::clamp<int64_t>(needed, 1, plan.equal_parts));
 }
+
+bool stashes_weights(const Plan& plan) {
+  return plan.in_stages() && copies_weights(plan.request.options.pipeline.schedule);
+}
+
+std::string place_name(const Plan& plan, int place) { return plan.in_stages() ? format("stage {}", place + 1) : ""; }
 
 int tapes(const Plan& plan, int place) {
   if (!plan.in_stages()) return 1;
-  return most_under_way(plan.request.pipeline.schedule, plan.model_ranks, place, plan.micro_batches);
+  return most_under_way(plan.request.options.pipeline.schedule, plan.model_ranks, place, plan.equal_parts);
 }
 
-// The functions of a stage in the order of a step.
-std::vector<StageTask> StepOrder::stage_tasks() const {
-  const PipelineSchedule schedule = plan_.request.pipeline.schedule;
-  std::vector<StageTask> tasks = owt::stage_tasks(schedule, plan_.model_ranks, place_, rounds());
-  if (!learns_ || !layer(end_ - 1).runs_backward())
-    std::erase_if(tasks, [](const StageTask& task) { return !task.forward; });
-  return tasks;
-}
+// The order of a stage. outputs_sent_ and gradients_sent_ are the micro-batches whose activations, or whose input
+// gradients, have been sent but not waited for.
+class StageOrder {
+ public:
+  explicit StageOrder(StepOrder& step)
+      : step_(step), plan_(step.plan_), place_(step.place_), begin_(step.begin_), end_(step.end_) {}
 
-// Activations arrive at the stage's first layer; gradients belong to the next stage's input.
-TransferId StepOrder::brought_for(const StageTask& task) const {
-  if (task.forward) return layer(begin_).transfers.input;
-  return plan_.has_loss(place_) ? kNoTransfer : layer(end_).transfers.input_gradient;
-}
-
-// When the gradient has arrived, the next stage must have received the activations.
-void StepOrder::wait_for(const StageTask& task) {
-  wait(brought_for(task), task.batch);
-  if (!task.forward) wait_for_output(task.batch);
-}
-
-void StepOrder::wait_for_output(int batch) {
-  if (outputs_sent_.erase(batch) > 0) wait(stage_output(), batch);
-}
-
-// The output overwrites the output of an earlier micro-batch, which in evaluation may not have been received yet.
-void StepOrder::forward_stage(int batch) {
-  wait_for_output(batch - tapes(plan_, place_));
-  for (int64_t i = begin_; i < end_; ++i) add(Action::Kind::kForward, {i, i + 1}, batch);
-  if (plan_.has_loss(place_)) return loss(batch);
-  start(stage_output(), batch);
-  outputs_sent_.insert(batch);
-}
-
-// There is memory for the gradients of two micro-batches on their way to the previous stage. The wait comes before any
-// layer runs, since several layers may run as one op.
-void StepOrder::backward_stage(int batch, bool last) {
-  if (std::ssize(gradients_sent_) == kRoundsAtOnce) wait_for_oldest_gradient();
-  for (int64_t i = end_; i-- > begin_ && layer(i).runs_backward();) {
-    add(Action::Kind::kBackwardData, {i, i + 1}, batch);
-    if (i == begin_) start(stage_gradient(), batch);
-    backward_weights(i, batch);
-    if (every_round() ? completes(batch) : last) gradients_done(i);
+  void run() {
+    const std::vector<StageTask> tasks = all_tasks();
+    bring_for(tasks.front());
+    for (size_t i = 0; i < tasks.size(); ++i) {
+      if (i + 1 < tasks.size()) bring_for(tasks[i + 1]);
+      take_weights(tasks[i]);
+      wait_for(tasks[i]);
+      if (tasks[i].forward)
+        forward(tasks[i].batch);
+      else
+        backward(tasks[i].batch, i + 1 == tasks.size());
+      take_newest_weights();
+      if (!tasks[i].forward) update(tasks[i].batch);
+    }
+    while (!outputs_sent_.empty()) wait_for_output(*outputs_sent_.begin());
+    while (!gradients_sent_.empty()) wait_for_oldest_gradient();
   }
-  gradients_sent_.push_back(batch);
+
+ private:
+  PipelineSchedule schedule() const { return plan_.request.options.pipeline.schedule; }
+  Slice layers() const { return {begin_, end_}; }
+
+  // Evaluation has forward tasks only.
+  std::vector<StageTask> all_tasks() const {
+    std::vector<StageTask> tasks = stage_tasks(schedule(), plan_.model_ranks, place_, step_.rounds());
+    if (!step_.learns_ || !plan_.layer(end_ - 1).runs_backward())
+      std::erase_if(tasks, [](const StageTask& task) { return !task.forward; });
+    return tasks;
+  }
+
+  // Activations arrive at the stage's first layer; gradients belong to the next stage's input.
+  TransferId brought_for(const StageTask& task) const {
+    if (task.forward) return plan_.layer(begin_).transfers.input;
+    return plan_.has_loss(place_) ? kNoTransfer : plan_.layer(end_).transfers.input_gradient;
+  }
+  TransferId output() const { return plan_.has_loss(place_) ? kNoTransfer : plan_.layer(end_).transfers.input; }
+  TransferId input_gradient() const { return plan_.layer(begin_).transfers.input_gradient; }
+
+  void bring_for(const StageTask& task) { step_.start(brought_for(task), task.batch); }
+
+  // When the gradient has arrived, the next stage must have received the activations.
+  void wait_for(const StageTask& task) {
+    step_.wait(brought_for(task), task.batch);
+    if (!task.forward) wait_for_output(task.batch);
+  }
+
+  void wait_for_output(int batch) {
+    if (outputs_sent_.erase(batch) > 0) step_.wait(output(), batch);
+  }
+
+  void wait_for_oldest_gradient() {
+    step_.wait(input_gradient(), gradients_sent_.front());
+    gradients_sent_.pop_front();
+  }
+
+  // The output overwrites the output of an earlier micro-batch, which in evaluation may not have been received yet.
+  void forward(int batch) {
+    wait_for_output(batch - owt::tapes(plan_, place_));
+    for (int64_t i = begin_; i < end_; ++i) step_.add(Action::Kind::kForward, {i, i + 1}, batch);
+    if (plan_.has_loss(place_)) return step_.loss(batch);
+    step_.start(output(), batch);
+    outputs_sent_.insert(batch);
+  }
+
+  // There is memory for the gradients of two micro-batches on their way to the previous stage. The wait comes before
+  // any layer runs, since several layers may run as one op. last: the gradients of the weights are complete after this
+  // micro-batch. Without a flush they are complete after each one.
+  void backward(int batch, bool last) {
+    if (std::ssize(gradients_sent_) == kRoundsAtOnce) wait_for_oldest_gradient();
+    for (int64_t i = end_; i-- > begin_ && plan_.layer(i).runs_backward();) {
+      step_.add(Action::Kind::kBackwardData, {i, i + 1}, batch);
+      if (i == begin_) step_.start(input_gradient(), batch);
+      step_.backward_weights(i, batch);
+      if (step_.every_round() ? step_.completes(batch) : last) step_.gradients_done(i);
+    }
+    gradients_sent_.push_back(batch);
+  }
+
+  void copy_weights(int batch, int copy, int ahead) {
+    step_.add({.kind = Action::Kind::kCopyWeights, .layers = layers(), .round = batch, .copy = copy, .ahead = ahead});
+  }
+
+  // Schedules without a flush: makes a task's weights active if they are not the current ones.
+  void take_weights(const StageTask& task) {
+    if (!step_.learns_ || !step_.learns(layers())) return;
+    const TaskWeights weights = weights_of(schedule(), plan_.model_ranks, place_, step_.rounds(), task);
+    if (weights.copy == kNewestWeights) return;
+    if (weights.made) copy_weights(task.batch, weights.copy, weights.ahead);
+    step_.add({.kind = Action::Kind::kTakeWeights, .layers = layers(), .round = task.batch, .copy = weights.copy});
+    taken_for_ = task.batch;
+  }
+
+  void take_newest_weights() {
+    if (taken_for_ == kOwnRows) return;
+    step_.add(Action::Kind::kTakeWeights, layers(), taken_for_);
+    taken_for_ = kOwnRows;
+  }
+
+  // Updates with a micro-batch, and first stashes the weights if a later task needs them.
+  void update(int batch) {
+    if (!step_.learns(layers())) return;
+    const int copy = kept_before_update(schedule(), plan_.model_ranks, place_, step_.rounds(), batch);
+    if (copy != kNewestWeights) copy_weights(batch, copy, 0);
+    step_.update_after(batch);
+  }
+
+  StepOrder& step_;
+  const Plan& plan_;
+  int place_;
+  int64_t begin_, end_;  // the layers of the stage
+  std::set<int> outputs_sent_;
+  std::deque<int> gradients_sent_;
+  int taken_for_ = kOwnRows;  // the micro-batch for which stashed weights are active
+};
+
+namespace {
+
+// pipeline: a stage runs its layers on micro-batches, one a round, in the order of the schedule (pipeline.h). The input
+// of a task is requested one task ahead, so that it travels while the stage computes. A task's activations, and the
+// gradients of its input, are sent at once. The gradients of all micro-batches add up to the gradient of the step.
+// Without a flush each micro-batch updates the stage's weights, and a task may run with stashed or predicted weights.
+// Sources: Huang et al. 2019, "GPipe"; Narayanan et al. 2019, "PipeDream", and 2021 (1F1B with a flush); Chen, Yang and
+// Cheng 2018 (SpecTrain).
+void pipeline(StepOrder& step) {
+  StageOrder(step).run();
+  step.gradient_norms();
+  step.update_dense();
 }
 
-void StepOrder::copy_weights(int batch, int copy, int ahead) {
-  add({.kind = Action::Kind::kCopyWeights, .layers = {begin_, end_}, .round = batch, .copy = copy, .ahead = ahead});
-}
-
-void StepOrder::take_weights(const StageTask& task) {
-  if (!learns_ || !learns({begin_, end_})) return;
-  const TaskWeights weights = weights_of(plan_.request.pipeline.schedule, plan_.model_ranks, place_, rounds(), task);
-  if (weights.copy == kNewestWeights) return;
-  if (weights.made) copy_weights(task.batch, weights.copy, weights.ahead);
-  add(Action::Kind::kTakeWeights, {begin_, end_}, task.batch);
-  actions_.back().copy = weights.copy;
-  taken_for_ = task.batch;
-}
-
-void StepOrder::take_newest_weights() {
-  if (taken_for_ == kOwnRows) return;
-  add(Action::Kind::kTakeWeights, {begin_, end_}, taken_for_);
-  taken_for_ = kOwnRows;
-}
-
-void StepOrder::update_stage(int batch) {
-  if (!learns({begin_, end_})) return;
-  const int copy = kept_before_update(plan_.request.pipeline.schedule, plan_.model_ranks, place_, rounds(), batch);
-  if (copy != kNewestWeights) copy_weights(batch, copy, 0);
-  update_after(batch);
-}
-
-void StepOrder::wait_for_oldest_gradient() {
-  wait(stage_gradient(), gradients_sent_.front());
-  gradients_sent_.pop_front();
-}
-
-void StepOrder::wait_for_sent() {
-  while (!outputs_sent_.empty()) wait_for_output(*outputs_sent_.begin());
-  while (!gradients_sent_.empty()) wait_for_oldest_gradient();
-}
+}  // namespace
 
 std::vector<StrategyFacts> pipeline_family() {
   return {{.name = "pipeline",
            .help = "each worker has a stage, a run of successive layers; micro-batches pass through all stages; see "
                    "[pipeline]",
-           .rounds = Rounds::kMicroBatches,
+           .rounds = Rounds::kEqualParts,
            .shares_rows = true,
-           .in_stages = true,
+           .can_accumulate = false,
            .order = pipeline,
            .place = place_stages,
            .transfers = pipeline_transfers,

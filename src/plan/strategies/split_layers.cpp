@@ -2,12 +2,62 @@
 // group.
 #include <algorithm>
 
+#include "src/plan/step_order.h"
 #include "src/plan/strategy_families.h"
 #include "src/plan/transfer_list.h"
 #include "src/system/check.h"
 
 namespace owt {
 namespace {
+
+// owt-a to owt-d: each rank runs the front part on its own rows. The dense layers of the back part are split by columns
+// and run on batches of all ranks' rows, one batch a round.
+//   owt-a: one round of all rows
+//   owt-b: a round for each rank, of its rows
+//   owt-c: as many rounds, of a part of every rank's rows
+//   owt-d: as owt-a; a dense layer is split by inputs if that sends less
+// While a round is computed, the rows of the next round and the gradients of the previous one travel; there is memory
+// for two rounds. On a grid (groups of fewer ranks than there are) each group does so on its own. The groups sum the
+// gradients of their dense layers after the last round.
+// Source: Krizhevsky 2014, "One weird trick for parallelizing convolutional neural networks", schemes (a) to (c).
+void one_weird_trick(StepOrder& step) {
+  step.start_labels();
+  step.forward_front();
+  step.bring_rows(0);
+  for (int round = 0; round < step.rounds(); ++round) {
+    step.bring_rows(round + 1);
+    step.wait_for_rows(round);
+    step.forward_dense(round);
+    step.loss(round);
+    step.backward_dense(round);
+    step.update_after(round);
+  }
+  step.wait_for_home();
+  step.backward_front();
+  step.gradient_norms();
+  step.update_dense();
+  step.update_front();
+  step.average_front();
+}
+
+// mp and mp-dense: all ranks of a group have the same rows. Layers are split (under mp the convolutions too), and each
+// rank computes all earlier layers whole. No rows are gathered at the boundary. The gradient at the boundary is a
+// partial sum on every rank, and is summed.
+//   mp: each rank has some channels of a convolution's input; they are all-gathered before the convolution
+//   mp-dense: each rank has the whole input of the first dense layer
+// Source: Krizhevsky 2014, on model parallelism; Dean et al. 2012, "Large Scale Distributed Deep Networks", section 3.
+void model_parallel(StepOrder& step) {
+  step.forward_front();
+  step.forward_dense(0);
+  step.loss(0);
+  step.backward_dense(0);
+  step.update_after(0);
+  step.wait_for_home();
+  step.backward_front();
+  step.gradient_norms();
+  step.update_dense();
+  step.update_front();
+}
 
 // Whether the input of a dense layer can arrive as columns of all rows, or be taken from rows that are present.
 bool can_split_inputs(const Plan& plan, int64_t layer, Layout input) {

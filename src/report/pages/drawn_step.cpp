@@ -83,9 +83,9 @@ Figure drawn_step(const RunRecord& run) {
   step.prediction = figures_of(step.plan, walked), step.times = walked.times;
   const Prediction& p = step.prediction;
   const std::string about = format(
-      "{} ms: {} computing, {} waiting for transfers, {} updating. The actions of a step are walked with what every "
-      "rank measured; the time between layers is spread over them, and what is blank at the beginning is a wait for "
-      "data.",
+      "{} ms: {} computing, {} waiting for transfers, {} updating. The drawing replays the actions of a step with the "
+      "times that each worker measured. Time between layers is spread over the actions. Blank space at the start is a "
+      "wait for data.",
       short_number(1e3 * p.step_s()), short_number(1e3 * p.compute_s), short_number(1e3 * p.exposed_s),
       short_number(1e3 * p.update_s));
   const std::string title = "A step of " + run.name + " in time";

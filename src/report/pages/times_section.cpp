@@ -206,8 +206,8 @@ std::string times_section(Runs runs) {
     if (!run.times.rows.empty()) content += of_run(run.name, runs.size(), figures_of(run));
   if (!content.empty())
     content = paragraph(
-                  "Medians over the timed steps, as timing.csv of the run has them. Of several ranks a layer's and a "
-                  "transfer's bar is their median, and the line at its side the slowest.") +
+                  "Medians over the timed steps, from timing.csv of the run. With several workers, the bar of a layer "
+                  "or transfer is the median of the workers, and the line beside it is the slowest worker.") +
               content;
   content = bottlenecks_of(runs) + content;
   if (!without.empty())

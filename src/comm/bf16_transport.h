@@ -20,6 +20,6 @@
 namespace owt {
 
 // `inner` must outlive it. For tensors on the CPU and, if `device` is a GPU, on the calling host thread's GPU.
-std::unique_ptr<Communicator> make_half_wire(Communicator& inner, Device device);
+std::unique_ptr<Communicator> make_bf16_transport(Communicator& inner, Device device);
 
 }  // namespace owt

@@ -1,4 +1,4 @@
-#include "src/comm/half_wire.h"
+#include "src/comm/bf16_transport.h"
 
 #include <deque>
 #include <initializer_list>
@@ -189,7 +189,7 @@ class HalfWire : public Communicator {
 
 }  // namespace
 
-std::unique_ptr<Communicator> make_half_wire(Communicator& inner, Device device) {
+std::unique_ptr<Communicator> make_bf16_transport(Communicator& inner, Device device) {
   return std::make_unique<HalfWire>(inner, device);
 }
 

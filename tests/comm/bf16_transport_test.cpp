@@ -1,4 +1,4 @@
-#include "src/comm/half_wire.h"
+#include "src/comm/bf16_transport.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@
 #include "src/core/gpus.h"
 #include "tests/support/harness.h"
 
-namespace owt::half_wire_test {
+namespace owt::bf16_transport_test {
 namespace {
 
 using ::testing::Each;
@@ -43,7 +43,7 @@ class HalfWire : public ::testing::TestWithParam<std::tuple<Device, int>> {
     run_ranks(
         ranks(), 1,
         [&](Communicator& inner) {
-          const auto comm = make_half_wire(inner, device());
+          const auto comm = make_bf16_transport(inner, device());
           body(*comm);
         },
         device());
@@ -63,7 +63,7 @@ TEST_P(HalfWire, IsOneOfTheSameRanks) {
   run_ranks(
       ranks(), 1,
       [&](Communicator& inner) {
-        const auto comm = make_half_wire(inner, device());
+        const auto comm = make_bf16_transport(inner, device());
         EXPECT_EQ(comm->rank(), inner.rank());
         EXPECT_EQ(comm->ranks(), inner.ranks());
         EXPECT_EQ(comm->records(), inner.records());
@@ -184,7 +184,7 @@ TEST_P(HalfWire, HalvesTheBytesThatAreCounted) {
       ranks(), 1,
       [&](Communicator& inner) {
         ProfiledCommunicator counted(inner, nullptr);
-        const auto comm = make_half_wire(counted, device());
+        const auto comm = make_bf16_transport(counted, device());
         const int64_t elements = 12 * ranks();
         Tensor all = empty(elements), mine = empty(12);
         all.zero();
@@ -290,7 +290,7 @@ class LateTwins : public Communicator {
 
 TEST(HalfWireInFlight, WidensOnceWhenItIsWaitedFor) {
   LateTwins twins;
-  const auto comm = make_half_wire(twins, Device::kCpu);
+  const auto comm = make_bf16_transport(twins, Device::kCpu);
   Tensor sum = upload({1, kOdd}, {2}, Device::kCpu);
   const Event event = comm->all_reduce(sum, {});
   EXPECT_FALSE(event.done());
@@ -306,7 +306,7 @@ TEST(HalfWireInFlight, WidensOnceWhenItIsWaitedFor) {
 
 TEST(HalfWireInFlight, IsDoneOnlyWithItsValuesInPlace) {
   LateTwins twins;
-  const auto comm = make_half_wire(twins, Device::kCpu);
+  const auto comm = make_bf16_transport(twins, Device::kCpu);
   Tensor sum = upload({3}, {1}, Device::kCpu);
   const Event event = comm->all_reduce(sum, {});
   twins.last->wait();  // it has arrived, and no wait() was called for it
@@ -316,7 +316,7 @@ TEST(HalfWireInFlight, IsDoneOnlyWithItsValuesInPlace) {
 
 TEST(HalfWireInFlight, KeepsSeveralApart) {
   LateTwins twins;
-  const auto comm = make_half_wire(twins, Device::kCpu);
+  const auto comm = make_bf16_transport(twins, Device::kCpu);
   std::vector<Tensor> sums;
   std::vector<Event> events;
   for (int i = 0; i < 5; ++i) {
@@ -331,7 +331,7 @@ TEST(HalfWireInFlight, KeepsSeveralApart) {
 
 TEST(HalfWireInFlight, KeepsApartWhatSeveralSend) {
   LateTwins twins;
-  const auto comm = make_half_wire(twins, Device::kCpu);
+  const auto comm = make_bf16_transport(twins, Device::kCpu);
   std::vector<Tensor> all;
   std::vector<Event> events;
   for (int i = 0; i < 3; ++i) {
@@ -345,7 +345,7 @@ TEST(HalfWireInFlight, KeepsApartWhatSeveralSend) {
 // Work that ends when it is waited for.
 TEST(HalfWireInFlight, RoundsWhenTheTensorIsReady) {
   LateTwins twins;
-  const auto comm = make_half_wire(twins, Device::kCpu);
+  const auto comm = make_bf16_transport(twins, Device::kCpu);
   Tensor sum = upload({1}, {1}, Device::kCpu);
   const Event ready(std::make_shared<LateTwins::Late>([&] { fill(sum, 5); }));
   comm->all_reduce(sum, ready).wait();
@@ -357,7 +357,7 @@ TEST(HalfWireInFlight, ReportsItsTransferWhoeverFindsItDone) {
   Profiler profiler;
   profiler.enable(true);
   ProfiledCommunicator counted(twins, &profiler);
-  const auto comm = make_half_wire(counted, Device::kCpu);
+  const auto comm = make_bf16_transport(counted, Device::kCpu);
   profiler.begin_step();
   Tensor sum({100});
   sum.zero();
@@ -371,4 +371,4 @@ TEST(HalfWireInFlight, ReportsItsTransferWhoeverFindsItDone) {
 }
 
 }  // namespace
-}  // namespace owt::half_wire_test
+}  // namespace owt::bf16_transport_test
