@@ -107,7 +107,7 @@ fill_bundle() {
     if [ ! -x "$program" ]; then continue; fi
     case ${program##*/} in
       tools_test) continue ;;  # runs the built program by its path
-      mpi_test) continue ;;  # needs mpirun
+      processes_test) continue ;;  # needs several processes
       device_code_test) continue ;;  # compiles the sources
     esac
     add_program "$program"

@@ -27,7 +27,7 @@ int command_devices(const Arguments& arguments) {
     std::cout << format("CUDA runtime {}, {}\n", gpus.runtime,
                         gpus.driver.empty() ? "no driver" : "driver for " + gpus.driver);
   const std::string mpi = process_library();
-  std::cout << format("mpi    {}\n", mpi.empty() ? "none: built without MPI, workers are threads" : mpi);
+  std::cout << format("mpi    {}\n", mpi.empty() ? "none: built without MPI, processes use TCP (owt launch)" : mpi);
   return 0;
 }
 

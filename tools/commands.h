@@ -27,6 +27,7 @@ int command_report(const Arguments& arguments);
 int command_watch(const Arguments& arguments);
 int command_plan(const Arguments& arguments);
 int command_bench_comm(const Arguments& arguments);
+int command_launch(const Arguments& arguments);
 int command_prepare(const Arguments& arguments);
 int prepare_images(const Arguments& arguments);  // imagenet, folder and list
 int prepare_index(const Arguments& arguments);

@@ -35,6 +35,7 @@ constexpr Command kCommands[] = {
     {"simulate", owt::command_simulate, Under::kAlone, "train with a parameter server on a simulated clock"},
     {"plan", owt::command_plan, Under::kAlone, "show what each worker computes and sends under each strategy"},
     {"bench-comm", owt::command_bench_comm, Under::kTogether, "measure how long collectives between workers take"},
+    {"launch", owt::command_launch, Under::kTogether, "start the processes of a run, on one or several hosts"},
     {"report", owt::command_report, Under::kAlone, "write an HTML page about one or more runs"},
     {"watch", owt::command_watch, Under::kAlone, "serve that page to a browser while a run trains"},
     {"prepare", owt::command_prepare, Under::kAlone, "make or unpack a data set"},

@@ -24,7 +24,7 @@ std::optional<int> number(const Environment& environment, const char* name) {
   const auto [stopped, error] = std::from_chars(text, end, value);
   if (error != std::errc() || stopped != end || value < 0)
     fail("the environment variable ", name, " is '", text,
-         "', wanted a number; unset it, or start with mpirun or srun");
+         "', wanted a number; unset it, or start with mpirun, srun or owt launch");
   return value;
 }
 
@@ -69,7 +69,8 @@ std::optional<ProcessLaunch> open_mpi(const Environment& environment) {
                        number(environment, "OMPI_COMM_WORLD_LOCAL_SIZE").value_or(1),
                        environment("OMPI_MCA_orte_bound_at_launch") ||
                            (environment("PRTE_LAUNCHED") && has_fewer_cores_than({"prterun", "prted", "mpirun"})),
-                       "Open MPI"};
+                       "Open MPI",
+                       true};
 }
 
 std::optional<ProcessLaunch> slurm(const Environment& environment) {
@@ -89,6 +90,7 @@ std::optional<ProcessLaunch> slurm(const Environment& environment) {
 }
 
 std::optional<ProcessLaunch> pmi(const Environment& environment) {
+  if (environment("SLURM_STEP_ID")) return {};  // srun sets these variables, too
   const auto rank = number(environment, "PMI_RANK"), ranks = number(environment, "PMI_SIZE");
   if (!rank || !ranks) return {};
   return ProcessLaunch{*rank,
@@ -96,7 +98,41 @@ std::optional<ProcessLaunch> pmi(const Environment& environment) {
                        number(environment, "MPI_LOCALRANKID").value_or(0),
                        number(environment, "MPI_LOCALNRANKS").value_or(1),
                        false,
-                       "PMI"};
+                       "PMI",
+                       true};
+}
+
+std::optional<ProcessLaunch> torchrun(const Environment& environment) {
+  const auto ranks = number(environment, "WORLD_SIZE");
+  if (!ranks) return {};
+  auto rank = number(environment, "RANK");
+  if (!rank) rank = number(environment, "JOB_COMPLETION_INDEX");
+  if (!rank) return {};
+  if (*ranks > 1 && !environment("MASTER_ADDR"))
+    fail("the environment says rank ", *rank, " of ", *ranks, " (RANK, WORLD_SIZE), but not where rank 0 is; set ",
+         "MASTER_ADDR to its host, or unset WORLD_SIZE");
+  const bool by_owt = environment("OWT_LAUNCH"), by_torchrun = environment("TORCHELASTIC_RUN_ID");
+  return ProcessLaunch{*rank,
+                       *ranks,
+                       number(environment, "LOCAL_RANK").value_or(0),
+                       number(environment, "LOCAL_WORLD_SIZE").value_or(1),
+                       false,
+                       by_owt        ? "owt launch"
+                       : by_torchrun ? "torchrun"
+                                     : "the variable WORLD_SIZE"};
+}
+
+constexpr int kUsualPort = 29500;  // torchrun's
+
+// torchrun itself listens at MASTER_PORT, unless it leaves that to rank 0.
+void read_address(const Environment& environment, ProcessLaunch& found) {
+  const char* const address = environment("MASTER_ADDR");
+  if (!address || !*address) return;
+  found.address = address;
+  found.port = number(environment, "MASTER_PORT").value_or(kUsualPort);
+  if (found.port < 1 || found.port > 65535) fail("MASTER_PORT is ", found.port, ", wanted a port from 1 to 65535");
+  const char* const taken = environment("TORCHELASTIC_USE_AGENT_STORE");
+  if (taken && std::strcmp(taken, "True") == 0) found.port += found.port < 65535 ? 1 : -1;
 }
 
 }  // namespace
@@ -110,9 +146,8 @@ bool has_fewer_cores_than(const std::vector<std::string>& launchers) {
 
 ProcessLaunch launch_from(const Environment& environment) {
   ProcessLaunch found;
-  // The order matters: mpirun within a Slurm step sets its own variables as well as Slurm's, and srun sets PMI's as
-  // well as its own.
-  for (const auto& look : {open_mpi, slurm, pmi}) {
+  // The order matters: an MPI launcher wins, and mpirun and torchrun may have been started by srun.
+  for (const auto& look : {open_mpi, pmi, torchrun, slurm}) {
     const auto launch = look(environment);
     if (!launch) continue;
     found = *launch;
@@ -120,8 +155,9 @@ ProcessLaunch launch_from(const Environment& environment) {
   }
   if (found.ranks < 1 || found.rank >= found.ranks || found.local_rank >= std::max(found.local_ranks, found.ranks))
     fail("the environment of ", found.by, " says rank ", found.rank, " of ", found.ranks, ", local rank ",
-         found.local_rank, " of ", found.local_ranks, "; start with mpirun or srun");
+         found.local_rank, " of ", found.local_ranks, "; start with mpirun, srun or owt launch");
   found.local_ranks = std::max(found.local_ranks, found.local_rank + 1);
+  if (found.several()) read_address(environment, found);
   return found;
 }
 

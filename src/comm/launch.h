@@ -1,4 +1,4 @@
-// How this process was started: alone, or as one of several by mpirun or srun.
+// How this process was started: alone, or as one of several by mpirun, srun, torchrun or owt launch.
 #pragma once
 
 #include <functional>
@@ -11,7 +11,10 @@ struct ProcessLaunch {
   int rank = 0, ranks = 1;              // among the processes that were started together
   int local_rank = 0, local_ranks = 1;  // among the processes on this host; 0 of 1 if the launcher does not say
   bool bound = false;                   // the launcher bound this process to its own cores
-  std::string by;                       // the launcher: "Open MPI", "PMI", "Slurm"; empty: none
+  std::string by;                       // the launcher: "Open MPI", "PMI", "Slurm", "torchrun"; empty: none
+  bool by_mpi = false;                  // the launcher belongs to MPI
+  std::string address{};                // the host of rank 0, for TCP; empty: not given
+  int port = 0;                         // where rank 0 listens
 
   bool several() const { return ranks > 1; }
 };
@@ -20,8 +23,9 @@ struct ProcessLaunch {
 using Environment = std::function<const char*(const char* name)>;
 
 // Reads the variables of Open MPI (OMPI_COMM_WORLD_*), of MPICH and Intel MPI (PMI_*, MPI_LOCAL*), and of Slurm
-// (SLURM_*, in a process started by srun, not in a batch script or a shell of salloc). Throws Error if they are
-// inconsistent.
+// (SLURM_*, in a process started by srun, not in a batch script or a shell of salloc), and of torchrun, which
+// others set too: RANK, or Kubernetes' JOB_COMPLETION_INDEX; WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE. MASTER_ADDR
+// and MASTER_PORT (29500) are the address for TCP. Throws Error if they are inconsistent.
 ProcessLaunch launch_from(const Environment& environment);
 
 // Whether this process may run on fewer cores than its nearest ancestor with one of these names (as in ps -o comm).

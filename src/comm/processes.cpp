@@ -14,7 +14,7 @@
 #include <thread>
 
 #include "src/comm/launch.h"
-#include "src/comm/mpi.h"
+#include "src/comm/linked_processes.h"
 #include "src/comm/on_host.h"
 #include "src/comm/watch.h"
 #include "src/core/profiler.h"
@@ -60,18 +60,20 @@ class Processes {
   // Throws Error. The object must not be freed then, because threads that hang in MPI use it.
   void start() {
     this_thread_is_the_rank();
-    std::signal(SIGPIPE, SIG_IGN);  // MPI writes to processes that have ended
+    std::signal(SIGPIPE, SIG_IGN);  // the links write to processes that have ended
     const auto rendezvous = launch().rank == 0 ? std::make_unique<Watch::Rendezvous>() : nullptr;
     // The address of rank 0, and this process's identity.
     const std::string mine =
         packed({rendezvous ? rendezvous->address() : "", host_name(), std::to_string(getpid()), process_space()});
-    mpi_ = std::make_unique<Mpi>(launch(), lost_ranks_, mine, start_timeout());
-    world_ = mpi_->world(/*crowded=*/false);
+    links_ = std::make_unique<LinkedProcesses>(launch(), lost_ranks_, mine, start_timeout());
+    if (launch().rank == 0)
+      log_info("{} processes, started by {}, communicate over {}", launch().ranks, launch().by, links_->links());
+    world_ = links_->world(/*crowded=*/false);
     members_.resize(static_cast<size_t>(launch().ranks));
     std::iota(members_.begin(), members_.end(), 0);
-    const std::string address = unpacked(mpi_->texts().front()).at(0);
+    const std::string address = unpacked(links_->texts().front()).at(0);
     std::vector<Peer> peers;
-    for (const std::string& text : mpi_->texts())
+    for (const std::string& text : links_->texts())
       peers.push_back({unpacked(text).at(1), std::stoi(unpacked(text).at(2)), unpacked(text).at(3)});
     const std::vector<Watch::Overdue> overdue{{kGraceToSay, [this] { say_loss(); }},
                                               {kGraceToEnd, [this] { leave(); }}};
@@ -79,7 +81,7 @@ class Processes {
                         : std::make_unique<Watch>(address, launch().rank, peers, lost_ranks_, overdue);
   }
 
-  Mpi& mpi() { return *mpi_; }
+  LinkedProcesses& links() { return *links_; }
   Communicator& world() { return *world_; }
   LostRanks& lost_ranks() { return lost_ranks_; }
   const LostRanks& lost_ranks() const { return lost_ranks_; }
@@ -89,8 +91,8 @@ class Processes {
     for (size_t rank = 0; rank < members_.size(); ++rank)
       if (std::ranges::find(gone, static_cast<int>(rank)) == gone.end()) left.push_back(members_[rank]);
     members_ = left;
-    world_ = mpi_->world_of(members_, ++worlds_);
-    return mpi_->world_of(members_, ++worlds_);
+    world_ = links_->world_of(members_, ++worlds_);
+    return links_->world_of(members_, ++worlds_);
   }
   bool lacks_processes() const { return worlds_ > 0 || lost_ranks_.gone() > 0; }
   bool failed() const { return failed_.load(); }
@@ -105,14 +107,14 @@ class Processes {
     if (!reported_.test_and_set()) watch_->say_goodbye();
   }
 
-  // False: MPI does not end, for example because a process is gone. This object may not be freed then.
+  // False: the links do not end, for example because a process is gone. This object may not be freed then.
   bool end() {
     meet();  // rank 0 may still be writing; a rank that has said goodbye is no longer watched
     say_goodbye();
-    if (lacks_processes() || !mpi_->finish(watch_timeout())) return false;
+    if (lacks_processes() || !links_->finish(watch_timeout())) return false;
     watch_.reset();
     world_.reset();
-    mpi_.reset();
+    links_.reset();
     return true;
   }
 
@@ -132,7 +134,7 @@ class Processes {
   }
 
   LostRanks lost_ranks_;
-  std::unique_ptr<Mpi> mpi_;
+  std::unique_ptr<LinkedProcesses> links_;
   std::unique_ptr<Communicator> world_;
   std::vector<int> members_;  // processes of the current world, by rank
   int worlds_ = 0;            // number of worlds made after the first
@@ -201,13 +203,23 @@ std::vector<std::string> from_every_rank(const std::string& mine) {
   return gather(processes().world(), mine);
 }
 
-// Open MPI's mpirun ends all processes when one has ended, unless it was started with an option against it. Version 5
-// does not show its processes whether it was.
+// The launchers end all processes when one has ended, unless they were started with an option against it. Version 5 of
+// Open MPI does not show its processes whether it was.
 void tolerate_loss(const std::vector<int>& ranks) {
-  const char* const lives_on = std::getenv("OMPI_MCA_orte_enable_recovery");
-  const bool ends_all = process_library().starts_with("Open MPI v4") && launch().by == "Open MPI";
-  if (ends_all && (!lives_on || std::string(lives_on) != "1"))
-    fail("mpirun ends all processes when one is lost, whatever they tolerate; start it with --enable-recovery");
+  const auto is = [](const char* name, const char* value) {
+    const char* const found = std::getenv(name);
+    return found && std::string(found) == value;
+  };
+  const std::string& by = launch().by;
+  if (by == "torchrun")
+    fail("torchrun ends all processes when one is lost; start them with owt launch --enable-recovery");
+  const bool lives_on = by == "owt launch" ? is("OWT_LAUNCH", "recovery")
+                        : by == "Open MPI"
+                            ? is("OMPI_MCA_orte_enable_recovery", "1") || !process_library().starts_with("Open MPI v4")
+                            : true;
+  if (!lives_on)
+    fail(by == "Open MPI" ? "mpirun" : by,
+         " ends all processes when one is lost, whatever they tolerate; start it with ", "--enable-recovery");
   std::vector<int> others = ranks;
   std::erase(others, launch().rank);  // a rank learns from the others that they have given it up
   processes().lost_ranks().tolerate(others);
@@ -228,7 +240,7 @@ ProcessPlace process_place() {
   return {world.rank(), world.ranks()};
 }
 
-std::unique_ptr<Communicator> join_processes(bool crowded) { return processes().mpi().world(crowded); }
+std::unique_ptr<Communicator> join_processes(bool crowded) { return processes().links().world(crowded); }
 
 bool any_rank_failed() {
   const Processes* all = joined.load();

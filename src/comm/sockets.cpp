@@ -46,17 +46,31 @@ int socket_for(const Address& address) {
   return ::socket(address->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 }
 
-// -1 if this host has no addresses of this kind.
-int listening_socket(const std::string& any) {
-  const Address address = parsed(any, 0);
+// -1 if this host has no addresses of this kind, or the port is taken.
+int listening_socket(const std::string& any, int port = 0) {
+  const Address address = parsed(any, port);
   const int socket = socket_for(address);
   if (socket < 0) return -1;
-  const int off = 0;
+  const int off = 0, on = 1;
+  if (port != 0) setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
   if (address->ai_family == AF_INET6) setsockopt(socket, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
   if (bind(socket, address->ai_addr, address->ai_addrlen) == 0 && listen(socket, SOMAXCONN) == 0) return socket;
+  const int error = errno;
   ::close(socket);
+  errno = error;
   return -1;
 }
+
+int port_of(int socket) {
+  sockaddr_storage own{};
+  socklen_t size = sizeof own;
+  getsockname(socket, reinterpret_cast<sockaddr*>(&own), &size);
+  const in_port_t port = own.ss_family == AF_INET6 ? reinterpret_cast<const sockaddr_in6*>(&own)->sin6_port
+                                                   : reinterpret_cast<const sockaddr_in*>(&own)->sin_port;
+  return ntohs(port);
+}
+
+bool is_loopback(const std::string& address) { return address.starts_with("127.") || address == "::1"; }
 
 // The numeric text. Empty if it is no IP address, or one that needs an interface name (link-local).
 std::string text_of(const sockaddr* address) {
@@ -115,6 +129,11 @@ void MessageConnection::close() {
   out_.clear();
 }
 
+int MessageConnection::release() {
+  OWT_CHECK(out_.empty() && in_.empty());
+  return std::exchange(socket_, -1);
+}
+
 void MessageConnection::send(const Message& message) {
   if (!open()) return;
   const MessageHeader header{message.kind, message.rank,
@@ -171,13 +190,53 @@ Listener listen_anywhere() {
   listener.socket = listening_socket("::");
   if (listener.socket < 0) listener.socket = listening_socket("0.0.0.0");
   if (listener.socket < 0) fail("cannot listen on a TCP port: ", why(errno));
-  sockaddr_storage own{};
-  socklen_t size = sizeof own;
-  getsockname(listener.socket, reinterpret_cast<sockaddr*>(&own), &size);
-  const in_port_t port = own.ss_family == AF_INET6 ? reinterpret_cast<const sockaddr_in6*>(&own)->sin6_port
-                                                   : reinterpret_cast<const sockaddr_in*>(&own)->sin_port;
-  listener.port = ntohs(port);
+  listener.port = port_of(listener.socket);
   return listener;
+}
+
+Listener listen_on(const std::string& address, int port) {
+  int socket = -1;
+  if (is_loopback(address)) {
+    socket = listening_socket(address, port);
+  } else {
+    socket = listening_socket("::", port);
+    if (socket < 0 && errno != EADDRINUSE) socket = listening_socket("0.0.0.0", port);
+  }
+  if (socket < 0) fail(why(errno));
+  return {socket, port_of(socket)};
+}
+
+std::optional<Listener> inherited_listener(int socket) {
+  int listens = 0;
+  socklen_t size = sizeof listens;
+  if (getsockopt(socket, SOL_SOCKET, SO_ACCEPTCONN, &listens, &size) != 0 || !listens) return {};
+  fcntl(socket, F_SETFL, fcntl(socket, F_GETFL) | O_NONBLOCK);
+  fcntl(socket, F_SETFD, FD_CLOEXEC);
+  return Listener{socket, port_of(socket)};
+}
+
+std::vector<std::string> addresses_of(const std::string& host) {
+  addrinfo hints{}, *found = nullptr;
+  hints.ai_socktype = SOCK_STREAM;
+  const int error = getaddrinfo(host.c_str(), nullptr, &hints, &found);
+  if (error != 0) fail("no address of '", host, "' is known: ", gai_strerror(error));
+  std::vector<std::string> addresses;
+  for (const addrinfo* one = found; one; one = one->ai_next) {
+    const std::string text = text_of(one->ai_addr);
+    if (!text.empty() && std::ranges::find(addresses, text) == addresses.end()) addresses.push_back(text);
+  }
+  freeaddrinfo(found);
+  if (addresses.empty()) fail("'", host, "' has no address that other hosts can use");
+  return addresses;
+}
+
+std::string address_of_peer(int socket) {
+  sockaddr_storage peer{};
+  socklen_t size = sizeof peer;
+  if (getpeername(socket, reinterpret_cast<sockaddr*>(&peer), &size) != 0) return "";
+  std::string text = text_of(reinterpret_cast<const sockaddr*>(&peer));
+  if (text.starts_with("::ffff:")) text.erase(0, 7);  // an IPv4 address
+  return is_loopback(text) ? "" : text;
 }
 
 MessageConnection accept_from(int listener) {

@@ -1,9 +1,10 @@
-// Non-blocking TCP connections for short messages. For watch.cpp.
+// Non-blocking TCP connections for short messages. For the watch, and for the start of processes over TCP.
 #pragma once
 
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,8 +29,10 @@ class MessageConnection {
   MessageConnection& operator=(MessageConnection&& other) noexcept;
 
   bool open() const { return socket_ >= 0; }
+  bool sent_all() const { return out_.empty(); }
   int socket() const { return socket_; }
   void close();
+  int release();  // the socket, which is then the caller's; nothing may be left to send
 
   void send(const Message& message);  // sends what is possible at once; flush() sends the rest
   void flush();
@@ -53,8 +56,14 @@ struct Listener {
   int socket = -1, port = 0;
 };
 Listener listen_anywhere();
-MessageConnection accept_from(int listener);   // not open if no connection is waiting
-std::vector<std::string> addresses_of_host();  // numeric; loopback last
+// Listens on this port: of the address if it is a loopback address, otherwise of all addresses. Throws Error.
+Listener listen_on(const std::string& address, int port);
+// The listener that this process inherited; none if this number is no listening socket.
+std::optional<Listener> inherited_listener(int socket);
+MessageConnection accept_from(int listener);                     // not open if no connection is waiting
+std::vector<std::string> addresses_of_host();                    // numeric; loopback last
+std::vector<std::string> addresses_of(const std::string& host);  // numeric; throws Error if there are none
+std::string address_of_peer(int socket);                         // numeric; empty: not over a network, or on this host
 // Throws Error with the reason.
 MessageConnection connect_to(const std::string& address, int port, std::chrono::milliseconds patience);
 

@@ -20,17 +20,9 @@ Clock::time_point start_ends() {
   return Clock::now() + std::chrono::duration_cast<Milliseconds>(std::chrono::duration<double>(start_timeout()));
 }
 
-// Accepts a connection that says hello with the token; closes it if it sends anything else.
 void welcome(MessageConnection& stranger, uint64_t token, int ranks, std::vector<WatchLink>& links) {
-  std::optional<int> rank;
-  bool known = true;
-  stranger.receive([&](const Message& message) {
-    rank = rank_of_hello(message, token, ranks);
-    known = rank.has_value();
-  });
-  if (!known) stranger.close();
+  const std::optional<int> rank = greeted(stranger, token, ranks);
   if (!rank) return;
-  stranger.send({kWelcome, 0, std::to_string(token)});
   // A rank that connects again has given up its first connection.
   std::erase_if(links, [&](const WatchLink& link) { return link.rank == *rank; });
   links.push_back({*rank, std::move(stranger), Clock::now()});
@@ -65,6 +57,36 @@ MessageConnection say_hello(const std::string& address, int port, int rank, cons
 
 }  // namespace
 
+std::optional<int> greeted(MessageConnection& stranger, uint64_t token, int ranks) {
+  std::optional<int> rank;
+  bool known = true;
+  stranger.receive([&](const Message& message) {
+    rank = rank_of_hello(message, token, ranks);
+    known = rank.has_value();
+  });
+  if (!known) stranger.close();
+  if (rank) stranger.send({kWelcome, 0, std::to_string(token)});
+  return rank;
+}
+
+MessageConnection greet(const std::string& address, int rank, bool here) {
+  std::istringstream text(address);
+  std::string token, tried;
+  int port = 0;
+  text >> token >> port;
+  std::vector<std::string> addresses{std::istream_iterator<std::string>(text), std::istream_iterator<std::string>()};
+  // The addresses that other hosts try last are tried first on this host.
+  if (here) std::reverse(addresses.begin(), addresses.end());
+  for (const std::string& one : addresses) {
+    try {
+      return say_hello(one, port, rank, token);
+    } catch (const Error& e) {
+      tried += concat(tried.empty() ? "" : ", ", one, ": ", e.what());
+    }
+  }
+  fail("port ", port, " (", tried, ")");
+}
+
 std::optional<int> rank_of_hello(const Message& message, uint64_t token, int ranks) {
   const bool ours = message.kind == kHello && message.text == std::to_string(token);
   if (!ours || message.rank < 1 || message.rank >= ranks) return {};
@@ -98,25 +120,15 @@ std::vector<WatchLink> links_of_rank_0(const Watch::Rendezvous& rendezvous, cons
 }
 
 std::vector<WatchLink> links_to_rank_0(const std::string& address, int rank, const std::vector<Peer>& peers) {
-  std::istringstream text(address);
-  std::string token, tried;
-  int port = 0;
-  text >> token >> port;
-  std::vector<std::string> addresses{std::istream_iterator<std::string>(text), std::istream_iterator<std::string>()};
   const std::string& here = peers[static_cast<size_t>(rank)].host;
-  // The addresses that other hosts try last are tried first on this host.
-  if (peers[0].host == here) std::reverse(addresses.begin(), addresses.end());
-  for (const std::string& one : addresses) {
-    try {
-      std::vector<WatchLink> links;
-      links.push_back({0, say_hello(one, port, rank, token), Clock::now()});
-      return links;
-    } catch (const Error& e) {
-      tried += concat(tried.empty() ? "" : ", ", one, ": ", e.what());
-    }
+  std::vector<WatchLink> links;
+  try {
+    links.push_back({0, greet(address, rank, peers[0].host == here), Clock::now()});
+  } catch (const Error& e) {
+    fail("rank ", rank, " on ", here, " cannot reach rank 0 on ", peers[0].host, " over TCP, ", e.what(),
+         "; let the hosts of a run connect to each other");
   }
-  fail("rank ", rank, " on ", here, " cannot reach rank 0 on ", peers[0].host, " over TCP, port ", port, " (", tried,
-       "); let the hosts of a run connect to each other");
+  return links;
 }
 
 Watch::Rendezvous::Rendezvous() {

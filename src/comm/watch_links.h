@@ -37,6 +37,12 @@ struct WatchLink {
   bool given_up = false;      // although it may be alive
 };
 
+// Connects to the rendezvous with this address as this rank. here: it is on this host. Throws Error with the port and
+// the reason of each address.
+MessageConnection greet(const std::string& address, int rank, bool here);
+// The rank that has greeted with the token, which is answered. A stranger that sends anything else is closed.
+std::optional<int> greeted(MessageConnection& stranger, uint64_t token, int ranks);
+
 // Rank 0's connections to all others, which connect to its post; another rank's connection to rank 0. Throws Error
 // after start_timeout().
 std::vector<WatchLink> links_of_rank_0(const Watch::Rendezvous& rendezvous, const std::vector<Peer>& peers);

@@ -117,6 +117,76 @@ TEST(ProcessLaunch, MpirunWithinSlurmCountsItsOwnProcesses) {
   expect(launch_with(variables), "Open MPI", 5, 8, 1, 4);
 }
 
+const Variables kTorchrun{{"RANK", "5"},
+                          {"WORLD_SIZE", "8"},
+                          {"LOCAL_RANK", "1"},
+                          {"LOCAL_WORLD_SIZE", "4"},
+                          {"MASTER_ADDR", "node1"},
+                          {"MASTER_PORT", "1234"}};
+
+void expect_address(const ProcessLaunch& found, const std::string& address, int port) {
+  EXPECT_EQ(found.address, address);
+  EXPECT_EQ(found.port, port);
+}
+
+TEST(ProcessLaunch, WithTorchrunsVariablesHasAnAddress) {
+  Variables variables = kTorchrun;
+  expect(launch_with(variables), "the variable WORLD_SIZE", 5, 8, 1, 4);
+  expect_address(launch_with(variables), "node1", 1234);
+  EXPECT_FALSE(launch_with(variables).by_mpi);
+  variables["TORCHELASTIC_RUN_ID"] = "none";
+  expect(launch_with(variables), "torchrun", 5, 8, 1, 4);
+  variables["TORCHELASTIC_USE_AGENT_STORE"] = "True";
+  expect_address(launch_with(variables), "node1", 1235);
+  variables["TORCHELASTIC_USE_AGENT_STORE"] = "False";
+  expect_address(launch_with(variables), "node1", 1234);
+  variables["OWT_LAUNCH"] = "1";
+  expect(launch_with(variables), "owt launch", 5, 8, 1, 4);
+}
+
+TEST(ProcessLaunch, OfKubernetesIndexedJobsNeedsNoMoreThanIndexNumberAndAddress) {
+  const ProcessLaunch found =
+      launch_with({{"JOB_COMPLETION_INDEX", "2"}, {"WORLD_SIZE", "3"}, {"MASTER_ADDR", "job-0.job"}});
+  expect(found, "the variable WORLD_SIZE", 2, 3, 0, 1);
+  expect_address(found, "job-0.job", 29500);
+}
+
+TEST(ProcessLaunch, BySrunUsesTcpWhereItHasAnAddress) {
+  Variables variables = kSlurm;
+  expect_address(launch_with(variables), "", 0);
+  variables["MASTER_ADDR"] = "node1";
+  expect(launch_with(variables), "Slurm", 6, 7, 0, 1);
+  expect_address(launch_with(variables), "node1", 29500);
+  EXPECT_FALSE(launch_with(variables).by_mpi);
+}
+
+TEST(ProcessLaunch, ByTorchrunThatSrunStartedIsTorchruns) {
+  Variables variables = kSlurm;
+  variables.insert(kTorchrun.begin(), kTorchrun.end());
+  expect(launch_with(variables), "the variable WORLD_SIZE", 5, 8, 1, 4);
+}
+
+TEST(ProcessLaunch, ByMpirunIsMpisWhateverTorchrunsVariablesSay) {
+  Variables variables = kTorchrun;
+  variables["RANK"] = "0";
+  variables.insert(kOpenMpi.begin(), kOpenMpi.end());
+  expect(launch_with(variables), "Open MPI", 5, 8, 1, 4);
+  EXPECT_TRUE(launch_with(variables).by_mpi);
+}
+
+TEST(ProcessLaunch, NeedsTheAddressOfRank0) {
+  Variables variables = kTorchrun;
+  variables.erase("MASTER_ADDR");
+  EXPECT_THAT(message_of([&] { launch_with(variables); }), HasSubstr("set MASTER_ADDR"));
+  variables["WORLD_SIZE"] = "1";
+  variables["RANK"] = "0";
+  variables["LOCAL_RANK"] = "0";
+  EXPECT_FALSE(launch_with(variables).several());
+  variables = kTorchrun;
+  variables["MASTER_PORT"] = "70000";
+  EXPECT_THAT(message_of([&] { launch_with(variables); }), HasSubstr("MASTER_PORT is 70000"));
+}
+
 TEST(ProcessLaunch, VariablesThatMakeNoSenseAreRefused) {
   Variables variables = kOpenMpi;
   variables["OMPI_COMM_WORLD_RANK"] = "8";

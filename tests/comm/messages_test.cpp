@@ -460,7 +460,7 @@ TEST_P(Messages, ManyMayBeInFlightWithBf16Transport) {
   });
 }
 
-// What ends a launch is in mpi_failures.cpp.
+// What ends a launch is in process_failures.cpp.
 class FailingMessages : public Messages {
  protected:
   void SetUp() override {

@@ -413,7 +413,7 @@ in_lane() {  # in_lane FUNCTION-AND-ITS-WORDS...
   for cases in "$@"; do $cases; done
   return $failed
 }
-# mpi_test has each transfer with 2, 3 and 4 processes, and train_test each strategy with more numbers of workers.
+# processes_test has each transfer with 2, 3 and 4 processes, and train_test each strategy with more numbers of workers.
 other_strategies() { same_as_one_rank 3 $(grep -vxE 'dp|dp-star|ps' <<<"$strategies"); }
 beside in_lane same_sums "alike_under_strategies dp dp-zero dp-star owt-a owt-b" grids_and_errors damaged_records
 beside in_lane other_strategies local_steps

@@ -2,10 +2,14 @@
 # Tests a launch in which a rank fails, is killed, or stops: every other rank ends with one line that reports it. Prints
 # each case; exits 1 at the first that fails.
 #
-#   usage: mpi_failures_test.sh PROGRAM MPIRUN NUMPROC_FLAG      PROGRAM: mpi_failures
+#   usage: process_failures_test.sh PROGRAM LAUNCHER WORD... FLAG
+#
+#   PROGRAM: process_failures. The launcher is mpirun, or owt launch for processes over TCP. FLAG: its option for the
+#   number of processes.
 set -euo pipefail
 
-program=$1 mpirun=$2 ranks_flag=$3
+program=$1 launcher=("${@:2}") over=MPI
+[ "$3" != launch ] || over=TCP
 # shellcheck source-path=SCRIPTDIR/../support
 source "$(dirname "${BASH_SOURCE[0]}")/../support/lanes.sh"
 work=$(mktemp -d)
@@ -21,7 +25,7 @@ start() {  # start NAME RANKS WHAT [MPIRUN OPTION]...
   name=$1
   : >"$work/out"
   began=$(date +%s%N)
-  timeout -s KILL 200 "$mpirun" "${@:4}" "$ranks_flag" "$2" "$program" "$3" >"$work/out" 2>&1 &
+  timeout -s KILL 200 "${launcher[0]}" "${@:4}" "${launcher[@]:1}" "$2" "$program" "$3" >"$work/out" 2>&1 &
   job=$!
 }
 finish() {  # waits for the end; its exit status is in $status, and its milliseconds since `event` in $took
@@ -45,6 +49,15 @@ process_of() {  # process_of RANK: waits until the rank has said it
 }
 expect_line() { [ "$(grep -cE "^owt: error: $1\$" "$work/out")" = 1 ] || wrong "not exactly one line '$1'"; }
 expect_lines() { [ "$(grep -c '^owt: error: ' "$work/out")" = "$1" ] || wrong "not $1 error lines"; }
+# mpirun ends the others as soon as one has ended. owt launch leaves them time to end by themselves.
+after_lines() {  # after_lines COUNT SIGNAL PROCESS: over TCP, sends a signal when as many ranks have said their error
+  [ "$over" = TCP ] || return 0
+  until [ "$(grep -c '^owt: error: ' "$work/out")" -ge "$1" ]; do
+    kill -0 "$job" || wrong "fewer than $1 ranks say an error"
+    sleep 0.05
+  done
+  kill -"$2" "$3"
+}
 expect_end() {  # expect_end PROCESS
   for _ in $(seq 4000); do
     if ! grep -qs '^[0-9]* ([^)]*) [^ZX]' "/proc/$1/stat"; then return; fi
@@ -78,18 +91,27 @@ of_errors() {
   expect_lines 4
   passed
 
+  [ "$over" = MPI ] || export OWT_START_TIMEOUT=2  # over TCP the other ranks do not know of its end
   start "an error before the ranks have met" 3 before
+  unset OWT_START_TIMEOUT
   finish
   expect_status 1
   expect_line 'rank 1: no such folder'
   passed
 
   start "a rank does not come to the start" 3 start
+  after_lines 2 KILL "$(process_of 1)"
   finish
   expect_status 1
-  # The first rank that gives up makes mpirun end the others, which may report the same before.
-  grep -qE '^owt: error: (rank [12]: )?MPI has not brought the 3 processes together for 3 s; ' "$work/out" ||
-    wrong "nobody says that MPI has not brought the processes together"
+  if [ "$over" = TCP ]; then
+    line='ranks that have not connected to rank 0 \(127.0.0.1 port [0-9]+\) over TCP within 3 s: 1; .*'
+    expect_line "$line"
+    expect_line "rank 2: $line"
+  else
+    # The first rank that gives up makes mpirun end the others, which may report the same before.
+    grep -qE '^owt: error: (rank [12]: )?MPI has not brought the 3 processes together for 3 s; ' "$work/out" ||
+      wrong "nobody says that MPI has not brought the processes together"
+  fi
   passed
 
   start "an error of rank 0 alone" 3 from0
@@ -103,9 +125,11 @@ of_errors() {
 
 place='; (during|after) all_reduce, step [0-9]+'
 of_kills() {
-  for transport in shared tcp; do
+  transports="shared tcp"
+  [ "$over" = MPI ] || transports=sockets
+  for transport in $transports; do
     options=()
-    [ "$transport" = shared ] || options=(--mca btl 'tcp,self' --mca btl_tcp_if_include lo)
+    [ "$transport" != tcp ] || options=(--mca btl 'tcp,self' --mca btl_tcp_if_include lo)
     for lost in 0 1 2; do
       start "rank $lost is killed ($transport)" 3 loop "${options[@]}"
       process=$(process_of "$lost")
@@ -139,6 +163,7 @@ of_stops() {
     process=$(process_of "$lost")
     event
     kill -STOP "$process"
+    after_lines 2 CONT "$process"
     finish
     expect_status 1
     for other in 0 1 2; do
@@ -153,13 +178,15 @@ of_stops() {
   done
 }
 
-of_stuck_ranks() {
+of_waits_for_data() {
   start "a rank waits for data for ever" 3 data
   finish
   expect_status 1
   expect_stuck 'it has waited for data for [0-9]+ s and read nothing; .*; (during|after) all_reduce'
   passed
+}
 
+of_stuck_ranks() {
   start "a rank is in another collective" 3 mismatch
   finish
   expect_status 1
@@ -244,7 +271,9 @@ of_the_end() {
   expect_lines 0
   grep -q 'MPI has not ended for 2 s' "$work/out" || wrong "no warning"
   passed
+}
 
+of_computing_ranks() {
   # Two others end at once, and so do mpirun's rests.
   start "a rank that computes is told too" 4 compute
   process=$(process_of 1)
@@ -258,7 +287,8 @@ of_the_end() {
   passed
 }
 
-for cases in of_errors of_kills of_stops of_stuck_ranks of_lost_messages of_stalled_ranks of_slow_ranks of_the_end; do
-  beside "$cases"
-done
+all=(of_errors of_kills of_stops of_stuck_ranks of_lost_messages of_computing_ranks)
+# The watch does these alone, and MPI has an end of its own.
+[ "$over" = TCP ] || all+=(of_waits_for_data of_stalled_ranks of_slow_ranks of_the_end)
+for cases in "${all[@]}"; do beside "$cases"; done
 all_ended

@@ -1,4 +1,4 @@
-#include "src/comm/mpi_transfers.h"
+#include "src/comm/transfers.h"
 
 #include <algorithm>
 #include <array>
@@ -36,7 +36,7 @@ int64_t chunks_in(int64_t items, int64_t chunk) { return (items + chunk - 1) / c
 class ShareSums {
  public:
   // shares: by rank, in elements of `all`; sum: the memory for this rank's share.
-  ShareSums(MpiWire& wire, DType dtype, std::vector<Slice> shares, const std::byte* all, std::byte* sum)
+  ShareSums(GroupWire& wire, DType dtype, std::vector<Slice> shares, const std::byte* all, std::byte* sum)
       : wire_(wire), dtype_(dtype), size_(size_of(dtype)), shares_(std::move(shares)), all_(all), sum_(sum) {
     const int64_t fits = kMostScratch / ((wire.ranks() - 1) * kInFlight);
     chunk_ = std::clamp(fits, kLeastChunk, kChunk) / size_;
@@ -97,7 +97,7 @@ class ShareSums {
     sum_up(Cpu{}, dtype_, addends, mine.size(), sum_ + offset * size_, Stream());
   }
 
-  MpiWire& wire_;
+  GroupWire& wire_;
   DType dtype_;
   int64_t size_;
   std::vector<Slice> shares_;
@@ -110,7 +110,7 @@ class ShareSums {
 
 // A chain of ranks that begins at `first` and follows their numbers in a ring.
 struct Chain {
-  Chain(const MpiWire& wire, int first)
+  Chain(const GroupWire& wire, int first)
       : position((wire.rank() - first + wire.ranks()) % wire.ranks()),
         is_last(position == wire.ranks() - 1),
         next(wire.after(1)),
@@ -121,7 +121,7 @@ struct Chain {
   int next, previous;
 };
 
-void send_all_reduce(MpiWire& wire, Tensor& sum) {
+void send_all_reduce(GroupWire& wire, Tensor& sum) {
   std::byte* const all = bytes_of(sum);
   const int64_t size = size_of(sum.dtype());
   std::vector<Slice> shares;
@@ -135,14 +135,14 @@ void send_all_reduce(MpiWire& wire, Tensor& sum) {
     for (int step = 1; step < wire.ranks(); ++step) {
       const int to = wire.after(step), from = wire.before(step);
       const Slice theirs = sums.chunk(from, index);
-      wire.receive(requests, all + theirs.begin * size, theirs.size() * size, from, MpiWire::kSums);
-      wire.send(requests, all + mine.begin * size, mine.size() * size, to, MpiWire::kSums);
+      wire.receive(requests, all + theirs.begin * size, theirs.size() * size, from, GroupWire::kSums);
+      wire.send(requests, all + mine.begin * size, mine.size() * size, to, GroupWire::kSums);
     }
   });
   for (Requests& requests : under_way) wire.wait(requests);
 }
 
-void send_all_gather(MpiWire& wire, const Tensor& mine, Tensor& all) {
+void send_all_gather(GroupWire& wire, const Tensor& mine, Tensor& all) {
   Requests requests;
   for (int step = 1; step < wire.ranks(); ++step) {
     const int to = wire.after(step), from = wire.before(step);
@@ -153,13 +153,13 @@ void send_all_gather(MpiWire& wire, const Tensor& mine, Tensor& all) {
   wire.wait(requests);
 }
 
-void send_reduce_scatter(MpiWire& wire, const Tensor& all, Tensor& mine) {
+void send_reduce_scatter(GroupWire& wire, const Tensor& all, Tensor& mine) {
   std::vector<Slice> shares;
   for (int r = 0; r < wire.ranks(); ++r) shares.push_back({r * mine.elements(), (r + 1) * mine.elements()});
   ShareSums(wire, mine.dtype(), shares, bytes_of(all), bytes_of(mine)).run([](int64_t) {});
 }
 
-void send_all_to_all(MpiWire& wire, const Tensor& mine, Tensor& theirs) {
+void send_all_to_all(GroupWire& wire, const Tensor& mine, Tensor& theirs) {
   const int64_t part = mine.bytes() / wire.ranks();
   Requests requests;
   for (int step = 1; step < wire.ranks(); ++step) {
@@ -171,7 +171,7 @@ void send_all_to_all(MpiWire& wire, const Tensor& mine, Tensor& theirs) {
   wire.wait(requests);
 }
 
-void send_broadcast(MpiWire& wire, const Tensor& from_root, Tensor& out, int root) {
+void send_broadcast(GroupWire& wire, const Tensor& from_root, Tensor& out, int root) {
   const Chain chain(wire, root);
   const bool is_root = chain.position == 0;
   const std::byte* const from = is_root ? bytes_of(from_root) : bytes_of(out);
@@ -196,7 +196,7 @@ void send_broadcast(MpiWire& wire, const Tensor& from_root, Tensor& out, int roo
   wire.wait(sends);
 }
 
-void send_reduce(MpiWire& wire, const Tensor& mine, Tensor& sum_on_root, int root) {
+void send_reduce(GroupWire& wire, const Tensor& mine, Tensor& sum_on_root, int root) {
   const Chain chain(wire, (root + 1) % wire.ranks());  // the root is its end
   const int64_t size = size_of(mine.dtype()), chunk = chain_chunk(mine.bytes(), wire.ranks()) / size;
   const Slice whole{0, mine.elements()};
@@ -232,25 +232,19 @@ void send_reduce(MpiWire& wire, const Tensor& mine, Tensor& sum_on_root, int roo
 
 }  // namespace
 
-void MpiWire::send(Requests& requests, const std::byte* from, int64_t bytes, int to_rank, Tag tag) {
-  for (int64_t sent = 0; sent < bytes; sent += kMostInRequest) {
-    const int count = static_cast<int>(std::min(kMostInRequest, bytes - sent));
-    requests.push_back(MPI_REQUEST_NULL);
-    OWT_MPI(MPI_Isend(from + sent, count, MPI_BYTE, group_.members[static_cast<size_t>(to_rank)], tag_of(group_, tag),
-                      MPI_COMM_WORLD, &requests.back()));
-  }
+void GroupWire::send(Requests& requests, const std::byte* from, int64_t bytes, int to_rank, Tag tag) {
+  for (int64_t sent = 0; sent < bytes; sent += kMostInRequest)
+    thread_.links().send(requests, from + sent, std::min(kMostInRequest, bytes - sent),
+                         group_.members[static_cast<size_t>(to_rank)], tag_of(group_, tag));
 }
 
-void MpiWire::receive(Requests& requests, std::byte* to, int64_t bytes, int from_rank, Tag tag) {
-  for (int64_t received = 0; received < bytes; received += kMostInRequest) {
-    const int count = static_cast<int>(std::min(kMostInRequest, bytes - received));
-    requests.push_back(MPI_REQUEST_NULL);
-    OWT_MPI(MPI_Irecv(to + received, count, MPI_BYTE, group_.members[static_cast<size_t>(from_rank)],
-                      tag_of(group_, tag), MPI_COMM_WORLD, &requests.back()));
-  }
+void GroupWire::receive(Requests& requests, std::byte* to, int64_t bytes, int from_rank, Tag tag) {
+  for (int64_t received = 0; received < bytes; received += kMostInRequest)
+    thread_.links().receive(requests, to + received, std::min(kMostInRequest, bytes - received),
+                            group_.members[static_cast<size_t>(from_rank)], tag_of(group_, tag));
 }
 
-void transfer(MpiWire& wire, const Call& call) {
+void transfer(GroupWire& wire, const Call& call) {
   Tensor out = call.out;
   switch (call.collective) {
     case Collective::kAllReduce:

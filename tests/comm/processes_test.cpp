@@ -1,9 +1,8 @@
-// Collectives among processes. To be started by mpirun with at least 2 processes; every process runs every test.
+// Collectives among processes. To be started by mpirun or owt launch with at least 2 processes. Every process runs
+// every test.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <mpi.h>
 
-#include <atomic>
 #include <cstring>
 #include <functional>
 #include <thread>
@@ -15,20 +14,7 @@
 #include "src/core/bf16.h"
 #include "src/core/threads.h"
 
-namespace {
-
-std::atomic<int64_t> bytes_on_the_wire{0};
-
-}  // namespace
-
-// MPI's profiling interface: all sends of the program pass through here.
-extern "C" int MPI_Isend(const void* from, int count, MPI_Datatype type, int to, int tag, MPI_Comm comm,
-                         MPI_Request* request) {
-  bytes_on_the_wire += count;
-  return PMPI_Isend(from, count, type, to, tag, comm, request);
-}
-
-namespace owt::mpi_test {
+namespace owt::processes_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -119,11 +105,11 @@ class Moves : public Sums {};
 std::string name(const ::testing::TestParamInfo<std::tuple<DType, int64_t>>& info) {
   return concat(name_of(std::get<0>(info.param)), '_', std::get<1>(info.param));
 }
-INSTANTIATE_TEST_SUITE_P(Mpi, Sums,
+INSTANTIATE_TEST_SUITE_P(Processes, Sums,
                          ::testing::Combine(::testing::Values(DType::kF32, DType::kF64, DType::kBF16),
                                             ::testing::ValuesIn(kSizes)),
                          name);
-INSTANTIATE_TEST_SUITE_P(Mpi, Moves,
+INSTANTIATE_TEST_SUITE_P(Processes, Moves,
                          ::testing::Combine(::testing::Values(DType::kF32, DType::kU8, DType::kI64),
                                             ::testing::ValuesIn(kSizes)),
                          name);
@@ -200,7 +186,7 @@ TEST_P(Moves, OfBroadcastReachEveryRankFromEveryRoot) {
   });
 }
 
-TEST(MpiCollectives, MayGatherIntoTheTensorThatThePartIsOf) {
+TEST(ProcessCollectives, MayGatherIntoTheTensorThatThePartIsOf) {
   run([](Communicator& comm) {
     Tensor all({2 * comm.ranks()});
     all.zero();
@@ -211,33 +197,7 @@ TEST(MpiCollectives, MayGatherIntoTheTensorThatThePartIsOf) {
   });
 }
 
-// All ranks together send as many bytes as the ranks of a ring.
-TEST(MpiCollectives, SendTheBytesOfARing) {
-  run([](Communicator& comm) {
-    constexpr int64_t kElements = 300'007;
-    const int ranks = comm.ranks();
-    Tensor one = drawn(kElements, DType::kF32, comm.rank()), other = unwritten(kElements, DType::kF32);
-    Tensor more = drawn(kElements * ranks, DType::kF32, comm.rank()), most = unwritten(kElements * ranks, DType::kF32);
-    const auto expect_sent = [&](Collective collective, int64_t bytes, const std::function<Event()>& call) {
-      bytes_on_the_wire = 0;
-      call().wait();
-      Tensor sent({1}, DType::kF64);
-      *sent.data<double>() = static_cast<double>(bytes_on_the_wire.load());
-      comm.all_reduce(sent, {}).wait();
-      const int64_t passes = collective == Collective::kAllReduce ? 2 : 1;
-      EXPECT_EQ(*sent.data<double>(), static_cast<double>(passes * (ranks - 1) * bytes)) << name_of(collective);
-    };
-    const int64_t bytes = one.bytes();
-    expect_sent(Collective::kAllReduce, bytes, [&] { return comm.all_reduce(one, {}); });
-    expect_sent(Collective::kAllGather, bytes * ranks, [&] { return comm.all_gather(one, most, {}); });
-    expect_sent(Collective::kReduceScatter, bytes * ranks, [&] { return comm.reduce_scatter(more, other, {}); });
-    expect_sent(Collective::kBroadcast, bytes, [&] { return comm.broadcast(one, other, 1, {}); });
-    expect_sent(Collective::kReduce, bytes, [&] { return comm.reduce(one, other, 1, {}); });
-    expect_sent(Collective::kAllToAll, bytes * ranks, [&] { return comm.all_to_all(more, most, {}); });
-  });
-}
-
-TEST(MpiCollectives, ManyInFlightKeepTheirOrderAndTheirTensors) {
+TEST(ProcessCollectives, ManyInFlightKeepTheirOrderAndTheirTensors) {
   run([](Communicator& comm) {
     constexpr int kCalls = 60;
     std::vector<Tensor> sums, all;
@@ -267,7 +227,7 @@ TEST(MpiCollectives, ManyInFlightKeepTheirOrderAndTheirTensors) {
   });
 }
 
-TEST(MpiCollectives, StartAfterTheirReadyEvent) {
+TEST(ProcessCollectives, StartAfterTheirReadyEvent) {
   run([](Communicator& comm) {
     constexpr int64_t kElements = 500'000;
     Tensor sum({kElements}), all({kElements * comm.ranks()});
@@ -289,7 +249,7 @@ class Owned : public Event::Pending {
   bool done_ = false;
 };
 
-TEST(MpiCollectives, WaitForReadyEventsOfOthers) {
+TEST(ProcessCollectives, WaitForReadyEventsOfOthers) {
   run([](Communicator& comm) {
     const auto owned = std::make_shared<Owned>();
     Tensor sum = numbers({1});
@@ -299,7 +259,7 @@ TEST(MpiCollectives, WaitForReadyEventsOfOthers) {
   });
 }
 
-TEST(MpiCollectives, OnIntegersDoNotSum) {
+TEST(ProcessCollectives, OnIntegersDoNotSum) {
   run([](Communicator& comm) {
     Tensor sum({1}, DType::kI32);
     EXPECT_THROW(comm.all_reduce(sum, {}), Error);
@@ -307,7 +267,7 @@ TEST(MpiCollectives, OnIntegersDoNotSum) {
 }
 
 // Rank 0 is in a sum that rank 1 reaches only after it has the message.
-TEST(MpiMessages, LeaveBesideACollectiveThatWaitsForTheirReceiver) {
+TEST(ProcessMessages, LeaveBesideACollectiveThatWaitsForTheirReceiver) {
   run([](Communicator& comm) {
     comm.connect({{0, 1, 4'000'000}});
     Tensor sum = numbers({1}), large = drawn(1'000'000, DType::kF32, 0), got = unwritten(1'000'000, DType::kF32);
@@ -323,7 +283,7 @@ TEST(MpiMessages, LeaveBesideACollectiveThatWaitsForTheirReceiver) {
 }
 
 // The sum is not over when its message is asked for.
-TEST(MpiMessages, StartAfterACollectiveThatIsInFlight) {
+TEST(ProcessMessages, StartAfterACollectiveThatIsInFlight) {
   run([](Communicator& comm) {
     constexpr int64_t kElements = 500'000;
     comm.connect({{0, 1, 4 * kElements}});
@@ -339,7 +299,7 @@ TEST(MpiMessages, StartAfterACollectiveThatIsInFlight) {
   });
 }
 
-TEST(MpiSplit, MakesGroupsInTheOrderOfRanks) {
+TEST(ProcessSplit, MakesGroupsInTheOrderOfRanks) {
   run([](Communicator& comm) {
     const int color = comm.rank() % 2, last = comm.ranks() - 1;
     const auto part = comm.split(color);
@@ -353,7 +313,7 @@ TEST(MpiSplit, MakesGroupsInTheOrderOfRanks) {
 }
 
 // Messages of one group do not reach another group of the same processes.
-TEST(MpiSplit, GroupsAreIndependent) {
+TEST(ProcessSplit, GroupsAreIndependent) {
   run([](Communicator& comm) {
     const auto twin = comm.split(0);
     const auto half = comm.split(comm.rank() < comm.ranks() / 2 ? 0 : 1);
@@ -426,12 +386,12 @@ TEST(RunRanks, TakesAsManyRanksAsThereAreProcesses) {
 }
 
 }  // namespace
-}  // namespace owt::mpi_test
+}  // namespace owt::processes_test
 
 int main(int count, char** words) {
   testing::InitGoogleTest(&count, words);
   if (!owt::launch().several()) {
-    std::cerr << "to be started by mpirun with 2 processes or more\n";
+    std::cerr << "to be started by mpirun or owt launch with 2 processes or more\n";
     return 2;
   }
   try {

@@ -1,4 +1,4 @@
-#include "src/comm/mpi_thread.h"
+#include "src/comm/comm_thread.h"
 
 #include <sched.h>
 #include <sys/prctl.h>
@@ -25,16 +25,17 @@ constexpr auto kRest = std::chrono::microseconds(50);
 constexpr auto kRestGrowth = std::chrono::microseconds(10);
 constexpr auto kLongestRest = std::chrono::microseconds(1000);
 constexpr auto kLongestRestInTransfer = std::chrono::microseconds(250);
-// How much earlier than the watch MPI may notice that a process has ended.
+// How much earlier than the watch the links may notice that a process has ended.
 constexpr auto kWatchIsLate = std::chrono::milliseconds(1000);
 
 }  // namespace
 
-MpiThread::MpiThread(const LostRanks& lost_ranks) : lost_ranks_(lost_ranks) {
+CommThread::CommThread(std::unique_ptr<ProcessLinks> links, const LostRanks& lost_ranks)
+    : links_(std::move(links)), lost_ranks_(lost_ranks) {
   thread_ = start_thread("the thread that talks to other ranks", "", [this] { loop(); });
 }
 
-MpiThread::~MpiThread() {
+CommThread::~CommThread() {
   {
     const std::lock_guard lock(mutex_);
     stopped_ = true;
@@ -43,16 +44,16 @@ MpiThread::~MpiThread() {
   thread_.join();
 }
 
-std::shared_ptr<MpiThread::QueuedJob> MpiThread::run(std::string name, std::function<void()> work,
-                                                     std::shared_ptr<const std::vector<int>> group) {
+std::shared_ptr<CommThread::QueuedJob> CommThread::run(std::string name, std::function<void()> work,
+                                                       std::shared_ptr<const std::vector<int>> group) {
   return call(std::make_shared<QueuedJob>(*this, std::move(name), std::move(work), std::nullopt, std::move(group)));
 }
 
-std::shared_ptr<MpiThread::QueuedJob> MpiThread::post(std::string name, const MpiMessage& message) {
+std::shared_ptr<CommThread::QueuedJob> CommThread::post(std::string name, const LinkMessage& message) {
   return call(std::make_shared<QueuedJob>(*this, std::move(name), nullptr, message));
 }
 
-std::shared_ptr<MpiThread::QueuedJob> MpiThread::call(std::shared_ptr<QueuedJob> job) {
+std::shared_ptr<CommThread::QueuedJob> CommThread::call(std::shared_ptr<QueuedJob> job) {
   {
     const std::lock_guard lock(mutex_);
     if (job->message_)
@@ -64,12 +65,12 @@ std::shared_ptr<MpiThread::QueuedJob> MpiThread::call(std::shared_ptr<QueuedJob>
   return job;
 }
 
-bool MpiThread::in_queue(const Event& event) {
+bool CommThread::in_queue(const Event& event) {
   const auto* const job = dynamic_cast<const QueuedJob*>(event.pending());
   return job && !job->message_;
 }
 
-void MpiThread::loop() {
+void CommThread::loop() {
   set_team_size(1);
   prctl(PR_SET_TIMERSLACK, 1000);  // ns; otherwise rests would last twice as long
   while (const std::shared_ptr<QueuedJob> job = next()) {
@@ -79,7 +80,7 @@ void MpiThread::loop() {
 }
 
 // The next job; messages move until there is one. None at the end.
-std::shared_ptr<MpiThread::QueuedJob> MpiThread::next() {
+std::shared_ptr<CommThread::QueuedJob> CommThread::next() {
   while (true) {
     std::string message;
     {
@@ -107,7 +108,7 @@ std::shared_ptr<MpiThread::QueuedJob> MpiThread::next() {
   }
 }
 
-void MpiThread::execute(QueuedJob& job) {
+void CommThread::execute(QueuedJob& job) {
   note_collective(job.name_, /*under_way=*/true);
   running_ = &job;
   guarded(job.name_, [&] {
@@ -125,16 +126,16 @@ void MpiThread::execute(QueuedJob& job) {
 
 // The failure of all later jobs is the exception of work(), or the cause that is found for it.
 template <class Work>
-void MpiThread::guarded(const std::string& name, const Work& work) {
+void CommThread::guarded(const std::string& name, const Work& work) {
   try {
     check(name);
     if (failure_) std::rethrow_exception(failure_);
     work();
   } catch (const Aborted&) {
     failure_ = std::current_exception();
-  } catch (...) {
+  } catch (const LinkError&) {
     failure_ = std::current_exception();
-    // An MPI error may mean that another process has ended.
+    // An error of the links may mean that another process has ended.
     const auto give_up = std::chrono::steady_clock::now() + kWatchIsLate;
     while (!lost_ranks_.any() && std::chrono::steady_clock::now() < give_up) std::this_thread::sleep_for(kRest);
     try {
@@ -142,16 +143,18 @@ void MpiThread::guarded(const std::string& name, const Work& work) {
     } catch (const Aborted&) {
       failure_ = std::current_exception();
     }
+  } catch (...) {
+    failure_ = std::current_exception();
   }
 }
 
-void MpiThread::check(const std::string& name) const {
+void CommThread::check(const std::string& name) const {
   lost_ranks_.check(name);
   if (running_ && running_->group_) lost_ranks_.check_group(*running_->group_, name);
 }
 
 // Starts messages that were posted, and ends messages that are done. False: there was nothing to do.
-bool MpiThread::move_messages() {
+bool CommThread::move_messages() {
   bool any = any_posted_.load();
   if (any) {
     const std::lock_guard lock(mutex_);
@@ -169,9 +172,9 @@ bool MpiThread::move_messages() {
   return any;
 }
 
-// A message with a process that is gone fails. So does a message for which MPI reports an error shortly before the loss
-// is known. Otherwise MPI may keep it in transit forever.
-bool MpiThread::move(QueuedJob& job) {
+// A message with a process that is gone fails. So does a message for which the links report an error shortly before the
+// loss is known. Otherwise it may stay in transit forever.
+bool CommThread::move(QueuedJob& job) {
   const int peer = job.message_->peer();
   const auto fail_if_gone = [&] {
     try {
@@ -185,8 +188,8 @@ bool MpiThread::move(QueuedJob& job) {
   };
   if (fail_if_gone()) return true;
   try {
-    return job.message_->move();
-  } catch (const MpiError&) {
+    return job.message_->move(*links_);
+  } catch (const LinkError&) {
     const auto give_up = std::chrono::steady_clock::now() + kWatchIsLate;
     while (lost_ranks_.tolerates(peer) && !lost_ranks_.any() && std::chrono::steady_clock::now() < give_up) {
       if (fail_if_gone()) return true;
@@ -197,7 +200,7 @@ bool MpiThread::move(QueuedJob& job) {
 }
 
 // After a failure no message ends by itself.
-void MpiThread::end_messages() {
+void CommThread::end_messages() {
   if (!failure_) return;
   {
     const std::lock_guard lock(mutex_);
@@ -211,15 +214,13 @@ void MpiThread::end_messages() {
   messages_.clear();
 }
 
-void MpiThread::wait(Requests& requests) {
+void CommThread::wait(Requests& requests) {
   for (size_t left = requests.size(); left > 0;) {
-    int arrived = 0;
-    arrived_.resize(requests.size());
-    OWT_MPI(MPI_Testsome(static_cast<int>(requests.size()), requests.data(), &arrived, arrived_.data(),
-                         MPI_STATUSES_IGNORE));
-    if (arrived == MPI_UNDEFINED) break;  // nothing is in transit
-    left -= static_cast<size_t>(arrived);
-    if (arrived > 0)
+    const std::vector<ProcessLinks::Ended>& ended = links_->test(requests);
+    for (const ProcessLinks::Ended& part : ended)
+      if (part.bytes < 0) throw LinkError("a message of another rank is larger than the one that this rank waits for");
+    left -= ended.size();
+    if (!ended.empty())
       note_work();
     else if (!move_messages())
       pause();
@@ -228,11 +229,11 @@ void MpiThread::wait(Requests& requests) {
   idle_ = 0;
 }
 
-void MpiThread::wait_for_messages() {
+void CommThread::wait_for_messages() {
   while (move_messages() || !messages_.empty()) pause();
 }
 
-void MpiThread::pause() {
+void CommThread::pause() {
   check(running_ ? running_->name_ : messages_.front()->name_);
   const bool crowded = crowded_.load(), asked = waiting_.load() > 0;
   const int eager = !asked ? kEagerTestsUnasked : crowded ? kEagerTestsCrowded : kEagerTests;
@@ -252,12 +253,12 @@ void MpiThread::pause() {
   idle_ = 0;
 }
 
-std::byte* MpiThread::scratch(int64_t bytes) {
+std::byte* CommThread::scratch(int64_t bytes) {
   if (static_cast<int64_t>(scratch_.size()) < bytes) scratch_.resize(static_cast<size_t>(bytes));
   return scratch_.data();
 }
 
-void MpiThread::begin_wait() {
+void CommThread::begin_wait() {
   {
     const std::lock_guard lock(mutex_);
     ++waiting_;
@@ -267,7 +268,7 @@ void MpiThread::begin_wait() {
 }
 
 // Threads of a server, which are no rank, wait for any message: they need no eager tests.
-void MpiThread::QueuedJob::wait() {
+void CommThread::QueuedJob::wait() {
   if (!done()) {
     const Waits waits(WaitsFor::kOthers);
     const bool is_rank = is_this_thread_the_rank();
@@ -283,12 +284,12 @@ void MpiThread::QueuedJob::wait() {
   if (failure_) std::rethrow_exception(failure_);
 }
 
-bool MpiThread::QueuedJob::wait_for(double seconds) {
+bool CommThread::QueuedJob::wait_for(double seconds) {
   std::unique_lock lock(mutex_);
   return finished_.wait_for(lock, std::chrono::duration<double>(seconds), [&] { return done(); });
 }
 
-void MpiThread::QueuedJob::finish(const std::exception_ptr& failure) {
+void CommThread::QueuedJob::finish(const std::exception_ptr& failure) {
   {
     const std::lock_guard lock(mutex_);
     failure_ = failure;

@@ -1,4 +1,4 @@
-// Collectives as messages between pairs of ranks. For mpi*.cpp of this folder, in the communication thread.
+// Collectives as messages between pairs of ranks. For files of this folder, in the communication thread.
 //
 // All ranks together send as many bytes as in a ring (communicator.h), for any number of ranks. Sums are taken in rank
 // order with sums.h, so that they have the same bits as with ranks that are threads. reduce uses a chain that starts
@@ -8,12 +8,12 @@
 
 #include <vector>
 
+#include "src/comm/comm_thread.h"
 #include "src/comm/communicator.h"
-#include "src/comm/mpi_thread.h"
 
 namespace owt {
 
-struct MpiGroup {
+struct ProcessGroup {
   std::vector<int> members;  // processes, by rank of the group
   int rank = 0;              // this process's rank
   int context = 0;           // distinguishes its messages from messages of other groups of the same processes
@@ -22,13 +22,13 @@ struct MpiGroup {
 };
 
 // The messages of a group. Messages with the same tag between two ranks arrive in the order in which they were sent.
-class MpiWire {
+class GroupWire {
  public:
   enum Tag { kParts, kSums, kMessages };
-  // The MPI tag; a group has three.
-  static int tag_of(const MpiGroup& group, Tag tag) { return group.context * 3 + tag; }
+  // The tag of the links; a group has three.
+  static int tag_of(const ProcessGroup& group, Tag tag) { return group.context * 3 + tag; }
 
-  MpiWire(MpiThread& thread, const MpiGroup& group) : thread_(thread), group_(group) {}
+  GroupWire(CommThread& thread, const ProcessGroup& group) : thread_(thread), group_(group) {}
 
   int rank() const { return group_.rank; }
   int ranks() const { return group_.ranks(); }
@@ -44,11 +44,11 @@ class MpiWire {
   std::byte* scratch(int64_t bytes) { return thread_.scratch(bytes); }
 
  private:
-  MpiThread& thread_;
-  const MpiGroup& group_;
+  CommThread& thread_;
+  const ProcessGroup& group_;
 };
 
 // Runs this rank's part of a collective; returns when it is over.
-void transfer(MpiWire& wire, const Call& call);
+void transfer(GroupWire& wire, const Call& call);
 
 }  // namespace owt

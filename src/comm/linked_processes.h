@@ -1,7 +1,8 @@
-// The processes of a launch, connected by MPI. For files of this folder; other folders use processes.h.
+// The processes of a launch, connected by MPI or TCP (links.h). For files of this folder; other folders use
+// processes.h.
 //
-// One thread of the process, the communication thread, makes every MPI call. It runs collectives one after the other
-// while the rest of the process computes.
+// One thread of the process, the communication thread, uses the links. It runs collectives one after the other while
+// the rest of the process computes.
 #pragma once
 
 #include <memory>
@@ -14,19 +15,20 @@
 
 namespace owt {
 
-struct MpiProcess;
+struct ProcessState;
 
-class Mpi {
+class LinkedProcesses {
  public:
-  // Starts MPI and gathers every process's `text`; neither can be interrupted. Throws Error if the program was built
-  // without MPI, if MPI does not find the processes that the launcher started, or if one of the two takes longer than
-  // `seconds`. In the last case its thread keeps waiting, so `lost_ranks` may never be freed.
-  Mpi(const ProcessLaunch& launch, const LostRanks& lost_ranks, const std::string& text, double seconds);
-  ~Mpi();  // must follow finish()
-  Mpi(const Mpi&) = delete;
-  Mpi& operator=(const Mpi&) = delete;
+  // Connects the processes and gathers every process's `text`. Throws Error if they do not find each other within
+  // `seconds`, or if the program was built without the MPI that it needs. MPI cannot be interrupted: its thread then
+  // keeps waiting, so `lost_ranks` may never be freed.
+  LinkedProcesses(const ProcessLaunch& launch, const LostRanks& lost_ranks, const std::string& text, double seconds);
+  ~LinkedProcesses();  // must follow finish()
+  LinkedProcesses(const LinkedProcesses&) = delete;
+  LinkedProcesses& operator=(const LinkedProcesses&) = delete;
 
   const std::vector<std::string>& texts() const { return *texts_; }  // text of every process, by rank
+  const char* links() const;                                         // "MPI" or "TCP"
   // A communicator for tensors on the CPU. The collectives of all communicators of a process share one queue, so all
   // its ranks must call them in the same order, across communicators too. A rank's failure (LostRanks) ends all current
   // and later collectives. Must not outlive this object. crowded: this host has more threads than cores, so that
@@ -35,13 +37,13 @@ class Mpi {
   // A communicator of some of the processes, as the number-th such world (from 1): the processes that remain when
   // others are gone (LostRanks). All of them call it with the same arguments; it sends nothing.
   std::unique_ptr<Communicator> world_of(std::vector<int> processes, int number);
-  // MPI_Finalize, which is not interrupted by lost ranks. False: it did not return within `seconds`, and this object
+  // Ends the links, which is not interrupted by lost ranks. False: it did not return within `seconds`, and this object
   // may never be freed.
   bool finish(double seconds);
 
  private:
   std::shared_ptr<std::vector<std::string>> texts_;
-  std::unique_ptr<MpiProcess> process_;
+  std::unique_ptr<ProcessState> process_;
 };
 
 }  // namespace owt

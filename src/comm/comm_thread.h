@@ -1,4 +1,5 @@
-// The communication thread of a process: a queue of jobs, and waiting for messages. For mpi*.cpp of this folder.
+// The communication thread of a process: a queue of jobs, and waiting for messages. For files of
+// this folder.
 #pragma once
 
 #include <atomic>
@@ -13,20 +14,21 @@
 #include <thread>
 #include <vector>
 
+#include "src/comm/link_message.h"
+#include "src/comm/links.h"
 #include "src/comm/lost_ranks.h"
-#include "src/comm/mpi_message.h"
 #include "src/core/stream.h"
 
 namespace owt {
 
-class MpiThread {
+class CommThread {
  public:
   class QueuedJob;
 
-  explicit MpiThread(const LostRanks& lost_ranks);
-  ~MpiThread();  // ends at once if nothing is queued
-  MpiThread(const MpiThread&) = delete;
-  MpiThread& operator=(const MpiThread&) = delete;
+  CommThread(std::unique_ptr<ProcessLinks> links, const LostRanks& lost_ranks);
+  ~CommThread();  // ends at once if nothing is queued
+  CommThread(const CommThread&) = delete;
+  CommThread& operator=(const CommThread&) = delete;
 
   // Queues work(); messages call it `name`. The event ends with the work and throws what it throws. After a failure all
   // further jobs fail, and their memory is kept, because messages may still arrive. group: the processes that take
@@ -35,12 +37,14 @@ class MpiThread {
                                  std::shared_ptr<const std::vector<int>> group = nullptr);
   // Starts a message as soon as possible, even during other work. The event ends with it. If the other process is gone,
   // only this message fails.
-  std::shared_ptr<QueuedJob> post(std::string name, const MpiMessage& message);
+  std::shared_ptr<QueuedJob> post(std::string name, const LinkMessage& message);
   // Whether the event belongs to a run(), and therefore precedes everything that is queued later.
   static bool in_queue(const Event& event);
   void set_crowded(bool crowded) { crowded_.store(crowded); }
 
-  // For use in work(). Returns when all requests are done, and empties the list. Throws if a rank was lost.
+  // The functions below are for use in work().
+  ProcessLinks& links() { return *links_; }
+  // Returns when all requests are done, and empties the list. Throws if a rank was lost.
   void wait(Requests& requests);
   // Waits for all posted messages.
   void wait_for_messages();
@@ -64,6 +68,7 @@ class MpiThread {
   void end_wait() { --waiting_; }
   void pause();
 
+  const std::unique_ptr<ProcessLinks> links_;
   const LostRanks& lost_ranks_;
   std::atomic<bool> crowded_{false};
   std::atomic<int> waiting_{0};          // number of ranks that wait for a job
@@ -81,7 +86,6 @@ class MpiThread {
   int64_t calls_seen_ = 0;  // calls_ when idle_ was reset
   const QueuedJob* running_ = nullptr;
   Jobs messages_;  // in transit, in the order in which they were posted
-  std::vector<int> arrived_;
   std::vector<std::byte> scratch_;
   std::exception_ptr failure_;
   Jobs failed_;
@@ -90,9 +94,9 @@ class MpiThread {
 };
 
 // A job of the queue, or a message, as an event.
-class MpiThread::QueuedJob : public Event::Pending, public std::enable_shared_from_this<QueuedJob> {
+class CommThread::QueuedJob : public Event::Pending, public std::enable_shared_from_this<QueuedJob> {
  public:
-  QueuedJob(MpiThread& thread, std::string name, std::function<void()> work, std::optional<MpiMessage> message = {},
+  QueuedJob(CommThread& thread, std::string name, std::function<void()> work, std::optional<LinkMessage> message = {},
             std::shared_ptr<const std::vector<int>> group = nullptr)
       : thread_(thread),
         name_(std::move(name)),
@@ -106,14 +110,14 @@ class MpiThread::QueuedJob : public Event::Pending, public std::enable_shared_fr
   bool wait_for(double seconds);  // false: not done within that time
 
  private:
-  friend class MpiThread;
+  friend class CommThread;
 
   void finish(const std::exception_ptr& failure);
 
-  MpiThread& thread_;
+  CommThread& thread_;
   std::string name_;
   std::function<void()> work_;
-  std::optional<MpiMessage> message_;
+  std::optional<LinkMessage> message_;
   std::shared_ptr<const std::vector<int>> group_;
   std::exception_ptr failure_;
   double ms_ = 0;  // duration of the work; written before done_

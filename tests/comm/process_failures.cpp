@@ -1,15 +1,15 @@
-// A program whose ranks fail, for mpi_failures_test.sh. To be started by mpirun.
+// A program whose ranks fail, for process_failures_test.sh. To be started by mpirun or owt launch.
 //
-//   usage: mpi_failures WHAT
+//   usage: process_failures WHAT
 //
 //   loop       endless collectives, until a rank is killed or stopped from outside; timeout 2 s
 //   compute    rank 0 computes endlessly while the others are in collectives
 //   error      rank 1 fails by itself while the others are in collectives
 //   before     rank 1 fails before the others have met it
 //   from0      rank 0 fails in from_rank_0
-//   start      rank 1 never reaches the first exchange; the limit is 3 s
+//   start      rank 1 never comes to the start; the limit is 3 s
 //   late       rank 0 computes endlessly after the others have finished
-//   finalize   rank 1 does not return from MPI_Finalize
+//   finalize   rank 1 does not return from MPI_Finalize, if the ranks use MPI
 //   data       rank 1 waits endlessly for data while the others are in a collective
 //   mismatch   rank 1 is in another collective than the others
 //   ring       endless messages around a ring, until a rank is killed from outside
@@ -20,7 +20,6 @@
 //   slow       rank 1 computes for longer than the timeout; then all ranks finish normally
 //   leave      all ranks finish normally
 // Prints `rank R process P` for each rank when it is in its loop.
-#include <mpi.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -36,30 +35,15 @@
 #include "src/comm/watch.h"
 #include "src/system/activity.h"
 
-namespace {
+// Whether this process never returns from MPI_Finalize; mpi_hangs.cpp asks.
+std::atomic<bool> hangs_at_the_end{false};
 
-std::atomic<bool> hangs_at_the_start{false}, hangs_at_the_end{false};
+namespace owt {
+namespace {
 
 [[noreturn]] void hang() {
   while (true) std::this_thread::sleep_for(std::chrono::hours(1));
 }
-
-}  // namespace
-
-// MPI's profiling interface: calls of the program go through here.
-extern "C" int MPI_Allgather(const void* from, int count, MPI_Datatype type, void* to, int to_count,
-                             MPI_Datatype to_type, MPI_Comm comm) {
-  if (hangs_at_the_start) hang();
-  return PMPI_Allgather(from, count, type, to, to_count, to_type, comm);
-}
-
-extern "C" int MPI_Finalize() {
-  if (hangs_at_the_end) hang();
-  return PMPI_Finalize();
-}
-
-namespace owt {
-namespace {
 
 void all_reduce_for_ever(Communicator& comm) {
   Tensor sum({100'000}), large({3'000'000});
@@ -72,7 +56,7 @@ void all_reduce_for_ever(Communicator& comm) {
   }
 }
 
-// Receives chunks larger than any of the initial sum of 100,000 that the others send here, so that MPI does not notice.
+// Receives chunks larger than any of the initial sum of 100,000 that the others send here, so that it causes no error.
 void receive_for_ever(Communicator& comm) {
   Tensor share({400'000});
   while (true) comm.broadcast(share, share, 2, {}).wait();
@@ -96,7 +80,10 @@ void run(const std::string& what) {
   std::signal(SIGTERM, SIG_IGN);  // like owt; mpirun sends SIGTERM when the first process has ended
   if (what == "start") {
     setenv("OWT_START_TIMEOUT", "3", 1);
-    hangs_at_the_start = launch().rank == 1;
+    if (launch().rank == 1) {
+      std::cout << concat("rank 1 process ", getpid(), '\n') << std::flush;
+      hang();
+    }
   }
   hangs_at_the_end = what == "finalize" && launch().rank == 1;
   if (what == "from0") from_rank_0([]() -> std::string { fail("nothing to be had"); });

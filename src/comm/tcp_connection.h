@@ -1,0 +1,105 @@
+// Transfers over one TCP connection to another process, in frames. For tcp_links.cpp.
+//
+// Frames are a header and perhaps bytes:
+//   - kWhole: a transfer of up to 64 KiB. If it is not wanted yet, the receiver keeps it.
+//   - kOffer: a larger transfer waits at the sender until the receiver has memory for it, which kAccept says. Then it
+//     comes in pieces (kPiece), so that other frames do not wait for all of it.
+// So a process stores at most 64 KiB of each transfer that it does not want yet, like the MPI libraries.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+namespace owt {
+
+class TcpConnection {
+ public:
+  struct Transfer {
+    TcpConnection* connection = nullptr;
+    std::byte* memory = nullptr;
+    int64_t bytes = 0;  // of the memory
+    int tag = 0;
+    int64_t size = 0;  // of the transfer, for the receiver once it has ended; -1: larger than the memory
+    int64_t left = 0;  // bytes that have not moved yet
+    bool ended = false;
+  };
+
+  // socket: connected; ownership is taken. name: of the other process, for messages.
+  TcpConnection(int socket, std::string name);
+  ~TcpConnection();
+  TcpConnection(const TcpConnection&) = delete;
+  TcpConnection& operator=(const TcpConnection&) = delete;
+
+  int socket() const { return socket_; }
+  bool open() const { return socket_ >= 0; }
+  const std::string& why_closed() const { return why_closed_; }
+  // A transfer must stay until it has ended, or the connection is closed. Its memory is only read by send().
+  void send(Transfer& transfer);
+  void receive(Transfer& transfer);
+
+  // The system says that bytes have come, or that there is room for some. The connection remembers both until the
+  // system says otherwise.
+  void set_ready(bool readable, bool writable) { readable_ |= readable, writable_ |= writable; }
+  // Moves what can be moved without waiting. Closes the connection if the other process has, or if it sends what is no
+  // frame; transfers that have not ended then never do.
+  void move();
+
+ private:
+  enum Kind : uint32_t { kWhole = 0x6f777601, kOffer, kAccept, kPiece };
+  struct Header {
+    uint32_t kind = 0;
+    int32_t tag = 0;
+    uint64_t number = 0;  // of an offer, among the sender's; of what accepts it, and of its pieces
+    int64_t bytes = 0;
+  };
+  static constexpr int64_t kHeader = sizeof(Header);
+  struct Frame {
+    Header header;
+    const std::byte* bytes = nullptr;
+    Transfer* transfer = nullptr;  // the frame's bytes are its next ones; null: it has none
+  };
+  struct Unwanted {  // has come, or was offered, before this process called receive()
+    Header header;
+    std::vector<std::byte> bytes;
+  };
+
+  void close(const std::string& why);
+  bool next_frame();
+  void write();
+  void end_frame();
+  void read();
+  ptrdiff_t read_some(std::byte* to, int64_t bytes);
+  std::string begin_bytes();  // after a header; returns what is wrong with it
+  void end_bytes();
+  Transfer* take_wanted(int tag);
+  void give(Transfer& transfer, const Unwanted& come);
+  void keep(Unwanted come);
+
+  int socket_;
+  const std::string name_;
+  std::string why_closed_;
+  bool readable_ = true, writable_ = true, broken_ = false;  // broken_: nothing can be sent any more
+
+  std::deque<Frame> urgent_;    // all frames but pieces
+  std::deque<Frame> accepted_;  // one for each transfer that is sent in pieces
+  std::unordered_map<uint64_t, Transfer*> offered_;
+  uint64_t offers_ = 0;
+  Frame frame_;           // is being written
+  int64_t written_ = -1;  // bytes of it, with its header; -1: none
+
+  std::deque<Transfer*> wanted_;
+  std::deque<Unwanted> unwanted_;
+  int64_t unwanted_bytes_ = 0;
+  std::unordered_map<uint64_t, Transfer*> accepting_;
+  Header header_;  // is being read
+  int64_t header_bytes_ = 0, left_ = 0;
+  Transfer* into_ = nullptr;  // where the bytes of the frame go; null: to kept_
+  std::byte* at_ = nullptr;
+  std::vector<std::byte> kept_;
+};
+
+}  // namespace owt

@@ -1,0 +1,326 @@
+#include "src/commands/launch_processes.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <map>
+#include <optional>
+
+#include "src/comm/launch.h"
+#include "src/comm/sockets.h"
+#include "src/system/check.h"
+#include "src/system/log.h"
+
+namespace owt {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// After a failure the ranks tell each other, and end within six seconds (src/comm/processes.cpp).
+constexpr auto kGraceToEnd = std::chrono::seconds(8);   // then SIGTERM
+constexpr auto kGraceToKill = std::chrono::seconds(2);  // after that, SIGKILL
+constexpr std::array kPassedOn{SIGINT, SIGTERM, SIGHUP, SIGUSR1};
+constexpr auto kHeldByAnother = "OWT_LAUNCH_STDIN";  // the standard input holds signals, and ends with the launcher
+
+using EnvironmentChanges = std::map<std::string, std::string>;
+
+std::string quoted(const std::string& word) {  // for a shell
+  const auto plain = [](unsigned char c) { return std::isalnum(c) || std::strchr("-_./:=,@%+", c); };
+  if (!word.empty() && std::ranges::all_of(word, plain)) return word;
+  std::string text = "'";
+  for (const char c : word) text += c == '\'' ? "'\\''" : std::string(1, c);
+  return text + "'";
+}
+
+std::string line_of(const std::vector<std::string>& words) {
+  std::string line;
+  for (const std::string& word : words) line += (line.empty() ? "" : " ") + quoted(word);
+  return line;
+}
+
+bool is_this_host(const std::string& name) {
+  const std::string own = host_name();
+  if (name == "localhost" || name == own || name == own.substr(0, own.find('.'))) return true;
+  return std::ranges::count(addresses_of_host(), name) > 0;
+}
+
+// The file of a program, as a shell finds it. Throws Error if there is none.
+std::string found_program(const std::string& name) {
+  if (name.find('/') != std::string::npos) {
+    if (access(name.c_str(), X_OK) != 0) fail("cannot run '", name, "': ", std::strerror(errno));
+    return name;
+  }
+  const char* const path = std::getenv("PATH");
+  std::string rest = path ? path : "/usr/bin:/bin";
+  while (!rest.empty()) {
+    const std::string folder = rest.substr(0, rest.find(':'));
+    rest.erase(0, std::min(rest.size(), folder.size() + 1));
+    const std::string file = folder + "/" + name;
+    if (!folder.empty() && access(file.c_str(), X_OK) == 0) return file;
+  }
+  fail("cannot run '", name, "': there is no such program on the PATH");
+}
+
+struct Child {
+  std::string name;  // "rank 2", or "the processes of node2"
+  pid_t process = 0;
+  int input = -1;  // passes signals to the launcher of another host; -1: a process of this host
+};
+
+class Launcher {
+ public:
+  explicit Launcher(const ProcessesToLaunch& what) : what_(what) {
+    for (const int signal : kPassedOn) sigaddset(&signals_, signal);
+    sigaddset(&signals_, SIGCHLD);
+    sigprocmask(SIG_BLOCK, &signals_, &mask_before_);
+    signal_file_ = signalfd(-1, &signals_, SFD_CLOEXEC);
+    std::signal(SIGPIPE, SIG_IGN);
+  }
+  ~Launcher() {
+    end_all(SIGKILL);
+    close(signal_file_);
+    sigprocmask(SIG_SETMASK, &mask_before_, nullptr);
+  }
+  Launcher(const Launcher&) = delete;
+  Launcher& operator=(const Launcher&) = delete;
+
+  int run() {
+    start_all();
+    const bool held = std::getenv(kHeldByAnother) != nullptr;
+    while (!children_.empty()) {
+      std::array<pollfd, 2> polled{{{signal_file_, POLLIN, 0}, {held && !input_ended_ ? STDIN_FILENO : -1, POLLIN, 0}}};
+      poll(polled.data(), polled.size(), milliseconds_to_deadline());
+      if (polled[0].revents) read_signal();
+      if (polled[1].revents) read_input();
+      reap();
+      if (Clock::now() >= deadline_) end_late();
+    }
+    return what_.enable_recovery ? code_of_first_ : failure_.value_or(0);
+  }
+
+ private:
+  void start_all() {
+    int ranks = 0, first = 0;
+    for (const HostWorkers& host : what_.hosts) ranks += host.workers;
+    for (const HostWorkers& host : what_.hosts) {
+      const bool here = what_.only_host.empty() ? is_this_host(host.name) : host.name == what_.only_host;
+      if (here)
+        start_here(host, first, ranks);
+      else if (what_.only_host.empty())
+        start_there(host);
+      first += host.workers;
+    }
+  }
+
+  void start_here(const HostWorkers& host, int first, int ranks) {
+    const std::string program = found_program(what_.command.front());
+    const bool alone = what_.hosts.size() == 1;
+    Listener listener;
+    EnvironmentChanges changes{{"WORLD_SIZE", std::to_string(ranks)},
+                               {"LOCAL_WORLD_SIZE", std::to_string(host.workers)},
+                               {"MASTER_ADDR", alone ? "127.0.0.1" : what_.hosts.front().name},
+                               {"OWT_LAUNCH", what_.enable_recovery ? "recovery" : "1"}};
+    int port = what_.port;
+    if (port == 0) {
+      // Rank 0 inherits the socket, so that nobody else can take the port.
+      listener = listen_on("127.0.0.1", 0);
+      port = listener.port;
+    }
+    changes["MASTER_PORT"] = std::to_string(port);
+    for (int i = 0; i < host.workers; ++i) {
+      changes["RANK"] = std::to_string(first + i);
+      changes["LOCAL_RANK"] = std::to_string(i);
+      const bool gets_socket = first + i == 0 && listener.socket >= 0;
+      const int socket = gets_socket ? dup(listener.socket) : -1;  // without close-on-exec
+      if (gets_socket) changes["OWT_LAUNCH_SOCKET"] = std::to_string(socket);
+      start(concat("rank ", first + i), program, what_.command, changes, -1);
+      changes.erase("OWT_LAUNCH_SOCKET");
+      if (gets_socket) close(socket);
+    }
+    if (listener.socket >= 0) close(listener.socket);
+  }
+
+  std::vector<std::string> words_for(const HostWorkers& host) const {
+    std::vector<std::string> words{"owt", "launch", "--host", host.name};
+    words[0] = std::filesystem::read_symlink("/proc/self/exe").string();
+    words.insert(words.end(), what_.same.begin(), what_.same.end());
+    words.emplace_back("--");
+    words.insert(words.end(), what_.command.begin(), what_.command.end());
+    return words;
+  }
+
+  void start_there(const HostWorkers& host) {
+    const std::string line = concat("cd ", quoted(std::filesystem::current_path().string()), " && ", kHeldByAnother,
+                                    "=1 exec ", line_of(words_for(host)));
+    std::vector<std::string> words;
+    for (size_t begin = 0; begin < what_.ssh.size();) {
+      const size_t end = std::min(what_.ssh.find(' ', begin), what_.ssh.size());
+      if (end > begin) words.push_back(what_.ssh.substr(begin, end - begin));
+      begin = end + 1;
+    }
+    words.push_back(host.name);
+    words.push_back(line);
+    try {
+      const std::string program = found_program(words.front());
+      std::array<int, 2> ends{-1, -1};
+      if (pipe(ends.data()) != 0) fail("cannot make a pipe: ", std::strerror(errno));
+      fcntl(ends[1], F_SETFD, FD_CLOEXEC);
+      start(concat("the processes of ", host.name), program, words, {}, ends[0]);
+      close(ends[0]);
+      children_.back().input = ends[1];
+    } catch (const Error& e) {
+      fail("cannot start processes on ", host.name, ": ", e.what(),
+           "; type this line on each host, with its name: ", line_of(words_for(host)));
+    }
+  }
+
+  // input: the standard input; -1: none.
+  void start(const std::string& name, const std::string& program, std::vector<std::string> words,
+             const EnvironmentChanges& changes, int input) {
+    std::vector<char*> arguments;
+    for (std::string& word : words) arguments.push_back(word.data());
+    arguments.push_back(nullptr);
+    const pid_t process = fork();
+    if (process < 0) fail("cannot start ", name, ": ", std::strerror(errno));
+    if (process == 0) {
+      setpgid(0, 0);  // Ctrl-C reaches only this launcher, which passes it on
+      prctl(PR_SET_PDEATHSIG, SIGTERM);
+      std::signal(SIGPIPE, SIG_DFL);
+      sigprocmask(SIG_SETMASK, &mask_before_, nullptr);
+      dup2(input >= 0 ? input : ::open("/dev/null", O_RDONLY | O_CLOEXEC), STDIN_FILENO);
+      for (const char* const none : {"TORCHELASTIC_USE_AGENT_STORE", "TORCHELASTIC_RUN_ID", kHeldByAnother})
+        unsetenv(none);
+      for (const auto& [variable, value] : changes) setenv(variable.c_str(), value.c_str(), 1);
+      execv(program.c_str(), arguments.data());
+      const std::string why = concat("owt: error: cannot run '", program, "': ", std::strerror(errno), '\n');
+      if (write(STDERR_FILENO, why.data(), why.size()) < 0) _exit(126);
+      _exit(127);
+    }
+    setpgid(process, process);  // also here, so that it is done before a signal is passed on
+    children_.push_back({name, process});
+    if (first_ == 0) first_ = process;
+  }
+
+  void pass_on(int signal) {
+    for (const Child& child : children_) {
+      const char byte = static_cast<char>(signal);
+      if (child.input < 0)
+        kill(-child.process, signal);
+      else if (write(child.input, &byte, 1) != 1)
+        kill(-child.process, SIGTERM);
+    }
+  }
+
+  void end_all(int signal) {
+    for (Child& child : children_) {
+      if (child.input >= 0) close(std::exchange(child.input, -1));  // the launcher there then ends its processes
+      kill(-child.process, signal);
+    }
+  }
+
+  void read_signal() {
+    signalfd_siginfo info{};
+    if (read(signal_file_, &info, sizeof info) != sizeof info) return;
+    const int signal = static_cast<int>(info.ssi_signo);
+    if (signal == SIGCHLD) return;
+    asked_to_stop_ = true;
+    pass_on(signal);
+  }
+
+  void read_input() {
+    char byte = 0;
+    const ssize_t got = read(STDIN_FILENO, &byte, 1);
+    asked_to_stop_ = true;
+    if (got == 1) return pass_on(byte);
+    input_ended_ = true;
+    end_all(SIGTERM);
+    deadline_ = Clock::now() + kGraceToKill;
+    terminated_ = true;
+  }
+
+  void reap() {
+    int status = 0;
+    for (pid_t process = waitpid(-1, &status, WNOHANG); process > 0; process = waitpid(-1, &status, WNOHANG)) {
+      const auto child = std::ranges::find(children_, process, &Child::process);
+      if (child == children_.end()) continue;
+      const int code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+      if (process == first_) code_of_first_ = code;
+      if (code != 0 && !failure_) note_failure(*child, status, code);
+      if (child->input >= 0) close(child->input);
+      kill(-process, SIGKILL);  // what it has started and left behind
+      children_.erase(child);
+    }
+  }
+
+  void note_failure(const Child& child, int status, int code) {
+    failure_ = code;
+    if (asked_to_stop_) return;
+    const std::string how =
+        WIFSIGNALED(status) ? concat("was ended by signal ", WTERMSIG(status), " (", strsignal(WTERMSIG(status)), ")")
+                            : concat("ended with exit code ", code);
+    log_warn("{} (process {}) {}{}", child.name, child.process, how,
+             what_.enable_recovery || children_.size() == 1 ? "" : ", before the others");
+    if (!what_.enable_recovery) deadline_ = Clock::now() + kGraceToEnd;
+  }
+
+  void end_late() {
+    end_all(terminated_ ? SIGKILL : SIGTERM);
+    terminated_ = true;
+    deadline_ = Clock::now() + kGraceToKill;
+  }
+
+  int milliseconds_to_deadline() const {
+    if (deadline_ == Clock::time_point::max()) return -1;
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline_ - Clock::now()).count();
+    return static_cast<int>(std::max<int64_t>(left, 0));
+  }
+
+  const ProcessesToLaunch& what_;
+  sigset_t signals_{}, mask_before_{};
+  int signal_file_ = -1;
+  std::vector<Child> children_;  // that have not ended
+  pid_t first_ = 0;              // rank 0, or the launcher of its host
+  int code_of_first_ = 0;
+  std::optional<int> failure_;  // the code of the first that failed
+  bool asked_to_stop_ = false, input_ended_ = false, terminated_ = false;
+  Clock::time_point deadline_ = Clock::time_point::max();  // for the others to end
+};
+
+}  // namespace
+
+std::vector<HostWorkers> hosts_from(const std::string& text) {
+  std::vector<HostWorkers> hosts;
+  for (size_t begin = 0; begin <= text.size();) {
+    const size_t end = std::min(text.find(',', begin), text.size());
+    const std::string one = text.substr(begin, end - begin);
+    const size_t colon = one.find(':');
+    HostWorkers host{one.substr(0, colon), 1};
+    if (colon != std::string::npos) {
+      const char* const last = one.data() + one.size();
+      const auto [stopped, error] = std::from_chars(one.data() + colon + 1, last, host.workers);
+      if (error != std::errc() || stopped != last || host.workers < 1)
+        fail("'", one, "': wanted HOST:N with a number of processes");
+    }
+    if (host.name.empty() || host.name.starts_with('-')) fail("'", one, "': wanted the name of a host");
+    hosts.push_back(host);
+    begin = end + 1;
+  }
+  return hosts;
+}
+
+int launch_processes(const ProcessesToLaunch& what) { return Launcher(what).run(); }
+
+}  // namespace owt

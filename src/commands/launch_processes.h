@@ -1,0 +1,32 @@
+// Starts the processes of a run (owt launch), which find each other over TCP (src/comm/launch.h reads what it sets).
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace owt {
+
+// A host, and the number of processes on it.
+struct HostWorkers {
+  std::string name;
+  int workers = 1;
+};
+// "a:4,b:4"; a host without a number has one process. Throws Error.
+std::vector<HostWorkers> hosts_from(const std::string& text);
+
+struct ProcessesToLaunch {
+  std::vector<HostWorkers> hosts;    // rank 0 is on the first one
+  int port = 0;                      // where rank 0 listens; 0: a free one, if there is one host
+  std::vector<std::string> command;  // program and arguments, the same on all hosts
+  bool enable_recovery = false;      // the others go on when a process is lost
+  std::string only_host{};           // starts the processes of this host only; empty: of all hosts
+  std::string ssh = "ssh";           // reaches other hosts: a program, perhaps with options
+  std::vector<std::string> same{};   // the words of owt launch that other hosts get, too
+};
+
+// Returns when all processes have ended. The result is 0, or the code of the first that failed: its exit code, or 128
+// and the signal that ended it. Then the others get some time to end by themselves. With enable_recovery, the code of
+// rank 0 or its host. Signals that stop a run are passed on. Throws Error if nothing can be started.
+int launch_processes(const ProcessesToLaunch& what);
+
+}  // namespace owt

@@ -1,0 +1,76 @@
+#include <algorithm>
+#include <filesystem>
+#include <iostream>
+
+#include "src/comm/launch.h"
+#include "src/commands/launch_processes.h"
+#include "tools/commands.h"
+
+namespace owt {
+namespace {
+
+constexpr const char* kWithValue[] = {"--workers", "--hosts", "--host", "--port", "--ssh"};
+
+// The number of words before COMMAND, whose own options follow it.
+size_t words_before_command(const Arguments& words) {
+  size_t count = 0;
+  while (count < words.size() && words[count].starts_with("-") && words[count] != "--")
+    count += std::ranges::count(kWithValue, words[count]) > 0 ? 2 : 1;
+  return std::min(count, words.size());
+}
+
+}  // namespace
+
+int command_launch(const Arguments& arguments) {
+  Options options(
+      "owt launch",
+      "Starts the processes of a run, each of which is one worker. They find each other over TCP, without "
+      "MPI: each gets the environment variables RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR "
+      "and MASTER_PORT. If one fails, the others end too, and the exit code is that of the first that "
+      "failed. Ctrl-C is passed on to all.");
+  options.positional_list("COMMAND", "program and arguments, e.g. owt train quickstart");
+  options.option("workers", "N", "number of processes on this host");
+  options.option(
+      "hosts", "HOST:N,...",
+      "the hosts and the number of processes on each; rank 0 is on the first. Other hosts are reached by ssh, "
+      "and must have program and folder at the same path");
+  options.option("host", "HOST",
+                 "with --hosts: start only the processes of this host, here. Without ssh, type the line on each host");
+  options.option("port", "PORT", "29500", "with --hosts: the port where rank 0 listens");
+  options.option("ssh", "COMMAND", "ssh", "with --hosts: the command that reaches another host");
+  options.flag("enable-recovery", "when a process is lost, the others go on (owt train --tolerate-loss)");
+  const size_t own = words_before_command(arguments);
+  Arguments words(arguments.begin(), arguments.begin() + static_cast<ptrdiff_t>(own));
+  if (own < arguments.size() && arguments[own] != "--") words.emplace_back("--");
+  words.insert(words.end(), arguments.begin() + static_cast<ptrdiff_t>(own), arguments.end());
+  if (!options.parse(words)) {
+    std::cout << options.help();
+    return 0;
+  }
+  if (launch().several())
+    fail("owt launch starts processes itself, but ", launch().by, " has started ", launch().ranks,
+         " of it; leave one of the two out");
+  if (options.given("workers") == options.given("hosts")) throw UsageError("owt launch: wanted --workers or --hosts");
+  for (const char* const name : {"host", "port", "ssh"}) options.only_with(name, {"hosts"});
+  ProcessesToLaunch what;
+  what.command = options.list("COMMAND");
+  if (what.command.front() == "owt") what.command.front() = std::filesystem::read_symlink("/proc/self/exe").string();
+  what.enable_recovery = options.boolean("enable-recovery");
+  if (options.given("workers")) {
+    what.hosts = {{"localhost", static_cast<int>(options.integer("workers", {.low = 1, .high = 4096}))}};
+    return launch_processes(what);
+  }
+  what.hosts = read_option("hosts", [&] { return hosts_from(options.string("hosts")); });
+  what.port = static_cast<int>(options.integer("port", {.low = 1, .high = 65535}));
+  what.ssh = options.string("ssh");
+  if (options.given("host")) {
+    what.only_host = options.string("host");
+    if (std::ranges::none_of(what.hosts, [&](const HostWorkers& one) { return one.name == what.only_host; }))
+      throw UsageError("--host " + what.only_host + ": not among --hosts " + options.string("hosts"));
+  }
+  what.same = {"--hosts", options.string("hosts"), "--port", std::to_string(what.port)};
+  if (what.enable_recovery) what.same.emplace_back("--enable-recovery");
+  return launch_processes(what);
+}
+
+}  // namespace owt
