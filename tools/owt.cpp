@@ -58,6 +58,8 @@ Most commands take CONFIG: a TOML file, a run folder, or a name. For a name, owt
 
 'owt COMMAND --help' lists a command's options. Exit codes: 0 done, 1 failed (one line says why and what to do), 2 wrong
 command line, 75 stopped by a signal after writing a checkpoint (owt train RUN --resume auto resumes).
+
+The wheel also has 'owt log-to', which sends runs to Weights & Biases, MLflow or TensorBoard (docs/python.md).
 )";
 
 void print_help(std::ostream& out) {
@@ -97,6 +99,7 @@ int run(const std::vector<std::string>& words) {
     }
     names.push_back(command.name);
   }
+  if (words[0] == "log-to") throw owt::UsageError("log-to is a command of the Python package: see docs/python.md");
   const std::string near = owt::nearest(words[0], names);
   throw owt::UsageError("no command '" + words[0] + "'" + (near.empty() ? "; " : "; did you mean '" + near + "'? ") +
                         "owt --help lists all");

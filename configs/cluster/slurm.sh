@@ -9,7 +9,10 @@
 #
 # Arguments: recipe, run folder, further options of owt train. All nodes must see the program, the data and the run
 # folder under the same paths. Environment variables: RECIPE and OUT are used if the first two arguments are missing;
-# OWT is the program (build/owt); LAUNCHER is srun (default) or mpirun.
+# OWT is the program (build/owt, or the wheel's owt); LAUNCHER is one of
+#   srun     (default) the ranks find each other over TCP, without MPI
+#   pmix     the ranks use MPI; `srun --mpi=list` must show a PMIx that fits the MPI library
+#   mpirun   the same, if srun and the MPI library do not fit
 #
 #SBATCH --job-name=owt
 #SBATCH --nodes=2
@@ -32,7 +35,7 @@ resume_in_a_new_job() {
 stop_ranks() {
   asked=yes stopping=yes
   case ${!:+$launcher} in
-    srun) scancel --signal=TERM "$SLURM_JOB_ID" ;;
+    srun | pmix) scancel --signal=TERM "$SLURM_JOB_ID" ;;
     mpirun) kill -USR1 "$!" ;;  # mpirun passes SIGUSR1 on to every rank; owt treats it like SIGTERM
     *) # the ranks have not been started
       resume_in_a_new_job
@@ -48,7 +51,7 @@ out=${2:-${OUT:-runs/slurm}}
 [ $# -lt 1 ] || shift
 [ $# -lt 1 ] || shift
 owt=${OWT:-build/owt}
-launcher=${LAUNCHER:-srun}       # srun | mpirun
+launcher=${LAUNCHER:-srun}
 
 # From Slurm 22.05 on srun does not take --cpus-per-task from the job; it reads this variable.
 export SRUN_CPUS_PER_TASK=${SLURM_CPUS_PER_TASK:-1}
@@ -56,18 +59,22 @@ export SRUN_CPUS_PER_TASK=${SLURM_CPUS_PER_TASK:-1}
 #   export OMPI_MCA_btl_tcp_if_include=10.1.0.0/16 NCCL_SOCKET_IFNAME=eth1
 
 run=("$owt" train "$recipe" --out "$out" --resume auto "$@")
+# If a rank is lost, the others report it and end. srun must not end them earlier.
+srun=(srun --kill-on-bad-exit=0 --cpu-bind=cores)
 case $launcher in
   srun)
-    # `srun --mpi=list` must show a PMIx that fits the MPI library. If a rank is lost, the others report it and end, and
-    # srun must not end them earlier.
-    srun --mpi=pmix --kill-on-bad-exit=0 --cpu-bind=cores "${run[@]}" &
+    # This script and rank 0 run on the first node. Jobs that share the node get different ports.
+    export MASTER_ADDR=${MASTER_ADDR:-${SLURMD_NODENAME:-$(hostname)}}
+    export MASTER_PORT=${MASTER_PORT:-$((20000 + SLURM_JOB_ID % 10000))}
+    "${srun[@]}" --mpi=none "${run[@]}" &
     ;;
+  pmix) "${srun[@]}" --mpi=pmix "${run[@]}" & ;;
   mpirun)
     mpirun --map-by "ppr:${SLURM_NTASKS_PER_NODE:-1}:node:PE=${SLURM_CPUS_PER_TASK:-1}" --bind-to core \
       "${run[@]}" &
     ;;
   *)
-    echo "slurm.sh: error: LAUNCHER is '$launcher', wanted srun or mpirun" >&2
+    echo "slurm.sh: error: LAUNCHER is '$launcher', wanted srun, pmix or mpirun" >&2
     exit 2
     ;;
 esac

@@ -48,9 +48,9 @@ ranks_until_stopped() {
 }
 
 begin "a run to the end is not put back into the queue"
-program srun "echo \"srun \$*\" >>'$work/calls'"
-ends_with 0 my.toml runs/my --parallel owt-c
-expect_call "^srun --mpi=pmix .* build/owt train my.toml --out runs/my --resume auto --parallel owt-c$"
+program srun "echo \"srun \$* from \$MASTER_ADDR:\$MASTER_PORT\" >>'$work/calls'"
+SLURMD_NODENAME=node1 ends_with 0 my.toml runs/my --parallel owt-c
+expect_call "^srun .* --mpi=none build/owt train my.toml --out runs/my --resume auto --parallel owt-c from node1:20007$"
 expect_no_call "^scontrol"
 passed
 
@@ -71,6 +71,13 @@ program srun "$(ranks_until_stopped 75)"
 TERM_IT=1 ends_with 75
 expect_call "^scancel --signal=TERM 7$"
 expect_call "^scontrol requeue 7$"
+passed
+
+begin "with MPI srun names PMIx, and the ranks get SIGTERM through scancel as well"
+program srun "$(ranks_until_stopped 75)"
+TERM_IT=1 LAUNCHER=pmix ends_with 75
+expect_call "^started .* --mpi=pmix build/owt train"
+expect_call "^scancel --signal=TERM 7$"
 passed
 
 begin "under mpirun the ranks get SIGUSR1 through mpirun"

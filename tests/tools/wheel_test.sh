@@ -64,6 +64,11 @@ assert all(abs(a - b) < 1e-5 for a, b in zip(of_wheel, of_build)), (of_wheel, of
 END
 passed "it trains with the losses of the build"
 
+run "$python" -c 'import owt; print(owt.runs("of_*")[1].metrics(frame="dict")["step"][-1])' | grep -x 3 >/dev/null ||
+  wrong "import owt does not read the run"
+run owt log-to --help | grep -e --follow >/dev/null || wrong "owt log-to is no command"
+passed "it reads runs in Python"
+
 licences=$(echo "$work"/venv/lib/python*/site-packages/owt-*.dist-info/licenses)
 for word in 'MIT License' libdnnl libopencv 'Apache License'; do
   cat "$licences/LICENSE" "$licences/LIBRARIES" | grep -F "$word" >/dev/null || wrong "no '$word' in the licences"
