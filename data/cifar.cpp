@@ -135,6 +135,11 @@ bool has_cifar(const std::string& dir, CifarKind kind, Split split) {
   return fs::exists(fs::path(dir) / file) || fs::exists(fs::path(dir) / format.folder / file);
 }
 
+std::string fetch_command(const std::string& dir, CifarKind kind) {
+  const std::string archive = kind == CifarKind::k10 ? "cifar-10-binary.tar.gz" : "cifar-100-binary.tar.gz";
+  return concat("curl -O https://www.cs.toronto.edu/~kriz/", archive, " && owt prepare cifar ", archive, " ", dir);
+}
+
 std::shared_ptr<Dataset> read_cifar(const std::string& dir, CifarKind kind, Split split) {
   const Format& format = format_of(kind);
   const fs::path folder = find_folder(dir, format);

@@ -27,6 +27,9 @@ std::shared_ptr<Dataset> read_cifar(const std::string& dir, CifarKind kind, Spli
 // Whether read_cifar() finds files of the split.
 bool has_cifar(const std::string& dir, CifarKind kind, Split split);
 
+// A command line that downloads the official archive and unpacks it for read_cifar(dir, kind, ...).
+std::string fetch_command(const std::string& dir, CifarKind kind);
+
 // Writes the images [range.begin, range.end) of a set of 32 x 32 x 3 images atomically as one CIFAR-10 file.
 void write_cifar10_file(const std::string& path, const Dataset& images, const Slice& range);
 void write_cifar10_names(const std::string& dir, const std::vector<std::string>& names);

@@ -92,7 +92,8 @@ int command_train(const Arguments& arguments) {
   const bool timed = std::filesystem::exists(std::filesystem::path(outcome.run_folder) / "timing.csv");
   std::cout << format("run folder: {} (config.toml, log.txt, metrics.jsonl, {}checkpoints/)\n", outcome.run_folder,
                       timed ? "timing.csv, " : "");
-  if (split == Split::kValidation && has_test_images(settings.data, data_folder(settings.data, train_options.data)))
+  if (split == Split::kValidation &&
+      has_images(settings.data, data_folder(settings.data, train_options.data), Split::kTest))
     std::cout << format("owt eval {} measures the best checkpoint on the test images, which this run has not used\n",
                         outcome.run_folder);
   return 0;

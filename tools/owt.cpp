@@ -48,10 +48,9 @@ constexpr Command kCommands[] = {
 
 constexpr const char* kMoreHelp = R"(
 First steps:
-  owt prepare synthetic shapes            draws a small data set into the folder shapes
-  owt train quickstart --data shapes      trains on it with two workers, in about a minute
-  owt eval runs/quickstart --data shapes  measures the accuracy
-  owt plan alexnet_owt --workers 4        shows what four workers would send each other to train AlexNet
+  owt train quickstart              trains a small network with two workers, in less than a minute
+  owt eval runs/quickstart          measures its accuracy
+  owt plan alexnet_owt --workers 4  shows what four workers would send each other to train AlexNet
 
 Most commands take CONFIG: a TOML file, a run folder, or a name. For a name, owt looks for NAME.toml in ./configs and
 ./configs/models, then in the two folders of the same names that came with owt; 'owt recipes' lists all names.

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# From a fresh clone to a trained network: installs missing packages, builds, finds or makes data, trains and reports.
-# Takes about four minutes on two cores; later runs only train.
+# From a fresh clone to a trained network: installs missing packages, builds, trains and reports. Takes about four
+# minutes on two cores; later runs only train.
 #
 #   usage: tools/quickstart.sh [OPTION OF owt train]...      e.g. tools/quickstart.sh --workers 4 --parallel owt-a
 #
-# Data: CIFAR-10 in $OWT_DATA or ./datasets (tools/fetch_cifar10.sh datasets downloads it), else a synthetic data set in
-# datasets/synthetic. The program is built in build/, and the run folder is in runs/. Without an NVIDIA driver the build
-# is for the CPU only, unless build/ exists and was configured differently.
+# Data: CIFAR-10 in $OWT_DATA or ./datasets (tools/fetch_cifar10.sh datasets downloads it), else drawn images. The
+# program is built in build/, and the run folder is in runs/. Without an NVIDIA driver the build is for the CPU only,
+# unless build/ exists and was configured differently.
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -36,9 +36,10 @@ is_cifar10() {  # the argument is the folder of the files, or its parent
   return 1
 }
 
-# Sets `data` to the folder of a data set; makes one if necessary.
+# Sets `data` to the folder of CIFAR-10; empty: there is none.
 find_data() {
   local folder
+  data=
   for folder in ${OWT_DATA:+"$OWT_DATA"} datasets "$root/datasets"; do
     if is_cifar10 "$folder"; then
       data=$folder
@@ -46,9 +47,7 @@ find_data() {
       return 0
     fi
   done
-  data=$root/datasets/synthetic
   echo "There is no CIFAR-10 in \$OWT_DATA or ./datasets, so the network learns ten classes of drawn shapes instead."
-  is_cifar10 "$data" || "$owt" prepare synthetic "$data"
 }
 
 has_nvidia_driver() { [ -e /proc/driver/nvidia/version ] || command -v nvidia-smi >/dev/null; }
@@ -112,14 +111,14 @@ if data=$(given data "$@"); then
   echo "Taken from --data."
 else
   find_data
-  arguments+=(--data "$data")
+  if [ -n "$data" ]; then arguments+=(--data "$data"); fi
 fi
 if ! run=$(given out "$@"); then
   run=$root/runs/quickstart-$(date +%Y%m%d-%H%M%S)
   arguments+=(--out "$run")
 fi
 
-say "4 of 4: training (about a minute on two cores)"
+say "4 of 4: training (at most a minute on two cores)"
 cat <<'END'
 Two workers share each step's images. Each computes the convolutional layers on its own half, and a part of the dense
 layers on all of them: the trick of the paper. The table at the end says what each layer and each transfer took.
@@ -127,7 +126,7 @@ layers on all of them: the trick of the paper. The table at the end says what ea
 END
 "$owt" train "$root/configs/quickstart.toml" "${arguments[@]}" "$@"
 
-owt=$(shown "$owt") home=$(shown "$root") from=" --data $(shown "$data")"
+owt=$(shown "$owt") home=$(shown "$root") from=${data:+" --data $(shown "$data")"}
 say "What to try next"
 cat <<END
 Accuracy once more, from the run's best checkpoint:

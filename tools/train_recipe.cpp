@@ -4,12 +4,16 @@
 #include <filesystem>
 #include <map>
 
+#include "data/cifar.h"
+#include "src/comm/launch.h"
 #include "src/comm/processes.h"
 #include "src/commands/run_place.h"
 #include "src/files/checkpoint_files.h"
 #include "src/system/config_values.h"
 #include "src/system/files.h"
+#include "src/system/log.h"
 #include "src/system/texts.h"
+#include "src/train/job.h"
 
 namespace owt {
 namespace {
@@ -130,6 +134,32 @@ std::string listed(const Overrides& changes) {
   return joined(words);
 }
 
+void tell_of_missing_data(const DataSettings& missing, const std::string& folder, const DataSettings& instead,
+                          const Overrides& changes) {
+  if (launch().rank > 0) return;
+  const CifarKind kind = missing.format == "cifar100" ? CifarKind::k100 : CifarKind::k10;
+  log_info("no {} data in {}: training on {} instead ({}){}", missing.format, folder,
+           instead.format == "synthetic" ? concat(instead.train_images, " drawn images") : instead.format + " data",
+           listed(changes),
+           missing.format == "shards" ? "" : concat("; to fetch the data: ", fetch_command(folder, kind)));
+}
+
+// A data set that the user names must exist.
+Settings settings_of_recipe(const Options& options, const std::string& file, const Overrides& overrides) {
+  const Settings settings = read_settings(file, overrides);
+  if (options.given("data") || !settings.data.dir.empty()) return settings;
+  const Overrides changes = changes_without_data(file);
+  if (changes.empty()) return settings;
+  const std::string folder = data_folder(settings.data, "");
+  const auto found = [&] { return has_images(settings.data, folder, Split::kTrain) ? "found" : ""; };
+  if (!from_rank_0(found).empty()) return settings;
+  Overrides both = changes;
+  both.insert(both.end(), overrides.begin(), overrides.end());
+  Settings instead = read_settings(file, both);
+  tell_of_missing_data(settings.data, folder, instead.data, changes);
+  return instead;
+}
+
 }  // namespace
 
 TrainRecipe train_recipe(const Options& options, const Overrides& changes) {
@@ -156,10 +186,10 @@ TrainRecipe train_recipe(const Options& options, const Overrides& changes) {
     return {read_settings(Config::text(run.recipe, its_file), its_file, overrides), run.folder, ""};
   }
   const std::string file = config_file(config);
-  if (run.recipe.empty()) return {read_settings(file, overrides), "", ""};
+  if (run.recipe.empty()) return {settings_of_recipe(options, file, overrides), "", ""};
   const Overrides kept = kept_of_run(Config::text(run.recipe, its_file), Config::file(file), overrides);
   overrides.insert(overrides.begin(), kept.begin(), kept.end());
-  return {read_settings(file, overrides), "",
+  return {settings_of_recipe(options, file, overrides), "",
           kept.empty()
               ? ""
               : concat("kept from the run, because neither the recipe nor the command line sets them: ", listed(kept))};

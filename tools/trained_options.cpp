@@ -95,7 +95,7 @@ void declare_split(Options& options) {
 
 Split split_option(const Options& options, const Settings& settings) {
   if (const std::string data = data_folder(settings.data, options.given("data") ? options.string("data") : "");
-      !options.given("split") && settings.data.validation > 0 && !has_test_images(settings.data, data)) {
+      !options.given("split") && settings.data.validation > 0 && !has_images(settings.data, data, Split::kTest)) {
     if (launch().rank == 0) log_info("{} has no test images; using --split val, the held-out training images", data);
     return Split::kValidation;
   }

@@ -46,10 +46,11 @@ HeldOut open_training_images(const Settings& of, const std::string& folder) {
 
 bool Job::tolerates_loss() const { return owt::tolerates_loss(plan) && launch().several(); }
 
-bool has_test_images(const DataSettings& data, const std::string& folder) {
-  if (data.format == "shards") return std::filesystem::is_directory(std::filesystem::path(folder) / "val");
+bool has_images(const DataSettings& data, const std::string& folder, Split split) {
+  if (data.format == "shards")
+    return std::filesystem::is_directory(std::filesystem::path(folder) / (split == Split::kTrain ? "train" : "val"));
   return data.format == "synthetic" ||
-         has_cifar(folder, data.format == "cifar10" ? CifarKind::k10 : CifarKind::k100, Split::kTest);
+         has_cifar(folder, data.format == "cifar10" ? CifarKind::k10 : CifarKind::k100, split);
 }
 
 std::shared_ptr<const Dataset> open_split(const Settings& of, const std::string& folder, Split split) {

@@ -55,8 +55,8 @@ void open_data(Job& job, const std::string& folder, Split split, const RunFacts&
 // there are too many.
 void share_corrupt_records(const Job& job);
 
-// Whether the data set in the folder has a test split (for shards: the folder val).
-bool has_test_images(const DataSettings& data, const std::string& folder);
+// Whether the data set in the folder has the split kTrain or kTest (for shards: the folder train or val).
+bool has_images(const DataSettings& data, const std::string& folder, Split split);
 
 // Throws Error for a validation split if the recipe holds out no images.
 std::shared_ptr<const Dataset> open_split(const Settings& settings, const std::string& folder, Split split);

@@ -8,9 +8,12 @@
 #include "src/core/gpus.h"
 #include "src/plan/plan_updates.h"
 #include "src/system/check.h"
+#include "src/system/config_values.h"
 
 namespace owt {
 namespace {
+
+constexpr const char* kWithoutData = "without_data";
 
 // The settings for a model file alone, which can be planned and timed.
 constexpr const char* kBareRecipe = R"(
@@ -132,11 +135,17 @@ Settings read_settings(const std::string& path, const Overrides& overrides) {
   return read_settings(Config::file(path), path, overrides);
 }
 
+Overrides changes_without_data(const std::string& path) {
+  const std::map<std::string, std::string> values = values_of(Config::file(path).table(kWithoutData));
+  return {values.begin(), values.end()};
+}
+
 Settings read_settings(Config file, const std::string& path, const Overrides& overrides) {
   std::optional<std::string> model;
   for (const auto& [key, value] : overrides)
     if (key == "model") model = value;
   Config recipe = whole_recipe(std::move(file), path, model);
+  if (recipe.is_table(kWithoutData)) recipe.set(kWithoutData, "");
   for (const auto& [key, value] : overrides)
     if (key != "model") recipe.set(key, value);
   return settings_from(recipe, recipe_name(path));

@@ -112,6 +112,8 @@ using Overrides = std::vector<std::pair<std::string, std::string>>;  // dotted k
 // Reads a recipe, or a model file alone (with synthetic data and a batch of 64). Overrides apply after the files,
 // except "model", which names another model file, relative to the recipe. Throws Error with file and line.
 Settings read_settings(const std::string& path, const Overrides& overrides = {});
+// The table [without_data] of a recipe, which read_settings() ignores: what changes if its data set is not there.
+Overrides changes_without_data(const std::string& path);
 // Reads settings from a file that is already parsed. path: its path, for relative paths in it and for the name.
 Settings read_settings(Config file, const std::string& path, const Overrides& overrides = {});
 Settings settings_from(Config recipe, const std::string& name);

@@ -84,6 +84,25 @@ TEST_F(RecipesTest, OfAnInstallationAreFoundNextToTheProgram) {
   EXPECT_THAT(read_file(file("answer")), HasSubstr("model installed"));
 }
 
+TEST_F(RecipesTest, MaySayHowToTrainWithoutTheirDataSet) {
+  const std::string here = "mkdir -p '" + file("here") + "'; cd '" + file("here") + "'; unset OWT_DATA;";
+  const auto train = [&](const std::string& words) {
+    return owt("train quickstart --steps 1 --device cpu --set data.batch=8 " + words, here);
+  };
+  const Result drawn = train("");
+  EXPECT_EQ(drawn.code, 0) << drawn.err;
+  EXPECT_THAT(drawn.err, AllOf(HasSubstr("no cifar10 data in datasets: training on 5000 drawn images instead"),
+                               HasSubstr("owt prepare cifar cifar-10-binary.tar.gz datasets")));
+  EXPECT_EQ(owt_in("here", "eval runs/quickstart").code, 0);
+  const Result named = train("--out b --data nowhere");
+  EXPECT_EQ(named.code, 1);
+  EXPECT_THAT(named.err, HasSubstr("no CIFAR-10 in nowhere"));
+  owt_in("here", "prepare synthetic datasets --train 20 --test 10");
+  const Result with_data = train("--out b");
+  EXPECT_EQ(with_data.code, 0) << with_data.err;
+  EXPECT_THAT(with_data.err, Not(HasSubstr("drawn images")));
+}
+
 TEST_F(RecipesTest, AnUnknownNameIsAnErrorWithTheFoldersSearchedAndTheNearestName) {
   const Result result = owt_in("elsewhere", "train cifar10_quikc");
   EXPECT_EQ(result.code, 1);
