@@ -1,6 +1,6 @@
 # Writes OUTPUT, a C++ file that defines program_version(): VERSION, and a checksum of the sources below ROOT.
 file(GLOB_RECURSE sources RELATIVE ${ROOT} ${ROOT}/src/*.* ${ROOT}/layers/*.* ${ROOT}/data/*.* ${ROOT}/tools/*.*)
-list(FILTER sources INCLUDE REGEX "\\.(cpp|cu|h|cuh)$")
+list(FILTER sources INCLUDE REGEX "\\.(cpp|cu|h|cuh|js|css)$")
 list(SORT sources)
 set(all "")
 foreach(source ${sources})

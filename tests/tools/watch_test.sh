@@ -78,14 +78,14 @@ own=$(uname -n)
   "403 403 200 200 200 200 200" ] || wrong "at 0.0.0.0"
 passed
 
-case_name="the page lets nothing run but its own script"
+case_name="the page lets nothing run but its own two scripts"
 policy=$(get -D - -o "$work/page" "$url" | tr -d '\r' | sed -n 's/^Content-Security-Policy: //p')
 hash_of() { python3 -c '
 import base64, hashlib, re, sys
-text = re.search("<%s>(.*?)</%s>" % (sys.argv[2], sys.argv[2]), open(sys.argv[1]).read(), re.S).group(1)
-print(base64.b64encode(hashlib.sha256(text.encode()).digest()).decode())' "$work/page" "$1"; }
-[[ $policy == *"script-src 'sha256-$(hash_of script)';"* ]] || wrong "script: $policy"
-[[ $policy == *"style-src 'sha256-$(hash_of style)' "* ]] || wrong "style: $policy"
+texts = re.findall("<%s>(.*?)</%s>" % (sys.argv[2], sys.argv[2]), open(sys.argv[1]).read(), re.S)
+print(base64.b64encode(hashlib.sha256(texts[int(sys.argv[3])].encode()).digest()).decode())' "$work/page" "$1" "$2"; }
+[[ $policy == *"script-src 'sha256-$(hash_of script 0)' 'sha256-$(hash_of script 1)';"* ]] || wrong "script: $policy"
+[[ $policy == *"style-src 'sha256-$(hash_of style 0)' "* ]] || wrong "style: $policy"
 [[ $policy == *"frame-ancestors 'none'"* ]] || wrong "frames: $policy"
 grep -qF "content=\"${policy%;frame-ancestors*}\"" "$work/page" || wrong "the page says another policy"
 passed

@@ -13,6 +13,7 @@ constexpr double kChartWidth = 440, kChartHeight = 250, kLeftOfAxes = 60, kRight
 constexpr int kChartColumns = 250;
 constexpr double kRowsOfNumbers = 12;  // rows of numbers for a line
 constexpr size_t kMostDots = 60;
+constexpr size_t kFewLines = 16;   // more are drawn thin
 constexpr double kFarAbove = 100;  // an outlier is this many times the 90th percentile
 
 struct Extent {
@@ -144,6 +145,8 @@ std::string band_path(const Drawn& drawn, const Axes& axes) {
   return up + down + "Z";
 }
 
+std::string whole_name(const Line& line) { return line.kind.empty() ? line.name : line.name + ", " + line.kind; }
+
 std::string svg_line(const Drawn& drawn, const Axes& axes) {
   const Line& line = drawn.line;
   std::string svg;
@@ -156,7 +159,7 @@ std::string svg_line(const Drawn& drawn, const Axes& axes) {
     if (column.points > 0)
       svg +=
           format("<circle class=\"b{}\" cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"2.4\"><title>{}: {} at {}</title></circle>\n",
-                 line.color % kColors, axes.x(column.x), axes.y(column.mean), escaped(line.name),
+                 line.color % kColors, axes.x(column.x), axes.y(column.mean), escaped(whole_name(line)),
                  short_number(column.mean), short_number(column.x));
   return svg;
 }
@@ -214,11 +217,20 @@ std::string about_of(const LineChart& chart) {
   for (const Line& line : chart.lines) {
     const Summary all = summary_of(line, chart.log_y);
     if (all.points == 0) continue;
-    text += format("{}{}: {} at first, {} at {} {} in the end, between {} and {}", text.empty() ? "" : "; ", line.name,
-                   short_number(all.first.y), short_number(all.last.y), chart.x_name, short_number(all.last.x),
-                   short_number(all.least.y), short_number(all.largest.y));
+    text += format("{}{}: {} at first, {} at {} {} in the end, between {} and {}", text.empty() ? "" : "; ",
+                   whole_name(line), short_number(all.first.y), short_number(all.last.y), chart.x_name,
+                   short_number(all.last.x), short_number(all.least.y), short_number(all.largest.y));
   }
   return text + ".";
+}
+
+// An entry for each name.
+std::vector<Key> keys_of(const LineChart& chart) {
+  std::vector<Key> keys;
+  for (const Line& line : chart.lines)
+    if (!line.points.empty() && (keys.empty() || keys.back().text != line.name))
+      keys.push_back({line.name, line.color, line.light && line.kind.empty()});
+  return keys;
 }
 
 HtmlTable numbers_of(const LineChart& chart) {
@@ -228,7 +240,7 @@ HtmlTable numbers_of(const LineChart& chart) {
     const double rows = std::min(kRowsOfNumbers, count);
     for (double row = 0; row < rows; ++row) {
       const auto at = static_cast<size_t>(rows < 2 ? 0 : std::round(row * (count - 1) / (rows - 1)));
-      table.rows.push_back({line.name, short_number(line.points[at].x), short_number(line.points[at].y)});
+      table.rows.push_back({whole_name(line), short_number(line.points[at].x), short_number(line.points[at].y)});
     }
   }
   return table;
@@ -275,17 +287,14 @@ Figure figure_of(const LineChart& chart) {
   const Axes axes(chart, drawn);
   Figure figure{chart.title, "", about_of(chart), numbers_of(chart)};
   if (axes.empty()) return {chart.title, "", "There is no value to draw."};
-  figure.picture = format("<svg viewBox=\"0 0 {:.0f} {:.0f}\" {}>\n", kChartWidth, kChartHeight,
-                          picture_label(chart.title + ". " + figure.about)) +
-                   svg_axes(chart, axes);
-  std::vector<Key> keys;
-  for (const Drawn& each : drawn) {
-    if (each.line.points.empty()) continue;
-    figure.picture += svg_line(each, axes);
-    keys.push_back({each.line.name, each.line.color, each.line.light});
-  }
+  figure.picture =
+      format("<svg class=\"chart{}\" viewBox=\"0 0 {:.0f} {:.0f}\" {}>\n", drawn.size() > kFewLines ? " many" : "",
+             kChartWidth, kChartHeight, picture_label(chart.title + ". " + figure.about)) +
+      svg_axes(chart, axes);
+  for (const Drawn& each : drawn)
+    if (!each.line.points.empty()) figure.picture += svg_line(each, axes);
   figure.picture += "</svg>\n";
-  figure.legend = legend_of(keys);
+  figure.legend = legend_of(keys_of(chart));
   figure.about_shown = false;
   return figure;
 }

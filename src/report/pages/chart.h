@@ -22,6 +22,7 @@ struct Line {
   int color = 0;              // class of the page's style; colours from kColors on repeat, dashed
   bool light = false;         // drawn thin, for reference lines
   bool dots = false;          // a dot for each point
+  std::string kind{};         // distinguishes lines of one name, which have one entry in the legend
 };
 
 struct LineChart {

@@ -60,8 +60,8 @@ std::string html_of(const HtmlTable& table) {
 std::string picture_label(const std::string& about) { return format("role=\"img\" aria-label=\"{}\"", escaped(about)); }
 
 std::string html_of(const Figure& figure) {
-  std::string text =
-      format("<figure{}>\n<figcaption>{}</figcaption>\n", figure.wide ? " class=\"wide\"" : "", escaped(figure.title));
+  std::string text = format("<figure{}>\n<figcaption>{}{}</figcaption>\n", figure.wide ? " class=\"wide\"" : "",
+                            escaped(figure.title), figure.tools);
   text += figure.picture + figure.legend;
   if (figure.about_shown || figure.picture.empty()) text += "<p class=\"about\">" + escaped(figure.about) + "</p>\n";
   if (!figure.numbers.rows.empty())

@@ -31,6 +31,7 @@ struct Figure {
   std::string legend{};     // HTML
   bool wide = false;        // takes the width of the page
   bool about_shown = true;  // shown below the picture; false: only in its label
+  std::string tools{};      // HTML beside the title
 };
 // The picture must contain `about` itself, as with picture_label().
 std::string html_of(const Figure& figure);

@@ -1,5 +1,5 @@
-// A report of runs as one self-contained HTML document: no network access, no scripts. It is light or dark like its
-// reader's screen, and suits phones and paper.
+// A report of runs as one self-contained HTML document: no network access. A script lets readers zoom and compare; all
+// is there without it. It is light or dark like its reader's screen, and suits phones and paper.
 #pragma once
 
 #include <string>
@@ -12,7 +12,7 @@ struct PageOptions {
   std::string layer{};               // layer whose filters are shown; empty: the first with weights
   const Answers* answers = nullptr;  // answers of the first run; null: the page says how to get them
   const SeenImages* seen = nullptr;  // images of the first run; null: the page says how to get them
-  bool live = false;  // with a script that replaces the page's content when the server reports changes (serve.h)
+  bool live = false;  // with another script that replaces the page's content when the server reports changes (serve.h)
 };
 
 // The content security policy: allows the script of the live page, and nothing that a name in a run might inject.

@@ -2,7 +2,7 @@
 #include <cmath>
 
 #include "src/core/profiler.h"
-#include "src/report/pages/chart.h"
+#include "src/report/pages/plots.h"
 #include "src/report/pages/sections.h"
 #include "src/system/log.h"
 
@@ -33,20 +33,30 @@ std::vector<std::string> drawn_parameters(const WeightLine& last) {
   return drawn;
 }
 
-LineChart size_chart(const RunRecord& run, const SizeMeasure& measure, const std::vector<std::string>& names) {
-  LineChart chart{format("{} over epochs of {}", measure.title, run.name), "epochs", measure.unit, {}, true};
-  if (&measure == &kRatio) chart.usual_low = kUsualLow, chart.usual_high = kUsualHigh;
+Plot size_plot(const RunRecord& run, const SizeMeasure& measure, const std::vector<std::string>& names) {
+  Plot plot{measure.title, measure.unit, {}, true};
+  if (&measure == &kRatio) plot.usual_low = kUsualLow, plot.usual_high = kUsualHigh;
   int color = 0;
   for (const std::string& name : names) {
-    Line line{name, {}, color++};
-    line.dots = true;
-    for (const WeightLine& each : run.metrics.weights)
-      for (const ParameterSize& size : each.parameters)
-        if (size.name == name && std::isfinite(measure.of(size)))
-          line.points.push_back({each.epochs, measure.of(size)});
-    if (!line.points.empty()) chart.lines.push_back(std::move(line));
+    PlotLine line{.name = name, .color = color++, .dots = true};
+    for (const WeightLine& each : run.metrics.weights) {
+      const auto found = std::find_if(each.parameters.begin(), each.parameters.end(),
+                                      [&](const ParameterSize& size) { return size.name == name; });
+      line.values.push_back(found == each.parameters.end() ? NAN : measure.of(*found));
+    }
+    plot.lines.push_back(std::move(line));
   }
-  return chart;
+  return plot;
+}
+
+Plots size_plots(const RunRecord& run, const std::vector<std::string>& names) {
+  Plots plots{"sizes-" + run.name, {Places()}};
+  for (const WeightLine& each : run.metrics.weights) {
+    plots.places.front().steps.push_back(static_cast<double>(each.step));
+    plots.places.front().epochs.push_back(each.epochs), plots.places.front().hours.push_back(each.hours);
+  }
+  for (const SizeMeasure& measure : kSizeMeasures) plots.plots.push_back(size_plot(run, measure, names));
+  return plots;
 }
 
 HtmlTable last_sizes(const WeightLine& last) {
@@ -97,9 +107,7 @@ std::string unusual_ratios(const RunRecord& run) {
 std::string sizes_of(const RunRecord& run) {
   const WeightLine& last = run.metrics.weights.back();
   const std::vector<std::string> drawn = drawn_parameters(last);
-  std::string charts;
-  for (const SizeMeasure& measure : kSizeMeasures) charts += html_of(figure_of(size_chart(run, measure, drawn)));
-  return unusual_ratios(run) + figures(charts) +
+  return unusual_ratios(run) + html_of(size_plots(run, drawn)) +
          format("<details><summary>All {} parameters of {} at step {}</summary>\n{}</details>\n",
                 last.parameters.size(), escaped(run.name), last.step, html_of(last_sizes(last)));
 }
