@@ -46,10 +46,13 @@ class Arrival : public Event::Pending {
   mutable Event widened_;
 };
 
-class HalfWire : public Communicator {
+class Bf16Transport : public Communicator {
  public:
-  HalfWire(Communicator& inner, Device device) : inner_(inner), device_(device), leaving_(device), arriving_(device) {}
-  HalfWire(std::unique_ptr<Communicator> group, Device device) : HalfWire(*group, device) { owned_ = std::move(group); }
+  Bf16Transport(Communicator& inner, Device device)
+      : inner_(inner), device_(device), leaving_(device), arriving_(device) {}
+  Bf16Transport(std::unique_ptr<Communicator> group, Device device) : Bf16Transport(*group, device) {
+    owned_ = std::move(group);
+  }
 
   int rank() const override { return inner_.rank(); }
   int ranks() const override { return inner_.ranks(); }
@@ -61,7 +64,7 @@ class HalfWire : public Communicator {
   void give_up() override { inner_.give_up(); }
   Communicator& unrounded() override { return inner_; }
   std::unique_ptr<Communicator> split(int color) override {
-    return std::make_unique<HalfWire>(inner_.split(color), device_);
+    return std::make_unique<Bf16Transport>(inner_.split(color), device_);
   }
 
   // Every rank allocates the same memory, even if only the root sends or receives: allocating on a GPU must happen on
@@ -190,7 +193,7 @@ class HalfWire : public Communicator {
 }  // namespace
 
 std::unique_ptr<Communicator> make_bf16_transport(Communicator& inner, Device device) {
-  return std::make_unique<HalfWire>(inner, device);
+  return std::make_unique<Bf16Transport>(inner, device);
 }
 
 }  // namespace owt

@@ -28,7 +28,7 @@ std::vector<float> all_equal(int64_t elements, int value) {
 // From 256 on bf16 numbers are 2 apart: an odd number lies between two of them and is rounded to a multiple of four.
 constexpr float kOdd = 259, kRounded = 260;
 
-class HalfWire : public ::testing::TestWithParam<std::tuple<Device, int>> {
+class Bf16Transport : public ::testing::TestWithParam<std::tuple<Device, int>> {
  protected:
   void SetUp() override {
     const auto gpus = static_cast<int>(device() == Device::kCuda ? find_gpus().list.size() : 1);
@@ -53,13 +53,13 @@ class HalfWire : public ::testing::TestWithParam<std::tuple<Device, int>> {
   }
   Tensor empty(int64_t elements) const { return Tensor({elements}, DType::kF32, device()); }
 };
-INSTANTIATE_TEST_SUITE_P(Devices, HalfWire,
+INSTANTIATE_TEST_SUITE_P(Devices, Bf16Transport,
                          ::testing::Combine(::testing::ValuesIn(devices()), ::testing::Values(1, 2, 3, 4)),
                          [](const auto& info) {
                            return concat(name_of(std::get<0>(info.param)), "_", std::get<1>(info.param));
                          });
 
-TEST_P(HalfWire, IsOneOfTheSameRanks) {
+TEST_P(Bf16Transport, IsOneOfTheSameRanks) {
   run_ranks(
       ranks(), 1,
       [&](Communicator& inner) {
@@ -73,7 +73,7 @@ TEST_P(HalfWire, IsOneOfTheSameRanks) {
 }
 
 // Ones and twos, which are exact in a sum however it is rounded on the way.
-TEST_P(HalfWire, SumsOfWhatBf16HoldsAreExact) {
+TEST_P(Bf16Transport, SumsOfWhatBf16HoldsAreExact) {
   run([&](Communicator& comm) {
     const auto r = static_cast<float>(comm.rank());
     const float sum_of_ranks = static_cast<float>(ranks() * (ranks() - 1) / 2);
@@ -99,7 +99,7 @@ TEST_P(HalfWire, SumsOfWhatBf16HoldsAreExact) {
 }
 
 // The first rank's summand is rounded up by one, the others' are exact, and so are all sums.
-TEST_P(HalfWire, SummandsAreRoundedToNearestEven) {
+TEST_P(Bf16Transport, SummandsAreRoundedToNearestEven) {
   run([&](Communicator& comm) {
     const float mine = comm.rank() == 0 ? kOdd : 0.0f;
     Tensor sum = tensor({mine, -mine});
@@ -118,7 +118,7 @@ TEST_P(HalfWire, SummandsAreRoundedToNearestEven) {
   });
 }
 
-TEST_P(HalfWire, EveryRankEndsWithTheSameRoundedValues) {
+TEST_P(Bf16Transport, EveryRankEndsWithTheSameRoundedValues) {
   const int root = ranks() - 1;
   run([&](Communicator& comm) {
     const float mine = kOdd + 4 * static_cast<float>(comm.rank());
@@ -137,7 +137,7 @@ TEST_P(HalfWire, EveryRankEndsWithTheSameRoundedValues) {
   });
 }
 
-TEST_P(HalfWire, NanAndInfinityArrive) {
+TEST_P(Bf16Transport, NanAndInfinityArrive) {
   constexpr float kInf = std::numeric_limits<float>::infinity();
   run([&](Communicator& comm) {
     const bool last = comm.rank() == ranks() - 1;
@@ -149,7 +149,7 @@ TEST_P(HalfWire, NanAndInfinityArrive) {
   });
 }
 
-TEST_P(HalfWire, OtherElementsPassUnchanged) {
+TEST_P(Bf16Transport, OtherElementsPassUnchanged) {
   run([&](Communicator& comm) {
     Tensor host({1}, DType::kF64);
     host.data<double>()[0] = 1 + std::ldexp(1.0, -40);
@@ -167,7 +167,7 @@ TEST_P(HalfWire, OtherElementsPassUnchanged) {
   });
 }
 
-TEST_P(HalfWire, TensorsWithoutElementsTakePartToo) {
+TEST_P(Bf16Transport, TensorsWithoutElementsTakePartToo) {
   run([&](Communicator& comm) {
     Tensor none = empty(0), more = empty(0), one = tensor({1});
     comm.all_reduce(none, {}).wait();
@@ -179,7 +179,7 @@ TEST_P(HalfWire, TensorsWithoutElementsTakePartToo) {
   });
 }
 
-TEST_P(HalfWire, HalvesTheBytesThatAreCounted) {
+TEST_P(Bf16Transport, HalvesTheBytesThatAreCounted) {
   run_ranks(
       ranks(), 1,
       [&](Communicator& inner) {
@@ -197,7 +197,7 @@ TEST_P(HalfWire, HalvesTheBytesThatAreCounted) {
       device());
 }
 
-TEST_P(HalfWire, GroupsThatAreSplitOffHalveToo) {
+TEST_P(Bf16Transport, GroupsThatAreSplitOffHalveToo) {
   run([&](Communicator& comm) {
     const auto group = comm.split(comm.rank() % 2);  // four ranks: groups 0 and 2, 1 and 3
     Tensor sum = tensor({group->rank() == 0 ? kOdd : 0.0f, 1});
@@ -208,7 +208,7 @@ TEST_P(HalfWire, GroupsThatAreSplitOffHalveToo) {
 }
 
 // No host waits between the rounds: a half that is used again too early would bring the numbers of another round.
-TEST_P(HalfWire, ManyOfOneSizeMayBeInFlight) {
+TEST_P(Bf16Transport, ManyOfOneSizeMayBeInFlight) {
   constexpr int kRounds = 10;
   constexpr int64_t kElements = 50'000;
   run([&](Communicator& comm) {
@@ -228,7 +228,7 @@ TEST_P(HalfWire, ManyOfOneSizeMayBeInFlight) {
   });
 }
 
-TEST_P(HalfWire, StandsBetweenWhatIsQueuedBeforeReadyAndWhatWaitsForItsEvent) {
+TEST_P(Bf16Transport, StandsBetweenWhatIsQueuedBeforeReadyAndWhatWaitsForItsEvent) {
   constexpr int kRounds = 10;
   constexpr int64_t kElements = 50'000;
   run([&](Communicator& comm) {
