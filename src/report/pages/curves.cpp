@@ -8,6 +8,8 @@
 namespace owt {
 namespace {
 
+constexpr size_t kMostCurves = 60;  // runs
+
 using Column = std::vector<double> StepColumns::*;
 using Measure = double EvaluationLine::*;
 
@@ -76,7 +78,8 @@ Plot plot_of(Runs runs, const Curve& curve) {
 
 }  // namespace
 
-std::string curves_section(Runs runs) {
+std::string curves_section(Runs all) {
+  const Runs runs = all.last(std::min(all.size(), kMostCurves));
   Plots plots{"curves"};
   for (const RunRecord& run : runs) {
     plots.places.push_back(places_of_steps(run.metrics.steps));
@@ -92,6 +95,7 @@ std::string curves_section(Runs runs) {
       "line in it is their mean. What rises far above all else ends at the edge.";
   const bool timed = std::any_of(runs.begin(), runs.end(), [](auto& r) { return any_finite(r.metrics.steps.hours); });
   if (!timed) note += " Curves over time need runs of this version of owt, whose metrics.jsonl has seconds.";
+  if (runs.size() < all.size()) note += format(" The curves are of the last {} of {} runs.", runs.size(), all.size());
   return section("curves", "Curves", content + paragraph(note));
 }
 
