@@ -11,8 +11,9 @@ namespace owt {
 int command_watch(const Arguments& arguments) {
   Options options("owt watch",
                   "Serves the page of owt report to browsers on this machine and updates it while the runs train. "
-                  "/metrics serves the metrics in Prometheus' text format. Ctrl-C ends it.");
-  options.positional_list("RUN", "run folders");
+                  "Of a folder of runs it lists the runs, also those that begin later. /metrics serves the metrics in "
+                  "Prometheus' text format. Ctrl-C ends it.");
+  options.positional_list("RUN", "run folders, or one folder of run folders");
   options.option("port", "N", "8765", "TCP port to listen on; 0: any free port");
   options.option("host", "ADDRESS", "127.0.0.1",
                  "address to listen on; 0.0.0.0: anyone who can reach this machine has access, without a password");
@@ -30,7 +31,8 @@ int command_watch(const Arguments& arguments) {
   if (options.given("layer")) {
     serve.layer = options.string("layer");
     std::vector<RunRecord> runs;
-    for (const std::string& folder : folders) runs.push_back(read_run(folder));
+    for (const std::string& folder : folders)
+      if (folders.size() > 1 || has_run_files(folder)) runs.push_back(read_run(folder));
     read_option("layer", [&] { check_layer(runs, serve.layer); });
   }
   if (options.given("name")) serve.names = options.list("name");

@@ -14,8 +14,8 @@ struct DrawnStep {
   std::vector<TimedAction> times;  // actions of rank 0, or of every stage, from price_step()
 };
 
-// An SVG document of the steps, one below the other on one time scale; each stage of a pipeline has a panel. It is
-// self-contained, and light or dark like its reader's screen.
+// An SVG document of the steps, one below the other on one time scale; each stage of a pipeline has a panel. Steps that
+// are short on this scale are repeated on their own. It is self-contained, and light or dark like its reader's screen.
 std::string draw_steps(const std::vector<DrawnStep>& steps);
 
 // The text of its style element. A page that embeds the drawing has to allow it.

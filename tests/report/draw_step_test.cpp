@@ -67,6 +67,16 @@ TEST(DrawStep, TheLastActionEndsWithTheStep) {
   EXPECT_DOUBLE_EQ(end, step.prediction.step_s());
 }
 
+TEST(DrawStep, ASeparateAxisEnlargesAShortStep) {
+  const DrawnStep step = drawn(Strategy::kDataParallel);
+  DrawnStep fast = step;
+  for (TimedAction& at : fast.times) at.begin_s /= 10, at.end_s /= 10;
+  const std::string svg = draw_steps({step, fast});
+  EXPECT_EQ(count(svg, "<title>"), step.times.size() + 2 * fast.times.size());
+  EXPECT_THAT(svg, HasSubstr(" again, enlarged 10 times"));
+  EXPECT_THAT(draw_steps({step, step}), Not(HasSubstr("enlarged")));
+}
+
 TEST(DrawStep, NamesOfAModelAreText) {
   DrawnStep step = drawn(Strategy::kOwtA);
   step.plan.model = "<script>\"&";

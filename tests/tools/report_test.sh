@@ -156,6 +156,73 @@ train '<two> & "more"' --steps 7 --set optimizer.momentum=0.5
 check "$work/two.html" 15
 passed
 
+# Chooses in the first chart of a page of two runs what its reader may choose.
+cat >"$work/reader.js" <<'END'
+const wrong = [], expect = (what, is) => is || wrong.push(what);
+const element = id => document.getElementById('curves-' + id);
+const figure = document.querySelector('form figure'), picture = figure.querySelector('svg');
+const values = () => figure.querySelector('output').textContent, zoom = () => JSON.parse(element('zoom').value);
+const lines = look => picture.querySelectorAll('.line' + look).length;
+const ticks = () => [...picture.querySelectorAll('text')].map(text => text.textContent).join(' ');
+const choose = (id, value) => {
+  const input = element(id);
+  Object.assign(input, typeof value === 'boolean' ? {checked: value} : {value});
+  input.dispatchEvent(new Event('input', {bubbles: true}));
+};
+const point = (type, share) => {
+  const {left, width} = picture.getBoundingClientRect();
+  picture.dispatchEvent(new PointerEvent(type, {clientX: left + share * width}));
+};
+const press = key => picture.dispatchEvent(new KeyboardEvent('keydown', {key}));
+const changes = (what, action) => {
+  const before = ticks();
+  action();
+  expect(what, ticks() !== before);
+};
+expect('training and test of two runs', lines('') === 4);
+choose('name-one', false);
+expect('a hidden run', lines('') === 2 && values() === '');
+choose('kind-training', false);
+expect('hidden training', lines('') === 1);
+choose('name-one', true);
+choose('kind-training', true);
+choose('smooth', 0.5);
+expect('smoothing', lines('.raw') === 2);
+choose('smooth', 0);
+expect('no smoothing', lines('.raw') === 0);
+changes('a logarithmic axis', () => choose('log0', true));
+choose('log0', false);
+changes('an axis of steps', () => choose('axis-steps', true));
+expect('the name of the axis', ticks().includes(' steps'));
+point('pointermove', .5);
+expect('values: ' + values(), values().includes('<two> & "more", training\n') && values().includes(' steps'));
+point('pointerdown', .5);
+point('pointermove', .7);
+changes('a zoom', () => point('pointerup', .7));
+expect('the range of the zoom', zoom() && zoom()[0] < zoom()[1]);
+changes('the whole range', () => picture.dispatchEvent(new MouseEvent('dblclick')));
+expect('no range', zoom() === null);
+press('ArrowRight');
+expect('values by key', values().includes(' steps'));
+changes('a zoom by key', () => press('+'));
+changes('the whole range by key', () => press('Escape'));
+point('pointermove', .5);
+point('pointerleave', 0);
+expect('no values', values() === '');
+document.body.dataset.found = wrong.join('; ') || 'all follow';
+END
+case_name="charts follow their reader"
+{
+  sed '/<\/body>/d;/<\/html>/d;s/<meta http-equiv="Content-Security-Policy"[^>]*>//' "$work/two.html"
+  echo "<script>{"
+  cat "$work/reader.js"
+  echo "}</script></body></html>"
+} >"$work/read.html"
+load "$work/read.html" --window-size=1200,2000
+found=$(sed -n 's/.*data-found="\([^"]*\)".*/\1/p' "$work/dom")
+[ "$found" = "all follow" ] || wrong "not: ${found:-the script did not end}"
+passed
+
 case_name="runs of all kinds"
 train single --steps 1
 train resumed --steps 3

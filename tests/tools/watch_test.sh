@@ -178,7 +178,47 @@ wait "$watching" || wrong "status $?"
 watching=
 passed
 
+case_name="the runs of a folder are listed, also those that begin later, and each has its page"
+mkdir -p "$work/runs/sub/deep"
+cp -r "$run" "$work/runs/one"
+mkdir "$work/runs/no run" && echo secret >"$work/runs/no run/secret"
+watch_run "$work/runs"
+page=$(get "$url")
+grep -q '<a href="run/one/">one</a>' <<<"$page" || wrong "run one is not listed"
+grep -q '0.0625' <<<"$(get "${url}run/one/")" || wrong "run one has no page"
+get --max-time 600 -N "${url}events" >"$work/events1" &
+browsers=($!)
+get --max-time 600 -N "${url}run/one/events" >"$work/events2" &
+browsers+=($!)
+for i in 1 2; do until grep -q '^data: 1' "$work/events$i"; do sleep 0.05; done; done
+mkdir "$work/new" && line 1 0.5 >"$work/new/metrics.jsonl"
+mv "$work/new" "$work/runs/sub/deep/<i> & x"  # too deep
+mkdir "$work/new" && line 1 0.5 >"$work/new/metrics.jsonl"
+mv "$work/new" "$work/runs/sub/<i> & x"
+until grep -q '^data: 2' "$work/events1"; do sleep 0.05; done
+page=$(get "$url")
+grep -q '<a href="run/sub%2F%3Ci%3E%20%26%20x/">sub/&lt;i&gt; &amp; x</a>' <<<"$page" || wrong "the new run is not listed"
+[ "$(grep -c '<a href="run/' <<<"$page")" = 2 ] || wrong "there are more runs: $page"
+grep -q '<h1>sub/&lt;i&gt; &amp; x</h1>' <<<"$(get "${url}run/sub%2F%3Ci%3E%20%26%20x/")" || wrong "the new run has no page"
+line 3 0.125 >>"$work/runs/one/metrics.jsonl"
+until grep -q '^data: 3' "$work/events1" && grep -q '^data: 2' "$work/events2"; do sleep 0.05; done
+grep -q '0.125' <<<"$(get "${url}run/one/")" || wrong "the page of run one is old"
+grep -qx 'owt_loss{run="one"} 0.125' <<<"$(get "${url}metrics")" || wrong "metrics are old"
+for path in run/one run/ run/one/metrics.jsonl run/one/../../secret run/no%20run/ run/no%20run/secret run/../run/one/ run/sub/; do
+  status=$(get --path-as-is -o "$work/answer" -w '%{http_code}' "$url$path")
+  [[ $status == 404 ]] || wrong "$path: status $status"
+done
+[ "$(status_for evil.example run/one/)" = 403 ] || wrong "another host gets a run"
+kill -INT "$watching"
+wait "$watching" || wrong "status $?"
+watching=
+for browser in "${browsers[@]}"; do wait "$browser" || true; done
+passed
+
 case_name="a folder without a run is named"
 if "$owt" watch "$work/none" >"$work/said" 2>&1; then wrong "it serves nothing"; fi
 grep -q 'is no run folder' "$work/said" || wrong "it does not say so"
+mkdir "$work/empty"
+if "$owt" watch "$work/empty" >"$work/said" 2>&1; then wrong "it serves an empty folder"; fi
+grep -q 'is no run folder' "$work/said" || wrong "it does not say so: $(cat "$work/said")"
 passed

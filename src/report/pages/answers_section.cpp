@@ -41,14 +41,14 @@ std::vector<Answer> answers_in(const CsvTable& table) {
 using Pairs = std::map<std::pair<std::string, std::string>, int64_t>;
 
 std::string confusion_table(const std::vector<std::string>& classes, const Pairs& pairs) {
-  std::string html = "<div class=\"scroll\"><table class=\"confusion\">\n<thead><tr><th>label</th>";
-  for (const std::string& name : classes) html += "<th class=\"n\">" + escaped(name) + "</th>";
+  std::string html = "<div class=\"scroll\"><table class=\"confusion\">\n<thead><tr><th scope=\"col\">label</th>";
+  for (const std::string& name : classes) html += "<th scope=\"col\" class=\"n\">" + escaped(name) + "</th>";
   html += "</tr></thead>\n<tbody>\n";
   for (const std::string& label : classes) {
     int64_t images = 0;
     for (const std::string& taken : classes)
       if (const auto found = pairs.find({label, taken}); found != pairs.end()) images += found->second;
-    html += "<tr><th>" + escaped(label) + "</th>";
+    html += "<tr><th scope=\"row\">" + escaped(label) + "</th>";
     for (const std::string& taken : classes) {
       const auto found = pairs.find({label, taken});
       const int64_t times = found == pairs.end() ? 0 : found->second;

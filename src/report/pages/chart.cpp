@@ -11,7 +11,7 @@ namespace {
 constexpr double kChartWidth = 440, kChartHeight = 250, kLeftOfAxes = 60, kRightOfAxes = 18, kAboveAxes = 24,
                  kBelowAxes = 40;
 constexpr int kChartColumns = 250;
-constexpr double kRowsOfNumbers = 12;  // rows of numbers for a line
+constexpr double kRowsOfNumbers = 12, kRowsOfMany = 3;  // rows of numbers for a line, and for a line of many
 constexpr size_t kMostDots = 60;
 constexpr size_t kFewLines = 16;   // more are drawn thin
 constexpr double kFarAbove = 100;  // an outlier is this many times the 90th percentile
@@ -237,7 +237,7 @@ HtmlTable numbers_of(const LineChart& chart) {
   HtmlTable table{{"line", chart.x_name, chart.y_name}, {}};
   for (const Line& line : chart.lines) {
     const auto count = static_cast<double>(line.points.size());
-    const double rows = std::min(kRowsOfNumbers, count);
+    const double rows = std::min(chart.lines.size() > kFewLines ? kRowsOfMany : kRowsOfNumbers, count);
     for (double row = 0; row < rows; ++row) {
       const auto at = static_cast<size_t>(rows < 2 ? 0 : std::round(row * (count - 1) / (rows - 1)));
       table.rows.push_back({whole_name(line), short_number(line.points[at].x), short_number(line.points[at].y)});

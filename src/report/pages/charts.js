@@ -159,5 +159,12 @@ function setUp(form) {
 }
 
 const all = selector => [...document.querySelectorAll(selector)];
+// The contents mark the section in view.
+const seen = new IntersectionObserver(entries => entries.forEach(({target, isIntersecting}) =>
+  all(`nav a[href="#${target.id}"]`).forEach(link => link.classList.toggle('seen', isIntersecting))), {rootMargin: '-25% 0% -75%'});
+const begin = () => {
+  all('form').forEach(setUp);
+  all('section').forEach(section => seen.observe(section));
+};
 document.body.classList.add('scripted');
-all('form').forEach(setUp);
+begin();

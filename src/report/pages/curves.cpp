@@ -8,6 +8,8 @@
 namespace owt {
 namespace {
 
+constexpr size_t kMostCurves = 60;  // runs
+
 using Column = std::vector<double> StepColumns::*;
 using Measure = double EvaluationLine::*;
 
@@ -76,7 +78,8 @@ Plot plot_of(Runs runs, const Curve& curve) {
 
 }  // namespace
 
-std::string curves_section(Runs runs) {
+std::string curves_section(Runs all) {
+  const Runs runs = all.last(std::min(all.size(), kMostCurves));
   Plots plots{"curves"};
   for (const RunRecord& run : runs) {
     plots.places.push_back(places_of_steps(run.metrics.steps));
@@ -88,10 +91,12 @@ std::string curves_section(Runs runs) {
     return section("curves", "Curves",
                    missing("No steps are in metrics.jsonl yet: owt train writes the first at once."));
   std::string note =
-      "Thin lines are training, lines with dots evaluations. A pale band spans all values of a column of pixels, the "
-      "line in it is their mean. What rises far above all else ends at the edge.";
+      "Thin lines are training, lines with dots evaluations. Long lines show means of consecutive steps. What rises "
+      "far "
+      "above all else ends at the edge.";
   const bool timed = std::any_of(runs.begin(), runs.end(), [](auto& r) { return any_finite(r.metrics.steps.hours); });
   if (!timed) note += " Curves over time need runs of this version of owt, whose metrics.jsonl has seconds.";
+  if (runs.size() < all.size()) note += format(" The curves are of the last {} of {} runs.", runs.size(), all.size());
   return section("curves", "Curves", content + paragraph(note));
 }
 

@@ -27,8 +27,9 @@ std::string row_of(const HtmlTable& table, const std::vector<std::string>& cells
   std::string row = "<tr>";
   for (size_t i = 0; i < cells.size(); ++i) {
     const std::string head = table.stacks && &cells != &table.head ? table.head[i] : "";
-    row += format("<{0}{1}{2}>{3}</{0}>", tag, i < numbers.size() && numbers[i] ? " class=\"n\"" : "",
-                  head.empty() ? "" : " data-head=\"" + escaped(head) + "\"", escaped(cells[i]));
+    row += format("<{0}{1}{2}{3}>{4}</{5}>", tag, &cells == &table.head ? " scope=\"col\"" : "",
+                  i < numbers.size() && numbers[i] ? " class=\"n\"" : "",
+                  head.empty() ? "" : " data-head=\"" + escaped(head) + "\"", escaped(cells[i]), tag);
   }
   return row + "</tr>\n";
 }

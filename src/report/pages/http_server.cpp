@@ -79,6 +79,7 @@ struct HttpServer::Connection {
   std::shared_ptr<const std::string> body{};
   size_t sent_body = 0;
   bool goes_on = false;
+  std::string path{};  // the requested one
 
   bool has_more() const { return sent_head < head.size() || (body && sent_body < body->size()); }
 };
@@ -200,6 +201,7 @@ void HttpServer::answer_to(Connection& connection) {
     default:
       return give(connection, refusal(400, "this is no request"), parsed.wants_body);
   }
+  connection.path = parsed.request.path;
   const HttpAnswer answer = answer_(parsed.request);
   const auto streams = std::count_if(connections_.begin(), connections_.end(), [](auto& c) { return c.goes_on; });
   if (answer.goes_on && static_cast<size_t>(streams) >= kMostEventStreams)
@@ -268,9 +270,9 @@ void HttpServer::write_to(Connection& connection) {
   }
 }
 
-void HttpServer::send_event(std::string_view event) {
+void HttpServer::send_event(std::string_view event, const std::string& path) {
   for (Connection& connection : connections_) {
-    if (connection.state != Connection::State::kStream) continue;
+    if (connection.state != Connection::State::kStream || (!path.empty() && connection.path != path)) continue;
     if (connection.head.size() + event.size() > kMostWaitingEvents) {
       connection.state = Connection::State::kEnded;
       continue;

@@ -43,8 +43,8 @@ class HttpServer {
   void answer_with(std::function<HttpAnswer(const HttpRequest&)> answer) { answer_ = std::move(answer); }
   // Answers requests for about this long, or until a signal arrives.
   void serve_for(std::chrono::milliseconds time);
-  // Sends the event to all open event streams.
-  void send_event(std::string_view event);
+  // Sends the event to the open event streams of requests for this path; empty: to all.
+  void send_event(std::string_view event, const std::string& path = "");
 
  private:
   struct Connection;

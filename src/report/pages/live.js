@@ -7,7 +7,7 @@ new EventSource('events').onmessage = async () => {
   const open = all('details').map(each => each.open), inputs = all('input'), focus = document.activeElement.id;
   document.querySelector('main').replaceWith(page.querySelector('main'));
   for (const {id, checked, value} of inputs) Object.assign(document.getElementById(id) ?? {}, {checked, value});
-  all('form').forEach(setUp);
+  begin();
   all('details').forEach((each, i) => each.open = open[i]);
   document.getElementById(focus)?.focus({preventScroll: true});
 };

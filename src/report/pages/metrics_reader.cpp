@@ -115,6 +115,7 @@ bool MetricsReader::read() {
   struct stat facts {};
   if (file.descriptor() < 0 || ::fstat(file.descriptor(), &facts) != 0)
     fail("cannot read ", path_, ": ", std::strerror(errno));
+  changed_ = facts.st_mtime;
   const auto size = static_cast<uint64_t>(facts.st_size);
   const bool another = facts.st_ino != file_ || size < at_;
   if (another) metrics_ = {}, at_ = 0, seconds_before_ = seconds_ = 0, file_ = facts.st_ino;

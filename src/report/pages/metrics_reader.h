@@ -67,6 +67,7 @@ class MetricsReader {
   // if the file cannot be read.
   bool read();
   const Metrics& metrics() const { return metrics_; }
+  int64_t changed() const { return changed_; }  // time of the file's last change, seconds since 1970; 0: unknown
 
  private:
   void take(std::string_view line);
@@ -77,7 +78,8 @@ class MetricsReader {
 
   std::string path_;
   double steps_per_epoch_;
-  uint64_t file_ = 0, at_ = 0;               // identity of the file, and bytes read
+  uint64_t file_ = 0, at_ = 0;  // identity of the file, and bytes read
+  int64_t changed_ = 0;
   double seconds_before_ = 0, seconds_ = 0;  // earlier processes; in total
   Metrics metrics_;
 };

@@ -78,8 +78,9 @@ std::string transfers_behind(const Plan& plan, const LayerPlan& at) {
 
 std::string drawn_plan(const Plan& plan) {
   std::string html = format(
-      "<div class=\"scroll\"><table class=\"plan\">\n<thead><tr><th>layer</th><th>output</th><th class=\"n\">weights, "
-      "MB</th><th>ranks "
+      "<div class=\"scroll\"><table class=\"plan\">\n<thead><tr><th scope=\"col\">layer</th><th "
+      "scope=\"col\">output</th>"
+      "<th scope=\"col\" class=\"n\">weights, MB</th><th scope=\"col\">ranks "
       "0 to {}</th></tr></thead>\n<tbody>\n",
       std::min(plan.ranks(), kMostRanks) - 1);
   for (int64_t i = 0; i < std::ssize(plan.layers); ++i) {

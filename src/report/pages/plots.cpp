@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "src/report/pages/run_summary.h"
 #include "src/system/log.h"
 #include "src/system/printable.h"
 
@@ -26,16 +27,11 @@ bool all_finite(const std::vector<double>& values) {
   return std::all_of(values.begin(), values.end(), [](double value) { return std::isfinite(value); });
 }
 
-double last_known(const std::vector<double>& values) {
-  const auto found = std::find_if(values.rbegin(), values.rend(), [](double value) { return std::isfinite(value); });
-  return found == values.rend() ? NAN : *found;
-}
-
 // Epochs, steps, and time in seconds, minutes or hours, depending on the longest line. The first one is for the fixed
 // pictures, and chosen at first.
 std::vector<PlotAxis> axes_of(const Plots& plots) {
   double longest = NAN;  // hours
-  for (const Places& places : plots.places) longest = std::fmax(longest, last_known(places.hours));
+  for (const Places& places : plots.places) longest = std::fmax(longest, last_finite(places.hours));
   std::vector<PlotAxis> axes{{"epochs", "epochs", &Places::epochs}, {"steps", "steps", &Places::steps}};
   if (!std::isfinite(longest)) return axes;
   if (longest < 0.1)

@@ -50,10 +50,15 @@ std::string tidy(const std::string& folder) {
 
 }  // namespace
 
+bool has_run_files(const std::string& folder) {
+  std::error_code none;
+  return fs::exists(file_of(folder, "config.toml"), none) || fs::exists(file_of(folder, "metrics.jsonl"), none);
+}
+
 RunReader::RunReader(const std::string& folder) : metrics_("") {
   facts_.folder = folder;
   facts_.name = fs::path(tidy(folder)).filename().string();
-  if (!fs::exists(file_of(folder, "config.toml")) && !fs::exists(file_of(folder, "metrics.jsonl")))
+  if (!has_run_files(folder))
     fail(folder, " is no run folder: it holds neither config.toml nor metrics.jsonl; name the folder that --out named");
   read_facts();
   metrics_ = MetricsReader(file_of(folder, "metrics.jsonl"), steps_per_epoch_of(facts_.state));
@@ -99,6 +104,7 @@ bool RunReader::read() {
 RunRecord RunReader::record() const {
   RunRecord run = facts_;
   run.metrics = metrics_.metrics();
+  run.changed = metrics_.changed();
   if (gone_) run.running = false, run.wrong.push_back(run.folder + " is gone; this is what it held");
   if (const int64_t lines = run.metrics.unread_lines; lines > 0)
     run.wrong.push_back(concat(file_of(run.folder, "metrics.jsonl"), ": ", lines, " line", lines == 1 ? " is" : "s are",

@@ -1,6 +1,7 @@
 // A run as its folder describes it, for display. Files that are missing or damaged are left out and listed.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <utility>
@@ -21,8 +22,11 @@ struct RunRecord {
   std::string checkpoint{};          // folder of the latest checkpoint; empty: none
   std::optional<RunState> state{};   // state of that checkpoint
   bool running = false;              // a process of this machine is running it
+  int64_t changed = 0;               // last change of metrics.jsonl, seconds since 1970; 0: unknown
   std::vector<std::string> wrong{};  // what could not be read, and why
 };
+
+bool has_run_files(const std::string& folder);  // it contains config.toml or metrics.jsonl
 
 // Reads a run folder repeatedly while the run continues.
 class RunReader {

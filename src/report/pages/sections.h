@@ -17,6 +17,7 @@ namespace owt {
 using Runs = std::span<const RunRecord>;
 
 std::string overview_section(Runs runs);  // progress and quality of each run
+std::string runs_section(Runs runs);      // a list of runs with links to their pages
 std::string curves_section(Runs runs);    // loss, accuracy, rates over epochs and over time
 std::string settings_section(Runs runs);  // settings that differ, or all settings of a single run
 std::string sizes_section(Runs runs);     // mean |w| and |dw| of each parameter

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <filesystem>
+#include <memory>
 #include <set>
 
 #include "src/report/pages/http_server.h"
@@ -17,55 +19,172 @@
 namespace owt {
 namespace {
 
+namespace fs = std::filesystem;
 using ServeClock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kLookAgain(1000), kHeartbeat(1000), kSeeStop(50);
 
-// The runs, read again while they continue, and the answers about them.
-class WatchedRuns {
- public:
-  WatchedRuns(const std::vector<std::string>& folders, const std::string& layer)
-      : readers_(folders.begin(), folders.end()) {
-    options_.layer = layer;
-    options_.live = true;
-    read();
-    render();
-  }
+constexpr int kDeepestRun = 2;  // folders below a watched one
 
-  // True: a run has changed, and the answers are updated.
-  bool renew() {
-    if (!read()) return false;
-    render();
-    return true;
+// A page that is made when it is asked for, after a change.
+struct LivePage {
+  int64_t version = 1;
+  std::shared_ptr<const std::string> text{};
+
+  void change() { ++version, text.reset(); }
+  template <class Make>
+  std::shared_ptr<const std::string> made(const Make& make) {
+    if (!text) text = std::make_shared<const std::string>(make());
+    return text;
   }
-  HttpAnswer answer(const std::string& path) const {
-    if (path == "/") return {200, "text/html; charset=utf-8", content_policy(options_), page_};
-    if (path == "/metrics") return {200, "text/plain; version=0.0.4; charset=utf-8", "default-src 'none'", metrics_};
-    if (path == "/events")
-      return {200, "text/event-stream", "default-src 'none'", std::make_shared<const std::string>(event()), true};
+  std::string event() const { return format("data: {}\n\n", version); }
+};
+
+struct ChangedPage {
+  std::string events_path, event;
+};
+
+// The pages of runs, read again while the runs continue.
+class LivePages {
+ public:
+  virtual ~LivePages() = default;
+  virtual std::vector<ChangedPage> renew() = 0;
+  virtual HttpAnswer answer(const std::string& path) = 0;
+
+ protected:
+  static HttpAnswer page(std::shared_ptr<const std::string> text) {
+    return {200, "text/html; charset=utf-8", content_policy({.live = true}), std::move(text)};
+  }
+  static HttpAnswer metrics(const std::vector<RunRecord>& runs) {
+    return {200, "text/plain; version=0.0.4; charset=utf-8", "default-src 'none'",
+            std::make_shared<const std::string>(prometheus_text(runs))};
+  }
+  static HttpAnswer events(const LivePage& of) {
+    return {200, "text/event-stream", "default-src 'none'", std::make_shared<const std::string>(of.event()), true};
+  }
+  static HttpAnswer not_found() {
     return {404, "text/plain; charset=utf-8", "default-src 'none'", std::make_shared<const std::string>("not found\n")};
   }
-  std::string event() const { return format("data: {}\n\n", version_); }
+};
 
- private:
-  bool read() {
+// Given runs, on one page.
+class PageOfRuns : public LivePages {
+ public:
+  PageOfRuns(const std::vector<std::string>& folders, const std::string& layer)
+      : readers_(folders.begin(), folders.end()), layer_(layer) {
+    for (RunReader& reader : readers_) reader.read();
+  }
+
+  std::vector<ChangedPage> renew() override {
     bool changed = false;
     for (RunReader& reader : readers_) changed = reader.read() || changed;
-    return changed;
+    if (!changed) return {};
+    page_.change();
+    return {{"/events", page_.event()}};
   }
-  void render() {
+  HttpAnswer answer(const std::string& path) override {
+    if (path == "/") return page(page_.made([&] { return page_of(runs(), {.layer = layer_, .live = true}); }));
+    if (path == "/metrics") return metrics(runs());
+    return path == "/events" ? events(page_) : not_found();
+  }
+
+ private:
+  std::vector<RunRecord> runs() const {
     std::vector<RunRecord> runs;
     for (const RunReader& reader : readers_) runs.push_back(reader.record());
     tell_apart(runs);
-    page_ = std::make_shared<const std::string>(page_of(runs, options_));
-    metrics_ = std::make_shared<const std::string>(prometheus_text(runs));
-    ++version_;
+    return runs;
   }
 
   std::vector<RunReader> readers_;
-  PageOptions options_;
-  std::shared_ptr<const std::string> page_, metrics_;
-  int64_t version_ = 0;
+  std::string layer_;
+  LivePage page_;
 };
+
+// The runs of a folder: a list, and a page for each.
+class PagesOfFolder : public LivePages {
+ public:
+  PagesOfFolder(const std::string& folder, const std::string& layer) : folder_(folder), layer_(layer) {
+    find_runs();
+    if (runs_.empty()) RunReader unused(folder);  // throws
+  }
+
+  std::vector<ChangedPage> renew() override {
+    std::vector<ChangedPage> changed;
+    const size_t known = runs_.size();
+    find_runs();
+    for (ListedRun& run : runs_)
+      if (run.reader.read()) {
+        run.page.change();
+        changed.push_back({"/run/" + name_in_url(run.name) + "/events", run.page.event()});
+      }
+    if (changed.empty() && runs_.size() == known) return {};
+    list_.change();
+    changed.push_back({"/events", list_.event()});
+    return changed;
+  }
+  HttpAnswer answer(const std::string& path) override {
+    if (path == "/") return page(list_.made([&] { return list_page_of(records(), folder_); }));
+    if (path == "/metrics") return metrics(records());
+    if (path == "/events") return events(list_);
+    // The path is compared with the paths of the listed runs; it never becomes a name of a file.
+    for (ListedRun& run : runs_) {
+      const std::string own = "/run/" + name_in_url(run.name) + "/";
+      if (path == own)
+        return page(run.page.made(
+            [&] { return page_of(std::vector{record_of(run)}, {.layer = layer_, .in_list = true, .live = true}); }));
+      if (path == own + "events") return events(run.page);
+    }
+    return not_found();
+  }
+
+ private:
+  struct ListedRun {
+    std::string name;
+    RunReader reader;
+    LivePage page{};
+  };
+
+  // Adds runs that are not listed yet.
+  void find_runs() {
+    std::set<std::string> found;
+    find_below(folder_, kDeepestRun, found);
+    for (const ListedRun& run : runs_) found.erase(run.name);
+    for (const std::string& name : found) {
+      ListedRun& run = runs_.emplace_back(name, RunReader((fs::path(folder_) / name).string()));
+      run.reader.read();
+    }
+  }
+  void find_below(const fs::path& folder, int depth, std::set<std::string>& found) const {
+    std::error_code ignored;  // a folder that was just removed, or may not be read
+    for (const auto& entry : fs::directory_iterator(folder, fs::directory_options::skip_permission_denied, ignored)) {
+      if (!entry.is_directory(ignored)) continue;
+      if (has_run_files(entry.path().string()))
+        found.insert(entry.path().lexically_relative(folder_).string());
+      else if (depth > 1)
+        find_below(entry.path(), depth - 1, found);
+    }
+  }
+  static RunRecord record_of(const ListedRun& run) {
+    RunRecord record = run.reader.record();
+    record.name = run.name;
+    return record;
+  }
+  std::vector<RunRecord> records() const {
+    std::vector<RunRecord> records;
+    for (const ListedRun& run : runs_) records.push_back(record_of(run));
+    return records;
+  }
+
+  std::string folder_, layer_;
+  std::vector<ListedRun> runs_;
+  LivePage list_;
+};
+
+std::unique_ptr<LivePages> pages_of(const std::vector<std::string>& folders, const std::string& layer) {
+  if (folders.size() == 1 && !has_run_files(folders.front()))
+    return std::make_unique<PagesOfFolder>(folders.front(), layer);
+  return std::make_unique<PageOfRuns>(folders, layer);
+}
 
 std::string host_name_here() {
   std::array<char, 256> name{};
@@ -118,14 +237,14 @@ class OwnNames {
   bool any_address_;
 };
 
-// Checks the files repeatedly, less often if a page takes long to make.
-void follow(WatchedRuns& runs, HttpServer& server, const std::function<bool()>& stop) {
+// Checks the files repeatedly, less often if that takes long.
+void follow(LivePages& pages, HttpServer& server, const std::function<bool()>& stop) {
   auto look = ServeClock::now() + kLookAgain, beat = ServeClock::now() + kHeartbeat;
   while (!stop()) {
     server.serve_for(kSeeStop);
     const auto begin = ServeClock::now();
     if (begin >= look) {
-      if (runs.renew()) server.send_event(runs.event());
+      for (const ChangedPage& page : pages.renew()) server.send_event(page.event, page.events_path);
       look = begin + kLookAgain + 5 * (ServeClock::now() - begin);
     }
     if (begin >= beat) {
@@ -139,14 +258,14 @@ void follow(WatchedRuns& runs, HttpServer& server, const std::function<bool()>& 
 
 void serve_runs(const std::vector<std::string>& folders, const ServeOptions& options,
                 const std::function<void(const std::string&)>& ready, const std::function<bool()>& stop) {
-  WatchedRuns runs(folders, options.layer);
+  const std::unique_ptr<LivePages> pages = pages_of(folders, options.layer);
   HttpServer server(options.host, options.port);
   const OwnNames names(options, server);
   server.answer_with([&](const HttpRequest& request) {
-    return names.have(request.host) ? runs.answer(request.path) : names.refusal();
+    return names.have(request.host) ? pages->answer(request.path) : names.refusal();
   });
   ready(format("http://{}:{}/", as_in_urls(options.host), server.port()));
-  follow(runs, server, stop);
+  follow(*pages, server, stop);
 }
 
 }  // namespace owt

@@ -27,7 +27,7 @@ TEST(Html, NumbersAreShort) {
 
 TEST(Html, ColumnsOfNumbersStandToTheRight) {
   const std::string html = html_of(HtmlTable{{"a", "b"}, {{"1.5e-07", "2"}, {"99.5 %", "conv1"}, {"–", "3"}}});
-  EXPECT_THAT(html, HasSubstr("<th class=\"n\">a</th><th>b</th>"));
+  EXPECT_THAT(html, HasSubstr("<th scope=\"col\" class=\"n\">a</th><th scope=\"col\">b</th>"));
   EXPECT_THAT(html, HasSubstr("<td class=\"n\">1.5e-07</td><td>2</td>"));
   EXPECT_THAT(html, HasSubstr("<td class=\"n\">99.5 %</td><td>conv1</td>"));
   EXPECT_THAT(html, HasSubstr("<td class=\"n\">–</td>"));
@@ -39,7 +39,7 @@ TEST(Html, NumbersAmongWordsStandAsThese) {
 
 TEST(Html, CellsOfTablesThatStackHaveTheirHeads) {
   const HtmlTable table{{"run", "<state>"}, {{"a", "finished"}}, true};
-  EXPECT_THAT(html_of(table), HasSubstr("<th>run</th>"));
+  EXPECT_THAT(html_of(table), HasSubstr("<th scope=\"col\">run</th>"));
   EXPECT_THAT(html_of(table), HasSubstr("<td data-head=\"&lt;state&gt;\">finished</td>"));
 }
 

@@ -77,7 +77,7 @@ class HttpServerTest : public ::testing::Test {
       asked = request;
       HttpAnswer answer;
       answer.body = text("page of " + request.path);
-      answer.goes_on = request.path == "/events";
+      answer.goes_on = request.path.ends_with("/events");
       return answer;
     });
   }
@@ -155,6 +155,19 @@ TEST_F(HttpServerTest, EventsGoToAllOpenStreams) {
   EXPECT_THAT(one.received_with("data: 7\n\n"), EndsWith("data: 7\n\n"));
   EXPECT_THAT(two.received_with("data: 7\n\n"), EndsWith("data: 7\n\n"));
   EXPECT_THAT(other.received(), EndsWith("page of /"));
+}
+
+TEST_F(HttpServerTest, AnEventOfAPageGoesToItsStreamsOnly) {
+  Client list(server), run(server);
+  list.send("GET /events HTTP/1.1\r\n\r\n");
+  list.received_with("page of /events");
+  run.send("GET /run/a/events HTTP/1.1\r\n\r\n");
+  run.received_with("page of /run/a/events");
+  server.send_event("data: 7\n\n", "/run/a/events");
+  server.send_event("data: 8\n\n", "/events");
+  server.send_event("data: 9\n\n");
+  EXPECT_THAT(list.received_with("data: 9\n\n"), AllOf(HasSubstr("data: 8\n\ndata: 9"), Not(HasSubstr("data: 7"))));
+  EXPECT_THAT(run.received_with("data: 9\n\n"), HasSubstr("data: 7\n\ndata: 9"));
 }
 
 TEST_F(HttpServerTest, AnswersOthersBesideMoreConnectionsThanItKeeps) {

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "src/report/pages/drawn_step.h"
+#include "src/report/pages/run_summary.h"
 #include "src/system/check.h"
 #include "src/system/files.h"
 #include "src/system/log.h"
@@ -271,6 +272,66 @@ TEST_F(Pages, SayWhatStateARunIsIn) {
   EXPECT_EQ(state(), "running");
 }
 
+RunRecord summarized_run() {
+  RunRecord run{.name = "a", .folder = "a"};
+  run.settings = {{"model.name", "alexnet"}, {"data.format", "cifar10"}, {"schedule.epochs", "4"}};
+  run.metrics.starts = {{0, 0, 10, {{"command", "owt train cifar10 --out runs/a"}, {"started", "2026-11-27"}}}};
+  run.metrics.steps = {{10, 20}, {1, 2}, {0.1, 0.2}, {0.75, 0.5}, {0.5, 0.5}, {0.1, 0.1}, {9, 9}, {0, 0}, {NAN, NAN}};
+  run.metrics.evaluations = {{10, 1, 0.1, "test", 0.5, 0.75, 1, 100}, {20, 2, 0.2, "test", 0.25, 0.625, 1, 100}};
+  return run;
+}
+
+TEST_F(Pages, BeginWithTheBestFigureAndWhereItComesFrom) {
+  const RunRecord run = summarized_run();
+  const std::string html = overview_section({&run, 1});
+  EXPECT_THAT(html, HasSubstr("<b>75.00 %</b><span>best test top-1<small>step 10</small>"));
+  EXPECT_THAT(html, HasSubstr("<b>0.25</b><span>test loss<small>step 20</small>"));
+  EXPECT_THAT(html, HasSubstr("Recipe cifar10, model alexnet, data cifar10, "));
+  EXPECT_THAT(html, HasSubstr("Started 2026-11-27"));
+  EXPECT_THAT(html, HasSubstr("<th scope=\"col\" class=\"n\">test loss</th>"));
+}
+
+TEST_F(Pages, NameTheSplitThatWasEvaluated) {
+  std::vector<RunRecord> runs(2, summarized_run());
+  EXPECT_EQ(split_of(runs), "test");
+  runs[1].metrics.evaluations[1].split = "val";
+  EXPECT_EQ(split_of(runs), "evaluation");
+  runs[1].metrics.evaluations.erase(runs[1].metrics.evaluations.begin());
+  EXPECT_EQ(split_of({&runs[1], 1}), "validation");
+}
+
+TEST_F(Pages, SayHowLongARunWillTake) {
+  RunRecord run = summarized_run();
+  EXPECT_EQ(total_steps_of(run), 40);
+  EXPECT_EQ(steps_text(run), "20 of 40");
+  EXPECT_TRUE(std::isnan(seconds_left_of(run)));  // it has ended
+  run.running = true;
+  EXPECT_NEAR(seconds_left_of(run), 20 * 36, 1e-9);  // 10 steps take 0.1 h
+  EXPECT_THAT(overview_section({&run, 1}), HasSubstr("<b>12:00</b><span>left<small>step 20 of 40</small>"));
+  run.settings.emplace_back("schedule.max_steps", "30");
+  EXPECT_EQ(total_steps_of(run), 30);
+  run.settings.clear();
+  EXPECT_EQ(total_steps_of(run), 0);
+  EXPECT_EQ(steps_text(run), "20");
+}
+
+TEST_F(Pages, ListTheRunsOfAFolderWithLinks) {
+  std::vector<RunRecord> runs(3, summarized_run());
+  runs[1].name = "x/\"<b>%&'", runs[1].changed = 1;
+  runs[2].name = "new", runs[2].running = true;
+  const std::string html = list_page_of(runs, "<runs>");
+  expect_well_formed(html);
+  EXPECT_THAT(html, HasSubstr("<h1>&lt;runs&gt;</h1>"));
+  EXPECT_THAT(html, HasSubstr("<a href=\"run/x%2F%22%3Cb%3E%25%26%27/\">x/&quot;&lt;b&gt;%&amp;'</a>"));
+  const std::string list = part(html, "overview");
+  // Training runs first, then the last changed.
+  EXPECT_LT(list.find("run/new/"), list.find("run/x%2F"));
+  EXPECT_LT(list.find("run/x%2F"), list.find("run/a/"));
+  EXPECT_THAT(list, AllOf(HasSubstr("37.50 %"), HasSubstr("25.00 %"), HasSubstr("12:00"), HasSubstr("20 of 40"),
+                          HasSubstr("<time data-at=\"1\"")));
+  EXPECT_THAT(part(html, "curves"), HasSubstr("Loss over epochs"));
+}
+
 TEST_F(Pages, PointAtWeightsThatLearnHardlyAtAllOrTooMuchAtATime) {
   RunRecord run{.name = "a", .folder = "a"};
   // The first evaluation has no ratio.
@@ -428,7 +489,7 @@ TEST_F(Pages, ShowWhatIsTakenForWhat) {
       "2,,0,cat,1,<dog>,0.625,0,cat,0.375,0.375\n");
   const std::string html = answers_section(&answers);
   EXPECT_THAT(html, HasSubstr("1 of 3 images are classified correctly."));
-  EXPECT_THAT(html, HasSubstr("<th>&lt;dog&gt;</th><td class=\"n none\" style=\"--share:0%\">0</td>"
+  EXPECT_THAT(html, HasSubstr("<th scope=\"row\">&lt;dog&gt;</th><td class=\"n none\" style=\"--share:0%\">0</td>"
                               "<td class=\"n wrong\" style=\"--share:65%\">1</td>"));
   const size_t confident = html.find("Wrong with the most confidence");
   EXPECT_LT(html.find("image 1: &lt;dog&gt;, taken for cat (75.0 %)", confident), html.find("image 2: cat", confident));

@@ -8,7 +8,9 @@
 #include <numeric>
 #include <string>
 
+#include "src/report/draw_step.h"
 #include "src/report/pages/page_texts.h"
+#include "src/system/check.h"
 
 namespace owt::plots_test {
 namespace {
@@ -126,6 +128,18 @@ TEST(Scripts, AreSmallAndLoadNothing) {
   for (const char* way : {"fetch(", "EventSource", "XMLHttpRequest", "WebSocket", "import", "http:", "https:", "eval("})
     EXPECT_THAT(charts, Not(HasSubstr(way)));
   EXPECT_THAT(live, AllOf(HasSubstr("new EventSource('events')"), HasSubstr("fetch('./')"), Not(HasSubstr("http"))));
+}
+
+TEST(Styles, GiveAThingOneColour) {
+  const std::string page = kPageStyle, step = kStepStyle;
+  for (int color = 0; color < 8; ++color) {
+    size_t at = 0;
+    for (const char* mode : {"light", "dark"}) {
+      const std::string name = concat("--c", color, ":#");
+      at = page.find(name, at) + name.size();
+      EXPECT_THAT(step, HasSubstr(concat(".c", color, "{fill:#", page.substr(at, 6), "}"))) << mode;
+    }
+  }
 }
 
 }  // namespace
