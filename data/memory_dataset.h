@@ -20,17 +20,17 @@ class MemoryDataset : public Dataset {
         pixels_(std::move(pixels)),
         labels_(std::move(labels)),
         names_(std::move(names)) {
-    OWT_CHECK_EQ(std::ssize(pixels_), size() * image_.elements());
-    OWT_CHECK(names_.empty() || std::ssize(names_) == classes_);
+    OWT_CHECK_EQ(static_cast<int64_t>(pixels_.size()), size() * image_.elements());
+    OWT_CHECK(names_.empty() || static_cast<int>(names_.size()) == classes_);
   }
 
-  int64_t size() const override { return std::ssize(labels_); }
+  int64_t size() const override { return static_cast<int64_t>(labels_.size()); }
   Shape image() const override { return image_; }
   int classes() const override { return classes_; }
   int label(int64_t index) const override { return labels_[index]; }
   void read(int64_t index, const View&, uint8_t* pixels) const override {
-    const int64_t bytes = image_.elements();
-    std::memcpy(pixels, pixels_.data() + index * bytes, bytes);
+    const auto bytes = static_cast<size_t>(image_.elements());
+    std::memcpy(pixels, pixels_.data() + static_cast<size_t>(index) * bytes, bytes);
   }
   std::vector<std::string> class_names() const override { return names_; }
   uint64_t checksum() const override {

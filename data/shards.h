@@ -48,7 +48,7 @@ class ShardDataset : public Dataset {
   ShardDataset(const ShardDataset&) = delete;
   ShardDataset& operator=(const ShardDataset&) = delete;
 
-  int64_t size() const override { return std::ssize(records_); }
+  int64_t size() const override { return static_cast<int64_t>(records_.size()); }
   Shape image() const override { return {settings_.crop, settings_.crop, 3}; }
   int classes() const override { return static_cast<int>(class_lines_.size()); }
   int label(int64_t index) const override { return record(index).label; }
