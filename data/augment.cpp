@@ -36,6 +36,10 @@ void normalise(const uint8_t* from, const float* mean, const float* factor, int6
   for (int64_t e = 0; e < count; ++e) to[e] = (from[e] - mean[e]) * factor[e];
 }
 
+Philox epoch_numbers(uint64_t seed, int64_t epoch, const char* purpose) {
+  return Philox(seed, RandomStream::kAugment, epoch, purpose);
+}
+
 }  // namespace
 
 Augmenter::Augmenter(const AugmentSettings& settings, const Shape& image, const DatasetStatistics& statistics)
@@ -197,23 +201,11 @@ const uint8_t* Augmenter::edited(const View& view, int64_t sample, const uint8_t
   return pixels;
 }
 
-Philox Augmenter::place_numbers(uint64_t seed, int64_t epoch) { return Philox(seed, RandomStream::kAugment, epoch); }
-
-Philox Augmenter::colour_numbers(uint64_t seed, int64_t epoch) {
-  return Philox(seed, RandomStream::kAugment, epoch, "color");
-}
-
-Philox Augmenter::jitter_numbers(uint64_t seed, int64_t epoch) {
-  return Philox(seed, RandomStream::kAugment, epoch, "jitter");
-}
-
-Philox Augmenter::policy_numbers(uint64_t seed, int64_t epoch) {
-  return Philox(seed, RandomStream::kAugment, epoch, "policy");
-}
-
-Philox Augmenter::patch_numbers(uint64_t seed, int64_t epoch) {
-  return Philox(seed, RandomStream::kAugment, epoch, "erase");
-}
+Philox Augmenter::place_numbers(uint64_t seed, int64_t epoch) { return epoch_numbers(seed, epoch, ""); }
+Philox Augmenter::colour_numbers(uint64_t seed, int64_t epoch) { return epoch_numbers(seed, epoch, "color"); }
+Philox Augmenter::jitter_numbers(uint64_t seed, int64_t epoch) { return epoch_numbers(seed, epoch, "jitter"); }
+Philox Augmenter::policy_numbers(uint64_t seed, int64_t epoch) { return epoch_numbers(seed, epoch, "policy"); }
+Philox Augmenter::patch_numbers(uint64_t seed, int64_t epoch) { return epoch_numbers(seed, epoch, "erase"); }
 
 std::vector<float> Augmenter::colour_offset(const View& view, int64_t sample) const {
   if (!view.training || colour_.empty()) return {};
