@@ -33,7 +33,11 @@ void mirror_pixels(const uint8_t* from, int64_t count, int64_t channels, uint8_t
 }
 
 void normalise(const uint8_t* from, const float* mean, const float* factor, int64_t count, float* to) {
-  for (int64_t e = 0; e < count; ++e) to[e] = (static_cast<float>(from[e]) - mean[e]) * factor[e];
+  for (int64_t e = 0; e < count; ++e) to[e] = (from[e] - mean[e]) * factor[e];
+}
+
+Philox epoch_numbers(uint64_t seed, int64_t epoch, const char* purpose) {
+  return Philox(seed, RandomStream::kAugment, epoch, purpose);
 }
 
 }  // namespace
@@ -50,7 +54,7 @@ Augmenter::Augmenter(const AugmentSettings& settings, const Shape& image, const 
   if (edits())
     OWT_CHECK(image[2] == 1 || image[2] == 3, "jitter and policy are for images of 1 or 3 channels, not of ", image[2]);
   if (settings.trivial) policy_ = trivial_augment_wide(geometry_.in_height, geometry_.in_width);
-  const auto channels = static_cast<size_t>(image[2]);
+  const size_t channels = image[2];
   const std::vector<double>& means = settings.mean == From::kPixel     ? statistics.pixel_mean
                                      : settings.mean == From::kChannel ? statistics.channel_mean
                                                                        : settings.mean_values;
@@ -60,10 +64,10 @@ Augmenter::Augmenter(const AugmentSettings& settings, const Shape& image, const 
   if (settings.std != From::kNone) OWT_CHECK_EQ(stds.size(), channels, "standard deviations");
 
   const bool of_pixel = settings.mean == From::kPixel;
-  mean_.resize(static_cast<size_t>(of_pixel ? image.elements() : image[1] * image[2]), 0.0f);
+  mean_.resize(of_pixel ? image.elements() : image[1] * image[2], 0.0f);
   if (settings.mean != From::kNone)
     for (size_t e = 0; e < mean_.size(); ++e) mean_[e] = static_cast<float>(means[e % means.size()]);
-  factor_.resize(static_cast<size_t>(image[1]) * channels, static_cast<float>(settings.scale));
+  factor_.resize(image[1] * channels, static_cast<float>(settings.scale));
   if (settings.std != From::kNone) {
     for (const double std : stds)
       if (!(std > 0))
@@ -74,7 +78,7 @@ Augmenter::Augmenter(const AugmentSettings& settings, const Shape& image, const 
 }
 
 void Augmenter::set_colour(const DatasetStatistics& statistics) {
-  const auto channels = static_cast<size_t>(image_[2]);
+  const size_t channels = image_[2];
   if (settings_.color > 0) {
     colour_.resize(channels * channels, 0.0f);
     for (size_t c = 0; c < channels; ++c) colour_[c * channels + c] = static_cast<float>(settings_.color);
@@ -84,22 +88,21 @@ void Augmenter::set_colour(const DatasetStatistics& statistics) {
     colour_.resize(channels * channels);
     for (size_t c = 0; c < channels; ++c)
       for (size_t i = 0; i < channels; ++i)
-        colour_[c * channels + i] =
-            static_cast<float>(static_cast<double>(factor_[c]) * settings_.pca * statistics.eigenvalues[i] / 255 *
-                               statistics.eigenvectors[i * channels + c]);
+        colour_[c * channels + i] = static_cast<float>(factor_[c] * settings_.pca * statistics.eigenvalues[i] / 255 *
+                                                       statistics.eigenvectors[i * channels + c]);
   }
 }
 
 Augmenter::Normalisation Augmenter::at_centre() const {
   const Crop crop = crop_of_place(geometry_, 0, false);
   const int64_t channels = out_[2];
-  const auto elements = static_cast<size_t>(out_.elements());
+  const size_t elements = out_.elements();
   Normalisation n{std::vector<float>(elements, 0.0f), std::vector<float>(elements, 0.0f)};
   for (int64_t row = crop.row_begin; row < crop.row_end; ++row)
     for (int64_t e = crop.column_begin * channels; e < crop.column_end * channels; ++e) {
       const int64_t in_row = e + crop.column_shift * channels;  // index in the source, as e is in the output
       const int64_t means = settings_.mean == From::kPixel ? (row + crop.row_shift) * image_[1] * channels : 0;
-      const auto to = static_cast<size_t>(row * out_[1] * channels + e);
+      const size_t to = row * out_[1] * channels + e;
       n.mean[to] = mean_[means + in_row];
       n.factor[to] = factor_[in_row];
     }
@@ -117,9 +120,9 @@ void Augmenter::make(const View& view, int64_t sample, const uint8_t* pixels, T*
   const int64_t count = (crop.column_end - crop.column_begin) * channels;
   const int64_t left = (mirror_bytes ? out_[1] - crop.column_end : crop.column_begin) * channels;
   const std::vector<float> offset = colour_offset(view, sample);
-  std::vector<uint8_t> mirrored(static_cast<size_t>(mirror_bytes ? count : 0));
+  std::vector<uint8_t> mirrored(mirror_bytes ? count : 0);
   constexpr bool kRounds = !std::is_same_v<T, float>;
-  std::vector<float> wide(static_cast<size_t>(kRounds ? count : 0));  // a row before rounding
+  std::vector<float> wide(kRounds ? count : 0);  // a row before rounding
 
   std::fill(out, out + crop.row_begin * out_row, 0.0f);
   for (int64_t row = crop.row_begin; row < crop.row_end; ++row) {
@@ -152,7 +155,7 @@ void Augmenter::make(const View& view, int64_t sample, const uint8_t* pixels, T*
 
 Crop Augmenter::crop_for(const View& view, int64_t sample) const {
   if (!view.training) return crop_of_place(geometry_, view.place(), view.mirrored());
-  const auto place = static_cast<uint64_t>(sample);
+  const uint64_t place = sample;
   const auto bits = place_numbers(view.seed, view.epoch).block(place);
   uint32_t mirror_bits = bits[2];
   if (settings_.alternate)
@@ -163,7 +166,7 @@ Crop Augmenter::crop_for(const View& view, int64_t sample) const {
 Patch Augmenter::patch_for(const View& view, int64_t sample) const {
   if (!view.training || settings_.erase == 0) return {};
   const Philox random = patch_numbers(view.seed, view.epoch);
-  const uint64_t first = static_cast<uint64_t>(sample) * kPatchBlocks;
+  const uint64_t first = sample * kPatchBlocks;
   Patch patch;
   if (random.block(first + kPatchBlocks - 1)[0] * 0x1p-32 >= settings_.erase) return patch;
   for (uint64_t t = 0; t < kPatchTries && patch.height == 0; ++t) {
@@ -181,7 +184,7 @@ EditDraw Augmenter::edit_draw() const {
 
 // The image's bytes after its operations, in memory of the calling thread.
 const uint8_t* Augmenter::edited(const View& view, int64_t sample, const uint8_t* pixels) const {
-  const auto place = static_cast<uint64_t>(sample);
+  const uint64_t place = sample;
   const Philox jitter = jitter_numbers(view.seed, view.epoch);
   const auto amounts = jitter.block(place * kJitterBlocks), order = jitter.block(place * kJitterBlocks + 1);
   const uint32_t jitter_bits[] = {amounts[0], amounts[1], amounts[2], amounts[3], order[0]};
@@ -191,40 +194,26 @@ const uint8_t* Augmenter::edited(const View& view, int64_t sample, const uint8_t
   const PixelGrid grid{geometry_.in_height, geometry_.in_width, static_cast<int>(image_[2])};
   for (int i = 0; i < count; ++i) {
     std::vector<uint8_t>& to = bytes[i % 2];
-    to.resize(static_cast<size_t>(image_.elements()));
+    to.resize(image_.elements());
     run_op(ops[i], grid, pixels, to.data());
     pixels = to.data();
   }
   return pixels;
 }
 
-Philox Augmenter::place_numbers(uint64_t seed, int64_t epoch) {
-  return Philox(seed, RandomStream::kAugment, static_cast<uint64_t>(epoch));
-}
-
-Philox Augmenter::colour_numbers(uint64_t seed, int64_t epoch) {
-  return Philox(seed, RandomStream::kAugment, static_cast<uint64_t>(epoch), "color");
-}
-
-Philox Augmenter::jitter_numbers(uint64_t seed, int64_t epoch) {
-  return Philox(seed, RandomStream::kAugment, static_cast<uint64_t>(epoch), "jitter");
-}
-
-Philox Augmenter::policy_numbers(uint64_t seed, int64_t epoch) {
-  return Philox(seed, RandomStream::kAugment, static_cast<uint64_t>(epoch), "policy");
-}
-
-Philox Augmenter::patch_numbers(uint64_t seed, int64_t epoch) {
-  return Philox(seed, RandomStream::kAugment, static_cast<uint64_t>(epoch), "erase");
-}
+Philox Augmenter::place_numbers(uint64_t seed, int64_t epoch) { return epoch_numbers(seed, epoch, ""); }
+Philox Augmenter::colour_numbers(uint64_t seed, int64_t epoch) { return epoch_numbers(seed, epoch, "color"); }
+Philox Augmenter::jitter_numbers(uint64_t seed, int64_t epoch) { return epoch_numbers(seed, epoch, "jitter"); }
+Philox Augmenter::policy_numbers(uint64_t seed, int64_t epoch) { return epoch_numbers(seed, epoch, "policy"); }
+Philox Augmenter::patch_numbers(uint64_t seed, int64_t epoch) { return epoch_numbers(seed, epoch, "erase"); }
 
 std::vector<float> Augmenter::colour_offset(const View& view, int64_t sample) const {
   if (!view.training || colour_.empty()) return {};
   const Philox random = colour_numbers(view.seed, view.epoch);
-  const auto channels = static_cast<size_t>(image_[2]);
-  std::vector<float> of_channel(channels, 0.0f), offset(static_cast<size_t>(image_[1]) * channels);
+  const size_t channels = image_[2];
+  std::vector<float> of_channel(channels, 0.0f), offset(image_[1] * channels);
   for (size_t i = 0; i < channels; ++i) {
-    const float normal = random.normal(static_cast<uint64_t>(sample) * channels + i);
+    const float normal = random.normal(sample * channels + i);
     for (size_t c = 0; c < channels; ++c) of_channel[c] += colour_[c * channels + i] * normal;
   }
   for (size_t e = 0; e < offset.size(); ++e) offset[e] = of_channel[e % channels];

@@ -15,7 +15,7 @@ AugmentSettings::From read_source(Config& table, const std::string& key, const s
     return word == "pixel" ? From::kPixel : word == "channel" ? From::kChannel : From::kNone;
   }
   values = table.numbers(key);
-  const auto count = static_cast<int64_t>(values.size());
+  const auto count = std::ssize(values);
   if (count != channels)
     table.error(key, concat("'", key, "' has ", count, " values, wanted one for each of the ", channels, " channels"));
   return From::kValues;

@@ -96,7 +96,7 @@ std::vector<fs::path> files_of(const fs::path& folder, CifarKind kind, Split spl
 void append_file(const fs::path& path, const Format& format, std::vector<uint8_t>& pixels,
                  std::vector<uint8_t>& labels) {
   const std::string content = read_file(path.string());
-  const auto bytes = static_cast<int64_t>(content.size()), record = format.record();
+  const auto bytes = std::ssize(content), record = format.record();
   if (bytes == 0) fail(path.string(), " is empty; ", format.cure);
   if (bytes % record != 0)
     fail(path.string(), " has ", bytes, " bytes, which is no multiple of the ", format.title, " record of ", record,
@@ -122,7 +122,7 @@ std::vector<std::string> read_names(const fs::path& path, int classes) {
   if (!fs::exists(path)) return {};
   std::vector<std::string> names = text_lines(path.string());
   std::erase(names, "");
-  if (static_cast<int>(names.size()) != classes)
+  if (std::ssize(names) != classes)
     fail(path.string(), " has ", names.size(), " class names, wanted ", classes, "; correct it or remove it");
   return names;
 }
@@ -152,8 +152,8 @@ std::shared_ptr<Dataset> read_cifar(const std::string& dir, CifarKind kind, Spli
 void write_cifar10_file(const std::string& path, const Dataset& images, const Slice& range) {
   OWT_CHECK_EQ(images.image(), (Shape{kSide, kSide, kChannels}), "the images of a CIFAR-10 file");
   OWT_CHECK(images.classes() <= kCifar10.classes);
-  std::vector<uint8_t> pixels(static_cast<size_t>(kPixels));
-  std::string content(static_cast<size_t>(range.size() * kCifar10.record()), '\0');
+  std::vector<uint8_t> pixels(kPixels);
+  std::string content(range.size() * kCifar10.record(), '\0');
   char* to = content.data();
   for (int64_t i = range.begin; i < range.end; ++i) {
     images.read(i, View{}, pixels.data());

@@ -34,7 +34,7 @@ class Tiles {
         view_{.training = true, .seed = seed},
         augmenter_(augment, dataset.image(), statistics),
         plain_(plain(augment), dataset.image(), statistics),
-        pixels_(static_cast<size_t>(dataset.image().elements())) {}
+        pixels_(dataset.image().elements()) {}
 
   Shape shape() const { return augmenter_.out_shape(); }
 
@@ -60,7 +60,7 @@ class Tiles {
 
  private:
   std::vector<float> through(const Augmenter& augmenter, int64_t sample) const {
-    std::vector<float> out(static_cast<size_t>(shape().elements()));
+    std::vector<float> out(shape().elements());
     augmenter.make(view_, sample, pixels_.data(), out.data());
     return out;
   }
@@ -112,13 +112,13 @@ Photo contact_sheet(const Dataset& dataset, const AugmentSettings& augment, cons
   const int64_t rows = (count + columns - 1) / columns, across = tile[1] * scale + kGap;
   const int64_t down = tile[0] * scale + kGap + (sheet.names ? kNameHeight : 0);
   Photo picture{rows * down + kGap, columns * across + kGap};
-  picture.pixels.assign(static_cast<size_t>(picture.height * picture.width * 3), kBackground);
+  picture.pixels.assign(picture.height * picture.width * 3, kBackground);
   const std::vector<int64_t> order = epoch_order(sheet.seed, 0, dataset.size(), true);
   const std::vector<std::string> names = dataset.class_names();
   const auto put = [&](int64_t i, const std::vector<float>& values) {
     const int64_t top = kGap + i / columns * down, left = kGap + i % columns * across;
     paste(values, tile, scale, top, left, picture);
-    const auto label = static_cast<size_t>(dataset.label(order[i]));
+    const size_t label = dataset.label(order[i]);
     if (sheet.names)
       write_name(names.empty() ? std::to_string(label) : names[label], top + tile[0] * scale, left, tile[1] * scale,
                  picture);

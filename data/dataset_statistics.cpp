@@ -11,7 +11,7 @@ namespace {
 
 // Exact sums of pixels over a range of images.
 struct PixelSums {
-  explicit PixelSums(const Shape& image) : values(static_cast<size_t>(image.elements())), squares(values.size()) {}
+  explicit PixelSums(const Shape& image) : values(image.elements()), squares(values.size()) {}
 
   void add(const Dataset& dataset, int64_t begin, int64_t end) {
     // 32-bit sums are twice as fast, and can hold this many squares of a byte.
@@ -57,20 +57,20 @@ PixelSums sum_images(const Dataset& dataset) {
 DatasetStatistics compute_statistics(const Dataset& dataset) {
   if (dataset.size() == 0) fail("the training set is empty: there are no means to compute");
   const PixelSums total = sum_images(dataset);
-  const auto images = static_cast<double>(dataset.size());
-  const auto channels = static_cast<size_t>(dataset.image()[2]);
+  const double images = dataset.size();
+  const size_t channels = dataset.image()[2];
   std::vector<uint64_t> values(channels), squares(channels);
   DatasetStatistics statistics;
   for (size_t e = 0; e < total.values.size(); ++e) {
-    statistics.pixel_mean.push_back(static_cast<double>(total.values[e]) / images);
+    statistics.pixel_mean.push_back(total.values[e] / images);
     values[e % channels] += total.values[e];
     squares[e % channels] += total.squares[e];
   }
-  const double count = images * static_cast<double>(dataset.image().elements()) / static_cast<double>(channels);
+  const double count = images * dataset.image().elements() / channels;
   for (size_t c = 0; c < channels; ++c) {
-    const double mean = static_cast<double>(values[c]) / count;
+    const double mean = values[c] / count;
     statistics.channel_mean.push_back(mean);
-    statistics.channel_std.push_back(std::sqrt(std::max(0.0, static_cast<double>(squares[c]) / count - mean * mean)));
+    statistics.channel_std.push_back(std::sqrt(std::max(0.0, squares[c] / count - mean * mean)));
   }
   return statistics;
 }

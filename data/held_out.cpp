@@ -44,8 +44,7 @@ class Subset : public Dataset {
 };
 
 int64_t count_of(double wanted, int64_t size, const std::string& setting) {
-  const auto count =
-      wanted < 1 ? std::llround(wanted * static_cast<double>(size)) : static_cast<int64_t>(std::min(wanted, 1e18));
+  const auto count = wanted < 1 ? std::llround(wanted * size) : static_cast<int64_t>(std::min(wanted, 1e18));
   if (count < 1 || count >= size)
     fail(setting, " = ", number_text(wanted), " holds ", count, " of the ", size, " training images out, wanted 1 to ",
          size - 1, "; give a share below 1, e.g. 0.1, or a number of images");
@@ -79,7 +78,7 @@ std::vector<bool> images_to_hold_out(const std::vector<int32_t>& labels, double 
   std::vector<int64_t> wanted_of = shared_out(count, sizes);
   std::vector<bool> held_out(labels.size());
   for (const int64_t i : permutation(Philox(seed, RandomStream::kShuffle, 0, "validation"), size)) {
-    const auto at = static_cast<size_t>(i);
+    const size_t at = i;
     held_out[at] = wanted_of[labels[at]]-- > 0;
   }
   return held_out;

@@ -26,9 +26,7 @@ struct ThreadUsage {
   static ThreadUsage now() {
     rusage usage{};
     ::getrusage(RUSAGE_THREAD, &usage);
-    const auto seconds = [](const timeval& t) {
-      return static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec);
-    };
+    const auto seconds = [](const timeval& t) { return t.tv_sec + 1e-6 * t.tv_usec; };
     return {std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(),
             seconds(usage.ru_utime) + seconds(usage.ru_stime), usage.ru_nvcsw};
   }
@@ -65,7 +63,7 @@ void Loader::allocate_slots() {
   chunks_per_step_ = std::max<int64_t>(1, (rows + kChunkRows - 1) / kChunkRows);
   const bool raw = !settings_.augmenter;
   const Shape image = raw ? settings_.dataset->image() : settings_.augmenter->out_shape();
-  slots_.resize(static_cast<size_t>(settings_.slots));
+  slots_.resize(settings_.slots);
   for (HostBatch& slot : slots_) {
     slot.images = Tensor::shared_with(settings_.reader, image.batch_of(rows), raw ? DType::kU8 : settings_.images);
     slot.labels =
@@ -105,7 +103,7 @@ bool Loader::complete(const HostBatch& slot) const {
 void Loader::work() {
   Chunk chunk;
   try {
-    std::vector<uint8_t> pixels(static_cast<size_t>(settings_.dataset->image().elements()));
+    std::vector<uint8_t> pixels(settings_.dataset->image().elements());
     while (claim(chunk)) {
       load_timed(chunk, pixels);
       const std::lock_guard lock(mutex_);
@@ -188,7 +186,7 @@ void Loader::load(const Chunk& chunk, std::vector<uint8_t>& pixels) const {
   HostBatch& slot = *chunk.slot;
   const int64_t elements = slot.images.shape().row_elements();
   const Slice& rows = chunk.rows;
-  std::vector<int64_t> samples(static_cast<size_t>(std::max<int64_t>(0, rows.size())));
+  std::vector<int64_t> samples(std::max<int64_t>(0, rows.size()));
   const auto sample_of = [&](int64_t row) -> int64_t& { return samples[row - rows.begin]; };
   if (settings_.augmenter)
     with_cpu_element(slot.images.dtype(), [&](auto element) {
@@ -231,7 +229,7 @@ void Loader::mix(const Chunk& chunk, const std::vector<int64_t>& samples, std::v
       label({}, row, sample, sample);
       continue;
     }
-    if (!here) another.resize(static_cast<size_t>(image.elements()));
+    if (!here) another.resize(image.elements());
     T *own = images + row * image.elements(), *other = here ? own + image.elements() : another.data();
     const int64_t other_sample = here ? samples[beside - rows.begin] : make(chunk, beside, pixels, other);
     const bool first = in_step % 2 == 0;
@@ -244,7 +242,7 @@ void Loader::mix(const Chunk& chunk, const std::vector<int64_t>& samples, std::v
 
 // Reads the sample at this place of the order, or the next one that can be read; returns its index.
 int64_t Loader::read(const std::vector<int64_t>& order, int64_t place, const View& view, uint8_t* pixels) const {
-  const auto size = static_cast<int64_t>(order.size());
+  const auto size = std::ssize(order);
   for (int64_t tries = 1;; ++tries, place = (place + 1) % size) {
     const int64_t sample = order[place];
     try {

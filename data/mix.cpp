@@ -20,7 +20,7 @@ double log_gamma_number(double alpha, const Philox& random, uint64_t first) {
   const double u0 = (random.block(2 * first)[3] + 0.5) * 0x1p-32;
   const double boost = alpha < 1 ? std::log(u0) / alpha : 0;
   for (uint64_t t = 0; t < kGammaTries; ++t) {
-    const double x = static_cast<double>(random.normals(2 * (first + t) + 1)[0]);
+    const double x = random.normals(2 * (first + t) + 1)[0];
     const double v = std::pow(1 + c * x, 3), u = (random.block(2 * (first + t))[0] + 0.5) * 0x1p-32;
     if (1 + c * x > 0 && std::log(u) < x * x / 2 + d - d * v + d * std::log(v)) return std::log(d * v) + boost;
   }
@@ -67,8 +67,8 @@ void blend(const PairMix& mix, int64_t elements, T* first, T* second) {
 PairMix draw_mix(const MixSettings& settings, const Shape& image, const View& view, int64_t sample) {
   PairMix mix;
   if (!view.training || !settings.any()) return mix;
-  const Philox random(view.seed, RandomStream::kAugment, static_cast<uint64_t>(view.epoch), "mix");
-  const uint64_t first = static_cast<uint64_t>(sample) * kBlocks;
+  const Philox random(view.seed, RandomStream::kAugment, view.epoch, "mix");
+  const uint64_t first = sample * kBlocks;
   const auto bits = random.block(2 * (first + kBlocks - 1));
   const bool cuts = settings.cutmix > 0 && (settings.mixup == 0 || (bits[0] & 1) != 0);
   const double share = beta_number(cuts ? settings.cutmix : settings.mixup, random, first);
@@ -78,7 +78,7 @@ PairMix draw_mix(const MixSettings& settings, const Shape& image, const View& vi
   }
   mix.cut = cut_patch(image, share, bits[1], bits[2]);
   const double pixels = static_cast<double>(mix.cut.height) * mix.cut.width;
-  mix.share = in_units(1 - pixels / static_cast<double>(image[0] * image[1]));
+  mix.share = in_units(1 - pixels / (image[0] * image[1]));
   return mix;
 }
 

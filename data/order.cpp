@@ -9,7 +9,7 @@ namespace owt {
 namespace {
 
 std::vector<int64_t> counted(int64_t size) {
-  std::vector<int64_t> order(static_cast<size_t>(size));
+  std::vector<int64_t> order(size);
   std::iota(order.begin(), order.end(), int64_t{0});
   return order;
 }
@@ -27,7 +27,7 @@ std::vector<int64_t> permutation(const Philox& random, int64_t size) {
 
 std::vector<int64_t> epoch_order(uint64_t seed, int64_t epoch, int64_t size, bool shuffle) {
   if (!shuffle) return counted(size);
-  return permutation(Philox(seed, RandomStream::kShuffle, static_cast<uint64_t>(epoch)), size);
+  return permutation(Philox(seed, RandomStream::kShuffle, epoch), size);
 }
 
 }  // namespace owt

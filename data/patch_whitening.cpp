@@ -18,7 +18,7 @@ struct PatchSums {
   int64_t values, patches = 0;
   std::vector<double> sum, products;
 
-  explicit PatchSums(int64_t of) : values(of), sum(static_cast<size_t>(of)), products(static_cast<size_t>(of * of)) {}
+  explicit PatchSums(int64_t of) : values(of), sum(of), products(of * of) {}
 
   void add(const std::vector<float>& patch) {
     ++patches;
@@ -34,7 +34,7 @@ struct PatchSums {
     for (size_t i = 0; i < products.size(); ++i) products[i] += other.products[i];
   }
   double covariance(int64_t i, int64_t j) const {
-    const auto n = static_cast<double>(patches);
+    const double n = patches;
     const auto at = [](const std::vector<double>& all, int64_t k) { return all[k]; };
     return at(products, std::min(i, j) * values + std::max(i, j)) / n - at(sum, i) / n * (at(sum, j) / n);
   }
@@ -42,7 +42,7 @@ struct PatchSums {
 
 void add_patches(const std::vector<float>& image, const Shape& shape, const PatchWhitening& of, PatchSums& to) {
   const int64_t row = of.width * shape[2];
-  std::vector<float> patch(static_cast<size_t>(to.values));
+  std::vector<float> patch(to.values);
   for (int64_t y = 0; y + of.height <= shape[0]; ++y)
     for (int64_t x = 0; x + of.width <= shape[1]; ++x) {
       for (int64_t r = 0; r < of.height; ++r)
@@ -55,11 +55,10 @@ void add_patches(const std::vector<float>& image, const Shape& shape, const Patc
 PatchSums sums_of(const Dataset& dataset, const Augmenter& augmenter, const PatchWhitening& of) {
   const Shape shape = augmenter.out_shape();
   const int64_t images = std::min(of.images, dataset.size());
-  std::vector<PatchSums> blocks(static_cast<size_t>((images + kBlock - 1) / kBlock),
-                                PatchSums(of.height * of.width * shape[2]));
-  parallel_for_or_throw(static_cast<int64_t>(blocks.size()), 1, [&](int64_t begin, int64_t end) {
-    std::vector<uint8_t> pixels(static_cast<size_t>(dataset.image().elements()));
-    std::vector<float> image(static_cast<size_t>(shape.elements()));
+  std::vector<PatchSums> blocks((images + kBlock - 1) / kBlock, PatchSums(of.height * of.width * shape[2]));
+  parallel_for_or_throw(std::ssize(blocks), 1, [&](int64_t begin, int64_t end) {
+    std::vector<uint8_t> pixels(dataset.image().elements());
+    std::vector<float> image(shape.elements());
     for (int64_t b = begin; b < end; ++b)
       for (int64_t i = b * kBlock; i < std::min((b + 1) * kBlock, images); ++i) {
         dataset.read(i, View{}, pixels.data());

@@ -82,11 +82,10 @@ void move_rows(const PixelOp& op, const PixelGrid& grid, const uint8_t* from, ui
     const int64_t first = std::clamp<int64_t>(-shift, 0, grid.width) * grid.channels;
     const int64_t last = inside ? std::clamp<int64_t>(grid.width - shift, 0, grid.width) * grid.channels : 0;
     const int64_t begin = std::min(first, last);
-    std::memset(to, 0, static_cast<size_t>(begin));
-    if (last > begin)
-      std::memcpy(to + begin, from + row * line + shift * grid.channels + begin, static_cast<size_t>(last - begin));
+    std::memset(to, 0, begin);
+    if (last > begin) std::memcpy(to + begin, from + row * line + shift * grid.channels + begin, last - begin);
     const int64_t end = std::max(begin, last);
-    std::memset(to + end, 0, static_cast<size_t>(line - end));
+    std::memset(to + end, 0, line - end);
   }
 }
 
@@ -113,8 +112,8 @@ void move_image(const PixelOp& op, const PixelGrid& grid, const uint8_t* from, u
 void sharpen(const PixelOp& op, const PixelGrid& grid, const uint8_t* from, uint8_t* to) {
   thread_local std::vector<uint16_t> sums;  // sums of three vertically adjacent bytes
   const int line = grid.width * grid.channels, channels = grid.channels;
-  sums.resize(static_cast<size_t>(line));
-  std::memcpy(to, from, static_cast<size_t>(int64_t{grid.height} * line));
+  sums.resize(line);
+  std::memcpy(to, from, int64_t{grid.height} * line);
   if (grid.width < 3) return;
   for (int64_t y = 1; y + 1 < grid.height; ++y) {
     const uint8_t *here = from + y * line, *above = here - line, *below = here + line;
@@ -158,16 +157,16 @@ void note_extremes(const PixelGrid& grid, const uint8_t* from, ChannelFacts* fac
   low.fill(255), high.fill(0);
   for (int64_t i = 0; i < whole; i += kBundle)
     for (size_t j = 0; j < kBundle; ++j) {
-      const uint8_t byte = from[i + static_cast<int64_t>(j)];
+      const uint8_t byte = from[i + j];
       low[j] = std::min(low[j], byte), high[j] = std::max(high[j], byte);
     }
   for (int64_t i = whole; i < bytes; ++i) {
-    const auto j = static_cast<size_t>(i - whole);
+    const size_t j = i - whole;
     low[j] = std::min(low[j], from[i]), high[j] = std::max(high[j], from[i]);
   }
   for (int c = 0; c < grid.channels; ++c) {
     facts[c].lowest = 255, facts[c].highest = 0;
-    for (auto j = static_cast<size_t>(c); j < kBundle; j += static_cast<size_t>(grid.channels)) {
+    for (size_t j = c; j < kBundle; j += static_cast<size_t>(grid.channels)) {
       facts[c].lowest = std::min<int>(facts[c].lowest, low[j]);
       facts[c].highest = std::max<int>(facts[c].highest, high[j]);
     }
@@ -180,8 +179,8 @@ void add_up(const PixelGrid& grid, const uint8_t* from, int64_t* sums) {
     std::array<uint16_t, kBundle> part{};
     const int64_t end = std::min(whole, begin + kBundlesInSum * kBundle);
     for (int64_t i = begin; i < end; i += kBundle)
-      for (size_t j = 0; j < kBundle; ++j) part[j] = static_cast<uint16_t>(part[j] + from[i + static_cast<int64_t>(j)]);
-    for (size_t j = 0; j < kBundle; ++j) sums[j % static_cast<size_t>(grid.channels)] += part[j];
+      for (size_t j = 0; j < kBundle; ++j) part[j] = static_cast<uint16_t>(part[j] + from[i + j]);
+    for (size_t j = 0; j < kBundle; ++j) sums[j % grid.channels] += part[j];
   }
   for (int64_t i = whole; i < bytes; ++i) sums[i % grid.channels] += from[i];
 }
@@ -280,7 +279,7 @@ void run_op(const PixelOp& op, const PixelGrid& grid, const uint8_t* from, uint8
   if (op.kind == Kind::kSharpness) return sharpen(op, grid, from, to);
   const int amount = op.amount;
   if (!op.is_of_colours() || grid.channels != 3)  // grey images have no saturation or hue
-    std::memcpy(to, from, static_cast<size_t>(bytes_of(grid)));
+    std::memcpy(to, from, bytes_of(grid));
   else if (op.kind == Kind::kSaturation)
     change_pixels(grid, from, to, [=](const Rgb& pixel) { return saturated(pixel, amount); });
   else

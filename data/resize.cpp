@@ -77,17 +77,17 @@ void Resizer::Filter::make(int64_t in_extent, int64_t out_extent) {
   if (in == in_extent && out == out_extent) return;
   in = in_extent;
   out = out_extent;
-  const double scale = static_cast<double>(in) / static_cast<double>(out), reach = std::max(scale, 1.0);
+  const double scale = static_cast<double>(in) / out, reach = std::max(scale, 1.0);
   taps = std::min(in, static_cast<int64_t>(std::ceil(2 * reach)));
-  first.assign(static_cast<size_t>(out), 0);
-  weights.assign(static_cast<size_t>(out * taps), 0);
-  std::vector<double> exact(static_cast<size_t>(taps));
+  first.assign(out, 0);
+  weights.assign(out * taps, 0);
+  std::vector<double> exact(taps);
   for (int64_t x = 0; x < out; ++x) {
-    const double center = (static_cast<double>(x) + 0.5) * scale;
-    const int64_t begin = std::clamp<int64_t>(static_cast<int64_t>(std::floor(center - reach + 0.5)), 0, in - taps);
+    const double center = (x + 0.5) * scale;
+    const int64_t begin = std::clamp<int64_t>(std::floor(center - reach + 0.5), 0, in - taps);
     double total = 0;
     for (int64_t t = 0; t < taps; ++t) {
-      const double distance = std::abs(static_cast<double>(begin + t) + 0.5 - center) / reach;
+      const double distance = std::abs(begin + t + 0.5 - center) / reach;
       total += exact[t] = std::max(0.0, 1 - distance);
     }
     first[x] = begin;
@@ -114,15 +114,15 @@ void Resizer::run(const uint8_t* from, int64_t height, int64_t width, int64_t si
 void Resizer::resize_rows(const uint8_t* from, int64_t height, int64_t width) {
   const int64_t in_row = width * kColours, out_row = across_.out * kColours, blocks = rounded_up(height, kRows) / kRows;
   narrow_row_ = rounded_up(out_row, kRows);
-  narrow_.resize(static_cast<size_t>(blocks * kRows * narrow_row_));
-  turned_.resize(static_cast<size_t>(rounded_up(in_row, kBlockRows) * kRows));
-  resized_.resize(static_cast<size_t>(rounded_up(out_row, kBlockRows) * kRows));
+  narrow_.resize(blocks * kRows * narrow_row_);
+  turned_.resize(rounded_up(in_row, kBlockRows) * kRows);
+  resized_.resize(rounded_up(out_row, kBlockRows) * kRows);
   for (int64_t block = 0; block < blocks; ++block) {
     const uint8_t* rows = from + block * kRows * in_row;
     const int64_t rest = (height - block * kRows) * in_row;
     // With fewer rows left, or little memory after them: must not read beyond the image.
     if (rest < kRows * in_row + kBlockRows) {
-      last_.assign(static_cast<size_t>(kRows * in_row + kBlockRows), 0);
+      last_.assign(kRows * in_row + kBlockRows, 0);
       std::copy_n(rows, std::min(rest, kRows * in_row), last_.begin());
       rows = last_.data();
     }
@@ -150,7 +150,7 @@ void Resizer::resize_columns(int64_t side, uint8_t* to) const {
       if (row - e >= kRows)
         std::memcpy(to + e, &made, sizeof made);
       else
-        std::memcpy(to + e, &made, static_cast<size_t>(row - e));
+        std::memcpy(to + e, &made, row - e);
     }
   }
 }

@@ -28,7 +28,7 @@ struct ColourSums {
   void add(const ShardDataset::WholeImage& image) {
     const uint8_t* pixel = image.pixels.data();
     for (int64_t y = 0; y < image.height; ++y, pixel += image.width * 3) add_row(pixel, image.width);
-    pixels += static_cast<uint64_t>(image.height * image.width);
+    pixels += image.height * image.width;
   }
   void add(const ColourSums& other) {
     pixels += other.pixels;
@@ -109,9 +109,9 @@ DatasetStatistics compute_statistics(const ShardDataset& dataset, const std::fun
       if (progress) progress(done += end - begin);
     }
   });
-  const auto pixels = static_cast<double>(total.pixels);
+  const double pixels = total.pixels;
   std::vector<double> mean, covariance(kColourChannels * kColourChannels);
-  for (const uint64_t sum : total.value) mean.push_back(static_cast<double>(sum) / pixels);
+  for (const uint64_t sum : total.value) mean.push_back(sum / pixels);
   for (size_t a = 0; a < kColourChannels; ++a)
     for (size_t b = a; b < kColourChannels; ++b) {
       // Exact integers: the difference of two large numbers would lose digits in double precision.

@@ -41,29 +41,29 @@ std::array<double, 2> read_pair(Config& table, const std::string& key, std::arra
 }
 
 double between(const std::array<double, 2>& range, uint32_t bits) {
-  return range[0] + (range[1] - range[0]) * static_cast<double>(Philox::to_uniform(bits));
+  return range[0] + (range[1] - range[0]) * Philox::to_uniform(bits);
 }
 
 ImageWindow random_square(int64_t side, const Philox& random, int64_t index, int64_t height, int64_t width) {
-  const auto bits = random.block(static_cast<uint64_t>(index) * kBlocksPerSample);
+  const auto bits = random.block(index * kBlocksPerSample);
   return {below(height - side + 1, bits[0]), below(width - side + 1, bits[1]), side, side};
 }
 
 ImageWindow random_part(const CropSettings& settings, const Philox& random, int64_t index, int64_t height,
                         int64_t width) {
-  const double pixels = static_cast<double>(height) * static_cast<double>(width);
+  const double pixels = height * width;
   for (int t = 0; t < kTries; ++t) {
-    const auto bits = random.block(static_cast<uint64_t>(index) * kBlocksPerSample + static_cast<uint64_t>(t));
+    const auto bits = random.block(index * kBlocksPerSample + t);
     const double area = pixels * between(settings.area, bits[0]);
     const double aspect = std::exp(between({std::log(settings.aspect[0]), std::log(settings.aspect[1])}, bits[1]));
     const int64_t wide = std::lround(std::sqrt(area * aspect)), high = std::lround(std::sqrt(area / aspect));
     if (wide >= 1 && high >= 1 && wide <= width && high <= height)
       return {below(height - high + 1, bits[2]), below(width - wide + 1, bits[3]), high, wide};
   }
-  const double aspect = static_cast<double>(width) / static_cast<double>(height);
+  const double aspect = static_cast<double>(width) / height;
   int64_t high = height, wide = width;
-  if (aspect < settings.aspect[0]) high = std::lround(static_cast<double>(width) / settings.aspect[0]);
-  if (aspect > settings.aspect[1]) wide = std::lround(static_cast<double>(height) * settings.aspect[1]);
+  if (aspect < settings.aspect[0]) high = std::lround(width / settings.aspect[0]);
+  if (aspect > settings.aspect[1]) wide = std::lround(height * settings.aspect[1]);
   high = std::clamp<int64_t>(high, 1, height);
   wide = std::clamp<int64_t>(wide, 1, width);
   return {(height - high) / 2, (width - wide) / 2, high, wide};
@@ -124,7 +124,7 @@ CropSettings CropSettings::from(Config& table, int64_t otherwise_crop) {
 }
 
 ImageWindow window_of(const CropSettings& settings, const View& view, int64_t index, int64_t height, int64_t width) {
-  const Philox random(view.seed, RandomStream::kAugment, static_cast<uint64_t>(view.epoch), "window");
+  const Philox random(view.seed, RandomStream::kAugment, view.epoch, "window");
   if (view.training && settings.area[1] > 0) return random_part(settings, random, index, height, width);
   const int64_t small = std::min(height, width);
   const int64_t side =
@@ -219,7 +219,7 @@ std::string_view ShardDataset::file_of(int64_t index) const {
   const Record& r = record(index);
   const Shard& shard = shards_[r.shard];
   // Access is random: only the needed pages are read, and all at once instead of page by page.
-  static const auto kPage = static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
+  static const uint64_t kPage = ::sysconf(_SC_PAGESIZE);
   const uint64_t begin = r.offset / kPage * kPage, end = r.offset + r.bytes;
   char* pages = const_cast<char*>(shard.bytes) + begin;
   ::madvise(pages, end - begin, MADV_WILLNEED);
@@ -256,7 +256,7 @@ void ShardDataset::read(int64_t index, const View& view, uint8_t* pixels) const 
   decode(index, [&](WindowDecoder& decoder) {
     const ImageWindow window = window_of(settings_, view, index, decoder.height(), decoder.width());
     if (window.height == settings_.crop && window.width == settings_.crop) return decoder.decode(window, pixels);
-    part.resize(static_cast<size_t>(window.height * window.width * 3));
+    part.resize(window.height * window.width * 3);
     decoder.decode(window, part.data());
     resizer.run(part.data(), window.height, window.width, settings_.crop, pixels);
   });
@@ -266,7 +266,7 @@ void ShardDataset::read_whole(int64_t index, WholeImage& image) const {
   decode(index, [&](WindowDecoder& decoder) {
     image.height = decoder.height();
     image.width = decoder.width();
-    image.pixels.resize(static_cast<size_t>(image.height * image.width * 3));
+    image.pixels.resize(image.height * image.width * 3);
     decoder.decode({0, 0, image.height, image.width}, image.pixels.data());
   });
 }

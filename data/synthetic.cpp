@@ -112,7 +112,7 @@ float distance(const Colour& a, const Colour& b) { return std::hypot(a[0] - b[0]
 // `colour`: the approximate colour of the shape; null: any.
 Scene draw_scene(Draws& draws, int shape, int64_t height, int64_t width, float min_radius, const Colour* colour) {
   Scene scene{.height = height, .width = width, .shape = shape};
-  const auto down = static_cast<float>(height), across = static_cast<float>(width);
+  const float down = height, across = width;
   scene.radius = std::min(down, across) * draws.uniform(min_radius, kMaxRadius);
   scene.x = draws.uniform(scene.radius, across - scene.radius);
   scene.y = draws.uniform(scene.radius, down - scene.radius);
@@ -135,8 +135,8 @@ Scene draw_photo(Draws& draws, int shape, const Colour* colour) {
   scene.noise = kPhotoNoise;
   scene.dots.resize(static_cast<size_t>(draws.uniform(0, kMostDots + 1)));
   for (Dot& dot : scene.dots)
-    dot = {draws.uniform(0, static_cast<float>(width)), draws.uniform(0, static_cast<float>(height)),
-           low * draws.uniform(kMinDot, kMaxDot), draws.colour(0, 255)};
+    dot = {draws.uniform(0, width), draws.uniform(0, height), low * draws.uniform(kMinDot, kMaxDot),
+           draws.colour(0, 255)};
   return scene;
 }
 
@@ -146,8 +146,8 @@ float coverage(const Scene& scene, int64_t column, int64_t row) {
   int inside = 0;
   for (int i = 0; i < kSamples; ++i)
     for (int j = 0; j < kSamples; ++j) {
-      const float x = static_cast<float>(column) + (static_cast<float>(j) + 0.5f) / kSamples;
-      const float y = static_cast<float>(row) + (static_cast<float>(i) + 0.5f) / kSamples;
+      const float x = column + (j + 0.5f) / kSamples;
+      const float y = row + (i + 0.5f) / kSamples;
       inside += covers((x - scene.x) / scene.radius, (y - scene.y) / scene.radius, scene);
     }
   return static_cast<float>(inside) / (kSamples * kSamples);
@@ -157,14 +157,12 @@ float coverage(const Scene& scene, int64_t column, int64_t row) {
 float noise(uint32_t bits, float deviation) {
   constexpr float kMean = 4 * 127.5f, kDeviation = 147.8f;
   const uint32_t sum = (bits & 255) + (bits >> 8 & 255) + (bits >> 16 & 255) + (bits >> 24);
-  return (static_cast<float>(sum) - kMean) * (deviation / kDeviation);
+  return (sum - kMean) * (deviation / kDeviation);
 }
 
 // The dot at the pixel; null if there is none.
 const Dot* dot_at(const Scene& scene, int64_t column, int64_t row) {
-  const auto covers = [&](const Dot& dot) {
-    return std::hypot(static_cast<float>(column) - dot.x, static_cast<float>(row) - dot.y) <= dot.radius;
-  };
+  const auto covers = [&](const Dot& dot) { return std::hypot(column - dot.x, row - dot.y) <= dot.radius; };
   const auto found = std::find_if(scene.dots.rbegin(), scene.dots.rend(), covers);
   return found == scene.dots.rend() ? nullptr : &*found;
 }
@@ -173,15 +171,15 @@ void paint(const Scene& scene, const Philox& grain, uint64_t image, uint8_t* pix
   for (int64_t row = 0; row < scene.height; ++row)
     for (int64_t column = 0; column < scene.width; ++column) {
       const float share = coverage(scene, column, row);
-      const float u = 2 * static_cast<float>(column) / static_cast<float>(scene.width) - 1;
-      const float v = 2 * static_cast<float>(row) / static_cast<float>(scene.height) - 1;
+      const float u = 2.0f * column / scene.width - 1;
+      const float v = 2.0f * row / scene.height - 1;
       const int64_t pixel = row * scene.width + column;
       const Dot* dot = dot_at(scene, column, row);
-      const auto bits = grain.block(image << 32 | static_cast<uint64_t>(pixel));
+      const auto bits = grain.block(image << 32 | pixel);
       for (size_t c = 0; c < kRgb; ++c) {
         const float back = (dot ? dot->colour[c] : scene.back[c]) + u * scene.slope_x[c] + v * scene.slope_y[c];
         const float value = back + share * (scene.front[c] - back) + noise(bits[c], scene.noise);
-        pixels[static_cast<size_t>(pixel) * kRgb + c] = static_cast<uint8_t>(std::clamp(value + 0.5f, 0.0f, 255.0f));
+        pixels[pixel * kRgb + c] = static_cast<uint8_t>(std::clamp(value + 0.5f, 0.0f, 255.0f));
       }
     }
 }
@@ -199,12 +197,12 @@ MemoryDataset draw(const SyntheticSettings& settings) {
   const Philox scenes(settings.seed, RandomStream::kSynthetic, 0, train ? "train" : "test");
   const Philox grain(settings.seed, RandomStream::kSynthetic, 1, train ? "train" : "test");
   const Shape image{settings.side, settings.side, kRgb};
-  std::vector<uint8_t> pixels(static_cast<size_t>(settings.size * image.elements()));
-  std::vector<uint8_t> labels(static_cast<size_t>(settings.size));
+  std::vector<uint8_t> pixels(settings.size * image.elements());
+  std::vector<uint8_t> labels(settings.size);
   parallel_for(settings.size, 16, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const int shape = static_cast<int>(i % settings.classes);
-      const auto id = static_cast<uint64_t>(i);
+      const uint64_t id = i;
       labels[id] = static_cast<uint8_t>(shape);
       Draws draws(scenes, id);
       paint(draw_scene(draws, shape, settings.side, settings.side, kMinRadius, nullptr), grain, id,
@@ -220,15 +218,15 @@ MemoryDataset draw(const SyntheticSettings& settings) {
 
 Photo SyntheticPhotos::draw(int64_t index) const {
   const bool train = split == Split::kTrain;
-  const auto id = static_cast<uint64_t>(index);
+  const uint64_t id = index;
   const Philox scenes(seed, RandomStream::kSynthetic, 2, train ? "train" : "test");
   const Philox grain(seed, RandomStream::kSynthetic, 3, train ? "train" : "test");
-  const auto of_class = static_cast<size_t>(label(index));
+  const size_t of_class = label(index);
   Draws draws(scenes, id);
   const Scene scene =
       draw_photo(draws, label(index) % kSyntheticClasses,
                  classes > kSyntheticClasses ? &kNamedColours[of_class / kSyntheticClasses].colour : nullptr);
-  Photo photo{scene.height, scene.width, std::vector<uint8_t>(static_cast<size_t>(scene.height * scene.width * kRgb))};
+  Photo photo{scene.height, scene.width, std::vector<uint8_t>(scene.height * scene.width * kRgb)};
   paint(scene, grain, id, photo.pixels.data());
   return photo;
 }

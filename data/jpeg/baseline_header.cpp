@@ -111,7 +111,7 @@ bool BaselineJpeg::read_huffman_tables(std::string_view body) {
                       std::equal(table.symbols.begin(), table.symbols.end(), body.begin());
     if (!same) {
       table.counts = counts;
-      table.symbols.assign(body.begin(), body.begin() + static_cast<int64_t>(total));
+      table.symbols.assign(body.begin(), body.begin() + total);
       if (!table.codes.build(counts, table.symbols, kind == 1)) {
         table.counts = {};
         table.symbols.clear();

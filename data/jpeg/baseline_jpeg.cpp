@@ -65,11 +65,11 @@ void BaselineJpeg::find_segments(const Mcus& mcus) {
     Segment segment{filled, filled};
     int marker = 0;
     while (marker == 0) {
-      const auto* mark = static_cast<const uint8_t*>(std::memchr(next, 0xFF, static_cast<size_t>(end - next)));
+      const auto* mark = static_cast<const uint8_t*>(std::memchr(next, 0xFF, end - next));
       if (!mark || end - mark < 2) corrupt("it ends too soon");
       marker = mark[1];
       if (needed) {
-        const auto bytes = static_cast<size_t>(mark - next) + (marker == 0 ? 1 : 0);
+        const size_t bytes = mark - next + (marker == 0 ? 1 : 0);
         std::memcpy(data_.data() + filled, next, bytes);
         filled += bytes;
       }
@@ -88,11 +88,11 @@ void BaselineJpeg::allocate(const Mcus& mcus) {
   const int64_t columns = mcus.right - mcus.left + 1;
   for (Component& component : components_) {
     component.groups_per_row = parts_of(columns * component.h, kLanes);
-    component.groups.resize(static_cast<size_t>(component.groups_per_row * component.v));
+    component.groups.resize(component.groups_per_row * component.v);
     component.row_bytes = component.groups_per_row * kLanes * kBlockSide;
-    component.pixels.resize(static_cast<size_t>(component.row_bytes * component.v * kBlockSide + kLanes));
+    component.pixels.resize(component.row_bytes * component.v * kBlockSide + kLanes);
   }
-  const auto pixels = static_cast<size_t>(columns * h_max_ * kBlockSide + 2 * kLanes);
+  const size_t pixels = columns * h_max_ * kBlockSide + 2 * kLanes;
   for (auto* row : {&red_, &green_, &blue_}) row->assign(pixels, 0);  // the values without chroma
 }
 
@@ -156,8 +156,8 @@ void BaselineJpeg::decode_block(Component& component, int16_t* block) {
 void BaselineJpeg::transform_row() {
   for (Component& component : components_) {
     for (size_t g = 0; g < component.groups.size(); ++g) {
-      const auto row = static_cast<int64_t>(g) / component.groups_per_row;
-      const auto column = static_cast<int64_t>(g) % component.groups_per_row;
+      const int64_t row = g / component.groups_per_row;
+      const int64_t column = g % component.groups_per_row;
       inverse_dct(component.groups[g], quantization_[component.quantization_table],
                   component.pixels.data() + row * kBlockSide * component.row_bytes + column * kLanes * kBlockSide,
                   component.row_bytes);

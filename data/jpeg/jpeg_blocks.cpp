@@ -139,7 +139,7 @@ void rgb_of(const uint8_t* luma, ChromaRow add, int64_t count, uint8_t* rgb) {
     store(to, pick<0, 1, 16, 3, 4, 17, 6, 7, 18, 9, 10, 19, 12, 13, 20, 15>(rg0, b));
     store(to + 16, pick<0, 21, 2, 3, 22, 5, 6, 23, 8, 9, 24, 11, 12, 25, 14, 15>(rg1, b));
     store(to + 32, pick<26, 1, 2, 27, 4, 5, 28, 7, 8, 29, 10, 11, 30, 13, 14, 31>(rg2, b));
-    if (!whole) std::memcpy(rgb + 3 * i, rest, static_cast<size_t>(3 * (count - i)));
+    if (!whole) std::memcpy(rgb + 3 * i, rest, 3 * (count - i));
   }
 }
 

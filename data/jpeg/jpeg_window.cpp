@@ -22,7 +22,7 @@ class WindowDecoder::LibjpegDecoder {
 
   // Called once after open().
   void decode(const ImageWindow& window, uint8_t* rgb) {
-    line_.resize(static_cast<size_t>(width() * 3));
+    line_.resize(width() * 3);
     jpeg_.must([&] { read_rows(window, rgb); });
     jpeg_abort_decompress(&info_);
   }
@@ -40,8 +40,7 @@ class WindowDecoder::LibjpegDecoder {
       JSAMPROW line = line_.data();
       jpeg_read_scanlines(&info_, &line, 1);
       if (y < window.top) continue;
-      std::memcpy(rgb + (y - window.top) * window.width * 3, line_.data() + window.left * 3,
-                  static_cast<size_t>(window.width * 3));
+      std::memcpy(rgb + (y - window.top) * window.width * 3, line_.data() + window.left * 3, window.width * 3);
     }
   }
 

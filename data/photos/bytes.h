@@ -18,14 +18,14 @@ class Bytes {
     return bytes_.substr(offset, count);
   }
   uint32_t little(uint64_t offset, int bytes) const {
-    const std::string_view digits = part(offset, static_cast<uint64_t>(bytes));
+    const std::string_view digits = part(offset, bytes);
     uint32_t value = 0;
     for (auto digit = digits.rbegin(); digit != digits.rend(); ++digit) value = value << 8 | uint8_t(*digit);
     return value;
   }
   uint32_t big(uint64_t offset, int bytes) const {
     uint32_t value = 0;
-    for (const char digit : part(offset, static_cast<uint64_t>(bytes))) value = value << 8 | uint8_t(digit);
+    for (const char digit : part(offset, bytes)) value = value << 8 | uint8_t(digit);
     return value;
   }
   [[noreturn]] void damaged(const char* why) const { throw BadPhoto(concat("damaged ", format_, ": ", why)); }

@@ -61,9 +61,7 @@ void check_memory(uint64_t bytes) {
   if (!memory) throw std::bad_alloc();
 }
 
-Photo white(int64_t height, int64_t width) {
-  return {height, width, std::vector<uint8_t>(static_cast<size_t>(height * width * 3), 255)};
-}
+Photo white(int64_t height, int64_t width) { return {height, width, std::vector<uint8_t>(height * width * 3, 255)}; }
 
 void put_over_white(const uint8_t* rgba, int64_t count, bool multiplied, uint8_t* rgb) {
   for (int64_t i = 0; i < count; ++i, rgba += 4, rgb += 3) {

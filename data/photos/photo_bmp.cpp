@@ -105,9 +105,9 @@ class BmpReader {
 
   void copy_rows(Photo& photo) const {
     const uint64_t row_bytes = (static_cast<uint64_t>(width_) * bits_ + 31) / 32 * 4;
-    const Bytes rows(bytes_.part(data_at_, row_bytes * static_cast<uint64_t>(height_)), "BMP");
+    const Bytes rows(bytes_.part(data_at_, row_bytes * height_), "BMP");
     for (int64_t row = 0; row < height_; ++row)
-      for (int64_t x = 0; x < width_; ++x) put(photo, row, x, stored(rows, static_cast<uint64_t>(row) * row_bytes, x));
+      for (int64_t x = 0; x < width_; ++x) put(photo, row, x, stored(rows, row * row_bytes, x));
   }
   uint32_t stored(const Bytes& rows, uint64_t row_at, int64_t x) const {
     const uint64_t bit = static_cast<uint64_t>(x) * bits_;

@@ -34,8 +34,8 @@ class JpegReader {
     choose_output();
     reader_.must([this] { jpeg_start_decompress(&jpeg_); });
     Photo photo{.height = jpeg_.output_height, .width = jpeg_.output_width};
-    photo.pixels.resize(static_cast<size_t>(photo.height * photo.width * 3));
-    if (jpeg_.out_color_space == JCS_CMYK) row_.resize(static_cast<size_t>(photo.width) * 4);
+    photo.pixels.resize(photo.height * photo.width * 3);
+    if (jpeg_.out_color_space == JCS_CMYK) row_.resize(photo.width * 4);
     uint8_t* const pixels = photo.pixels.data();
     reader_.must([this, pixels] { read_rows(pixels); });
     // A file that lacks only its end marker is complete. But with several scans another scan could be missing, and an
@@ -130,7 +130,7 @@ class JpegWriter {
     jpeg_set_defaults(&jpeg_);  // YCbCr 4:2:0
     jpeg_set_quality(&jpeg_, settings.quality, TRUE);
     jpeg_.restart_in_rows = settings.restart_in_rows;
-    jpeg_.restart_interval = static_cast<unsigned>(settings.restart_interval);
+    jpeg_.restart_interval = settings.restart_interval;
     jpeg_.optimize_coding = TRUE;  // smaller, and so faster to decode
     jpeg_start_compress(&jpeg_, TRUE);
     while (jpeg_.next_scanline < jpeg_.image_height) {
@@ -152,7 +152,7 @@ class JpegWriter {
 Photo read_jpeg(std::string_view file, const PhotoLimits& limits) { return JpegReader(file, limits).read(); }
 
 std::string jpeg_of(const Photo& photo, const JpegSettings& settings) {
-  OWT_CHECK_EQ(static_cast<int64_t>(photo.pixels.size()), photo.height * photo.width * 3);
+  OWT_CHECK_EQ(std::ssize(photo.pixels), photo.height * photo.width * 3);
   if (std::max(photo.height, photo.width) > JPEG_MAX_DIMENSION)
     throw BadPhoto(concat(photo.width, " x ", photo.height, " pixels, more than a JPEG can have"));
   return JpegWriter().write(photo, settings);

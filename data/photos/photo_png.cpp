@@ -31,7 +31,7 @@ class PngReader {
     if (png_get_channels(png_, info_) == 3) {
       read_rows(photo.pixels.data());
     } else {
-      std::vector<uint8_t> rgba(static_cast<size_t>(height * width * 4));
+      std::vector<uint8_t> rgba(height * width * 4);
       read_rows(rgba.data());
       put_over_white(rgba.data(), height * width, false, photo.pixels.data());
     }

@@ -25,7 +25,7 @@ struct TiffSource {
 tmsize_t read_bytes(thandle_t handle, void* to, tmsize_t most) {
   TiffSource& source = TiffSource::of(handle);
   const uint64_t left = source.file.size() - std::min<uint64_t>(source.position, source.file.size());
-  const uint64_t count = std::min<uint64_t>(left, static_cast<uint64_t>(most));
+  const uint64_t count = std::min<uint64_t>(left, most);
   std::memcpy(to, source.file.data() + source.file.size() - left, count);
   source.position += count;
   return static_cast<tmsize_t>(count);
@@ -79,7 +79,7 @@ class TiffReader {
     const int64_t height = number(TIFFTAG_IMAGELENGTH), width = number(TIFFTAG_IMAGEWIDTH);
     const auto turn = admit(height, width, limits_);
     check_part_size(height * width);
-    std::vector<uint32_t> raster(static_cast<size_t>(height * width));
+    std::vector<uint32_t> raster(height * width);
     const bool multiplied = convert(raster, static_cast<uint32_t>(height), static_cast<uint32_t>(width));
     Photo photo = white(height, width);
     static_assert(std::endian::native == std::endian::little,

@@ -34,7 +34,7 @@ int64_t orientation(const WebPDemuxer* demuxer) {
 // The pixels of a frame, R, G, B, A.
 std::vector<uint8_t> decoded(const WebPIterator& frame) {
   const int row_bytes = frame.width * 4;
-  std::vector<uint8_t> rgba(static_cast<size_t>(row_bytes) * static_cast<size_t>(frame.height));
+  std::vector<uint8_t> rgba(static_cast<size_t>(row_bytes) * frame.height);
   WebPDecoderConfig config;
   if (!WebPInitDecoderConfig(&config)) fail("libwebp is of another version than its headers");
   config.output.colorspace = MODE_RGBA;

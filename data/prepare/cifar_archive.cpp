@@ -36,7 +36,7 @@ class ArchiveReader {
     if (result == ARCHIVE_EOF) return nullptr;
     check(result);
     // Skipped entries count too, because they are unpacked to find the next entry.
-    bytes_ += static_cast<uint64_t>(std::max<int64_t>(archive_entry_size(entry), 0));
+    bytes_ += std::max<int64_t>(archive_entry_size(entry), 0);
     if (bytes_ > kMostBytes) reject("unpacks to more than ", kMostBytes, " bytes, and CIFAR does not");
     return entry;
   }
@@ -48,7 +48,7 @@ class ArchiveReader {
       const la_ssize_t got = archive_read_data(archive_.get(), buffer.data(), buffer.size());
       if (got < 0) check(static_cast<int>(got));
       if (got == 0) break;
-      file.write(buffer.data(), static_cast<size_t>(got));
+      file.write(buffer.data(), got);
     }
     file.close();
   }

@@ -109,7 +109,7 @@ LabelOfFile labels_in_list(const std::string& path, const std::vector<std::strin
       continue;
     }
     if (const auto number = number_in(label.key)) {
-      if (*number < 0 || *number >= static_cast<int64_t>(classes.size()))
+      if (*number < 0 || *number >= std::ssize(classes))
         fail(path, ":", at, ": label ", *number, ", but ", classes.size(),
              " classes are known; prepare the training images first, or give synset ids");
       label.number = static_cast<int32_t>(*number);

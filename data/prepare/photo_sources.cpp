@@ -180,7 +180,7 @@ std::string read_part(int file, uint64_t offset, uint64_t bytes) {
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) throw BadPhoto(concat("cannot be read: ", std::strerror(errno)));
     if (got == 0) throw BadPhoto("cannot be read: it ends early");
-    done += static_cast<size_t>(got);
+    done += got;
   }
   return content;
 }
@@ -245,7 +245,7 @@ PhotoSources list_sources(const std::string& path, const std::string& root, cons
     PhotoSource photo;
     if (!parse_list_line(line, photo.name, photo.label))
       fail(path, ":", number, ": wanted a path and a label, an integer from 0; found '", line.substr(0, 80), "'");
-    if (!classes.empty() && photo.label >= static_cast<int64_t>(classes.size()))
+    if (!classes.empty() && photo.label >= std::ssize(classes))
       fail(path, ":", number, ": label ", photo.label, ", but there are ", classes.size(), " classes, 0 to ",
            classes.size() - 1);
     std::error_code missing;
@@ -282,7 +282,7 @@ std::string PhotoFiles::read(const PhotoSource& source) const {
   if (file.descriptor < 0 || ::fstat(file.descriptor, &status) != 0)
     throw BadPhoto(concat("cannot be read: ", std::strerror(errno)));
   if (!S_ISREG(status.st_mode)) throw BadPhoto("no regular file");
-  return read_part(file.descriptor, 0, static_cast<uint64_t>(status.st_size));
+  return read_part(file.descriptor, 0, status.st_size);
 }
 
 }  // namespace owt

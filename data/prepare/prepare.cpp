@@ -37,7 +37,7 @@ struct Converted {
   std::string jpeg{}, problem{};
   int64_t height = 0, width = 0;
 
-  int64_t bytes() const { return static_cast<int64_t>(jpeg.size()); }
+  int64_t bytes() const { return std::ssize(jpeg); }
 };
 
 Converted converted(const PhotoFiles& files, const PhotoSource& source, const PrepareSettings& settings) try {
@@ -131,12 +131,12 @@ class SplitWriter {
 
   // Whether a complete split still has all its images, judged by file sizes.
   bool intact() const {
-    Prepared found{.skipped = static_cast<int64_t>(lines_of(path(kSkipped)).size()), .shards = prepared_.shards};
+    Prepared found{.skipped = std::ssize(lines_of(path(kSkipped))), .shards = prepared_.shards};
     for (int64_t shard = 0; shard < prepared_.shards; ++shard) {
       const auto index = index_of(shard);
       if (!index) return false;
-      found.images += static_cast<int64_t>(index->records.size());
-      found.bytes += static_cast<int64_t>(index->tar_bytes);
+      found.images += std::ssize(index->records);
+      found.bytes += index->tar_bytes;
     }
     return found.images + found.skipped == photos() && read_file(path(kDataset)) == summary_text(found);
   }
@@ -180,12 +180,11 @@ class SplitWriter {
   bool count_complete(int64_t shard) {
     const auto index = index_of(shard);
     if (!index) return false;
-    const auto images = static_cast<int64_t>(index->records.size()),
-               skipped = static_cast<int64_t>(lines_of(path(shard, ".skipped")).size());
+    const auto images = std::ssize(index->records), skipped = std::ssize(lines_of(path(shard, ".skipped")));
     if (images + skipped != begin_of(shard + 1) - begin_of(shard)) return false;
     prepared_.images += images;
     prepared_.skipped += skipped;
-    prepared_.bytes += static_cast<int64_t>(index->tar_bytes);
+    prepared_.bytes += index->tar_bytes;
     return true;
   }
 
@@ -205,7 +204,7 @@ class SplitWriter {
     const PhotoFiles files(sources_);
     constexpr int64_t kWindow = 1024, kWindowBytes = int64_t{1} << 28;
     InOrder<Converted> photos(
-        static_cast<int64_t>(places.size()), settings_.threads,
+        std::ssize(places), settings_.threads,
         [&](int64_t i) { return converted(files, source(places[i]), settings_); }, kWindow, kWindowBytes);
     for (const int64_t shard : missing_) {
       if (!write_shard(shard, photos, keep_going)) return false;
@@ -238,7 +237,7 @@ class SplitWriter {
     if (error) fail("cannot write ", tar_path, ": ", error.message());
     if (!skipped.empty()) write_file_atomically(path(shard, ".skipped"), skipped);
     write_file_atomically(path(shard, ".index"), shard_index_bytes(index));
-    prepared_.bytes += static_cast<int64_t>(index.tar_bytes);
+    prepared_.bytes += index.tar_bytes;
     return true;
   }
 

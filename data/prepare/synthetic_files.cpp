@@ -44,7 +44,7 @@ void check_old(const fs::path& folder) {
 
 struct DrawnPhoto {
   std::string jpeg;
-  int64_t bytes() const { return static_cast<int64_t>(jpeg.size()); }
+  int64_t bytes() const { return std::ssize(jpeg); }
 };
 
 void check_photos(const SyntheticPhotos& photos, int64_t count, const fs::path& target) {

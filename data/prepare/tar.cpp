@@ -26,7 +26,7 @@ class FilePart {
       if (file_ >= 0) ::close(file_);
       fail("cannot read ", path, ": ", reason);
     }
-    const auto all = static_cast<uint64_t>(status.st_size);
+    const uint64_t all = status.st_size;
     at_ = std::min(offset, all);
     end_ = at_ + std::min(bytes, all - at_);
   }
@@ -44,13 +44,13 @@ class FilePart {
       archive_set_error(reader, errno, "%s", std::strerror(errno));
       return -1;
     }
-    self.at_ += static_cast<uint64_t>(got);
+    self.at_ += got;
     *buffer = self.buffer_;
     return got;
   }
   static la_int64_t skip(archive*, void* part, la_int64_t bytes) {
     auto& self = *static_cast<FilePart*>(part);
-    const uint64_t skipped = std::min(static_cast<uint64_t>(bytes), self.end_ - self.at_);
+    const uint64_t skipped = std::min<uint64_t>(bytes, self.end_ - self.at_);
     self.at_ += skipped;
     return static_cast<la_int64_t>(skipped);
   }
@@ -110,7 +110,7 @@ std::vector<TarMember> tar_members(const std::string& path, uint64_t offset, uin
     if (archive_entry_filetype(entry) != AE_IFREG || archive_entry_hardlink(entry)) continue;
     if (archive_entry_sparse_count(entry) > 0) fail(path, ": ", name_of(entry), " is sparse; pack it again without");
     // Only headers have been consumed so far: the content comes next.
-    const TarMember member{name_of(entry), offset + static_cast<uint64_t>(archive_filter_bytes(reader.get(), 0)),
+    const TarMember member{name_of(entry), offset + archive_filter_bytes(reader.get(), 0),
                            static_cast<uint64_t>(archive_entry_size(entry))};
     if (!part.holds(member.offset, member.bytes))
       fail(path, ": ", member.name, " is cut off or its size is wrong", kCure);
@@ -136,8 +136,8 @@ std::vector<std::pair<std::string, std::string>> unpacked_members(const std::str
     char block[kBlock];
     for (la_ssize_t got; (got = archive_read_data(reader.get(), block, sizeof block)) != 0;) {
       if (got < 0) fail("cannot read ", path, ": ", reason_of(reader.get()), kCure);
-      content.append(block, static_cast<size_t>(got));
-      bytes += static_cast<uint64_t>(got);
+      content.append(block, got);
+      bytes += got;
       if (bytes > most) fail(path, ": ", name_of(entry), " unpacks to more than ", most, " bytes", kCure);
     }
     members.emplace_back(name_of(entry), std::move(content));

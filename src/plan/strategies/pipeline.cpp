@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <deque>
 #include <set>
+#include <utility>
 
 #include "src/core/row_groups.h"
 #include "src/plan/plan_rows.h"
@@ -140,7 +141,7 @@ int tapes(const Plan& plan, int place) {
 class StageOrder {
  public:
   explicit StageOrder(StepOrder& step)
-      : step_(step), plan_(step.plan_), place_(step.place_), begin_(step.begin_), end_(step.end_) {}
+      : step_(step), plan_(step.plan_), place_(step.place_), layers_(plan_.back_layers(place_)) {}
 
   void run() {
     const std::vector<StageTask> tasks = all_tasks();
@@ -148,12 +149,13 @@ class StageOrder {
     for (size_t i = 0; i < tasks.size(); ++i) {
       if (i + 1 < tasks.size()) bring_for(tasks[i + 1]);
       take_weights(tasks[i]);
-      wait_for(tasks[i]);
+      step_.wait(brought_for(tasks[i]), tasks[i].batch);
       if (tasks[i].forward)
         forward(tasks[i].batch);
       else
         backward(tasks[i].batch, i + 1 == tasks.size());
-      take_newest_weights();
+      if (std::exchange(taken_for_, kOwnRows) != kOwnRows)
+        step_.add(Action::Kind::kTakeWeights, layers_, tasks[i].batch);
       if (!tasks[i].forward) update(tasks[i].batch);
     }
     while (!outputs_sent_.empty()) wait_for_output(*outputs_sent_.begin());
@@ -162,31 +164,24 @@ class StageOrder {
 
  private:
   PipelineSchedule schedule() const { return plan_.request.options.pipeline.schedule; }
-  Slice layers() const { return {begin_, end_}; }
 
   // Evaluation has forward tasks only.
   std::vector<StageTask> all_tasks() const {
     std::vector<StageTask> tasks = stage_tasks(schedule(), plan_.model_ranks, place_, step_.rounds());
-    if (!step_.learns_ || !plan_.layer(end_ - 1).runs_backward())
+    if (!step_.learns_ || !plan_.layer(layers_.end - 1).runs_backward())
       std::erase_if(tasks, [](const StageTask& task) { return !task.forward; });
     return tasks;
   }
 
   // Activations arrive at the stage's first layer; gradients belong to the next stage's input.
   TransferId brought_for(const StageTask& task) const {
-    if (task.forward) return plan_.layer(begin_).transfers.input;
-    return plan_.has_loss(place_) ? kNoTransfer : plan_.layer(end_).transfers.input_gradient;
+    if (task.forward) return plan_.layer(layers_.begin).transfers.input;
+    return plan_.has_loss(place_) ? kNoTransfer : plan_.layer(layers_.end).transfers.input_gradient;
   }
-  TransferId output() const { return plan_.has_loss(place_) ? kNoTransfer : plan_.layer(end_).transfers.input; }
-  TransferId input_gradient() const { return plan_.layer(begin_).transfers.input_gradient; }
+  TransferId output() const { return plan_.has_loss(place_) ? kNoTransfer : plan_.layer(layers_.end).transfers.input; }
+  TransferId input_gradient() const { return plan_.layer(layers_.begin).transfers.input_gradient; }
 
   void bring_for(const StageTask& task) { step_.start(brought_for(task), task.batch); }
-
-  // When the gradient has arrived, the next stage must have received the activations.
-  void wait_for(const StageTask& task) {
-    step_.wait(brought_for(task), task.batch);
-    if (!task.forward) wait_for_output(task.batch);
-  }
 
   void wait_for_output(int batch) {
     if (outputs_sent_.erase(batch) > 0) step_.wait(output(), batch);
@@ -200,20 +195,22 @@ class StageOrder {
   // The output overwrites the output of an earlier micro-batch, which in evaluation may not have been received yet.
   void forward(int batch) {
     wait_for_output(batch - owt::tapes(plan_, place_));
-    for (int64_t i = begin_; i < end_; ++i) step_.add(Action::Kind::kForward, {i, i + 1}, batch);
+    for (int64_t i = layers_.begin; i < layers_.end; ++i) step_.add(Action::Kind::kForward, {i, i + 1}, batch);
     if (plan_.has_loss(place_)) return step_.loss(batch);
     step_.start(output(), batch);
     outputs_sent_.insert(batch);
   }
 
-  // There is memory for the gradients of two micro-batches on their way to the previous stage. The wait comes before
+  // The gradient has arrived, so the next stage has received the activations. There is memory for the gradients of two
+  // micro-batches on their way to the previous stage. The wait comes before
   // any layer runs, since several layers may run as one op. last: the gradients of the weights are complete after this
   // micro-batch. Without a flush they are complete after each one.
   void backward(int batch, bool last) {
+    wait_for_output(batch);
     if (std::ssize(gradients_sent_) == kRoundsAtOnce) wait_for_oldest_gradient();
-    for (int64_t i = end_; i-- > begin_ && plan_.layer(i).runs_backward();) {
+    for (int64_t i = layers_.end; i-- > layers_.begin && plan_.layer(i).runs_backward();) {
       step_.add(Action::Kind::kBackwardData, {i, i + 1}, batch);
-      if (i == begin_) step_.start(input_gradient(), batch);
+      if (i == layers_.begin) step_.start(input_gradient(), batch);
       step_.backward_weights(i, batch);
       if (step_.every_round() ? step_.completes(batch) : last) step_.gradients_done(i);
     }
@@ -221,28 +218,22 @@ class StageOrder {
   }
 
   void copy_weights(int batch, int copy, int ahead) {
-    step_.add({.kind = Action::Kind::kCopyWeights, .layers = layers(), .round = batch, .copy = copy, .ahead = ahead});
+    step_.add({.kind = Action::Kind::kCopyWeights, .layers = layers_, .round = batch, .copy = copy, .ahead = ahead});
   }
 
   // Schedules without a flush: makes a task's weights active if they are not the current ones.
   void take_weights(const StageTask& task) {
-    if (!step_.learns_ || !step_.learns(layers())) return;
+    if (!step_.learns_ || !step_.learns(layers_)) return;
     const TaskWeights weights = weights_of(schedule(), plan_.model_ranks, place_, step_.rounds(), task);
     if (weights.copy == kNewestWeights) return;
     if (weights.made) copy_weights(task.batch, weights.copy, weights.ahead);
-    step_.add({.kind = Action::Kind::kTakeWeights, .layers = layers(), .round = task.batch, .copy = weights.copy});
+    step_.add({.kind = Action::Kind::kTakeWeights, .layers = layers_, .round = task.batch, .copy = weights.copy});
     taken_for_ = task.batch;
-  }
-
-  void take_newest_weights() {
-    if (taken_for_ == kOwnRows) return;
-    step_.add(Action::Kind::kTakeWeights, layers(), taken_for_);
-    taken_for_ = kOwnRows;
   }
 
   // Updates with a micro-batch, and first stashes the weights if a later task needs them.
   void update(int batch) {
-    if (!step_.learns(layers())) return;
+    if (!step_.learns(layers_)) return;
     const int copy = kept_before_update(schedule(), plan_.model_ranks, place_, step_.rounds(), batch);
     if (copy != kNewestWeights) copy_weights(batch, copy, 0);
     step_.update_after(batch);
@@ -251,7 +242,7 @@ class StageOrder {
   StepOrder& step_;
   const Plan& plan_;
   int place_;
-  int64_t begin_, end_;  // the layers of the stage
+  const Slice layers_;  // the stage has these
   std::set<int> outputs_sent_;
   std::deque<int> gradients_sent_;
   int taken_for_ = kOwnRows;  // the micro-batch for which stashed weights are active
