@@ -13,10 +13,11 @@
 namespace owt {
 namespace {
 
-// Number of consecutive tests of requests, about half a microsecond each, before the thread rests.
-constexpr int kEagerTests = 200;        // while a rank waits for the result: they take about as long as a rest costs
-constexpr int kEagerTestsCrowded = 10;  // the core is offered to others between them
-constexpr int kEagerTestsUnasked = 20;  // while the process computes, on cores that this thread takes away
+// For how long requests are tested before the thread rests.
+constexpr auto kEager = std::chrono::microseconds(100);  // while a rank waits for the result: as long as a rest
+constexpr auto kEagerBeforeLinksRest = std::chrono::microseconds(20);  // likewise; such a rest ends in time
+constexpr auto kEagerCrowded = std::chrono::microseconds(5);   // the core is offered to others between the tests
+constexpr auto kEagerUnasked = std::chrono::microseconds(10);  // the process computes, on cores that the tests take
 constexpr auto kRest = std::chrono::microseconds(50);
 // A parameter server waits for messages all the time, while its rank computes on the same core. Waking up for a test
 // takes 10 microseconds of that core. The rests therefore grow by this amount each, so that a message is found late by
@@ -25,6 +26,8 @@ constexpr auto kRest = std::chrono::microseconds(50);
 constexpr auto kRestGrowth = std::chrono::microseconds(10);
 constexpr auto kLongestRest = std::chrono::microseconds(1000);
 constexpr auto kLongestRestInTransfer = std::chrono::microseconds(250);
+// Links that can wait end a rest as soon as a message moves. Lost ranks are looked for in between.
+constexpr auto kLongestRestOfLinks = std::chrono::milliseconds(5);
 // How much earlier than the watch the links may notice that a process has ended.
 constexpr auto kWatchIsLate = std::chrono::milliseconds(1000);
 
@@ -40,7 +43,7 @@ CommThread::~CommThread() {
     const std::lock_guard lock(mutex_);
     stopped_ = true;
   }
-  wake_.notify_all();
+  wake();
   thread_.join();
 }
 
@@ -61,8 +64,13 @@ std::shared_ptr<CommThread::QueuedJob> CommThread::call(std::shared_ptr<QueuedJo
     else
       queue_.push_back(job);
   }
-  wake_.notify_all();
+  wake();
   return job;
+}
+
+void CommThread::wake() {
+  wake_.notify_all();
+  if (rests_.load()) links_->wake();
 }
 
 bool CommThread::in_queue(const Event& event) {
@@ -235,22 +243,36 @@ void CommThread::wait_for_messages() {
 
 void CommThread::pause() {
   check(running_ ? running_->name_ : messages_.front()->name_);
-  const bool crowded = crowded_.load(), asked = waiting_.load() > 0;
-  const int eager = !asked ? kEagerTestsUnasked : crowded ? kEagerTestsCrowded : kEagerTests;
-  if (++idle_ < eager) {
+  const bool crowded = crowded_.load(), asked = waiting_.load() > 0, links_rest = links_->can_rest();
+  const auto eager = !asked ? kEagerUnasked : crowded ? kEagerCrowded : links_rest ? kEagerBeforeLinksRest : kEager;
+  const auto now = std::chrono::steady_clock::now();
+  if (idle_++ == 0) idle_since_ = now, rests_taken_ = 0;
+  if (now - idle_since_ < eager) {
     if (crowded) sched_yield();
     return;
   }
-  auto rest = kRest;
-  if (!asked && !running_) {
-    const bool small = std::ranges::all_of(messages_, [](const auto& job) { return job->message_->awaits_packet(); });
-    rest = std::min(kRest + (idle_ - eager) * kRestGrowth, small ? kLongestRest : kLongestRestInTransfer);
-  }
+  ++rests_taken_;
   std::unique_lock lock(mutex_);
   const auto called = [&] { return calls_ != calls_seen_ || !posted_.empty() || (!running_ && !queue_.empty()); };
-  if (!wake_.wait_for(lock, rest, called)) return;
+  if (!links_rest) {
+    wake_.wait_for(lock, rest_without_links(asked), called);
+  } else {
+    rests_.store(true);
+    const bool rests = !called();
+    lock.unlock();
+    if (rests) links_->rest(kLongestRestOfLinks);
+    rests_.store(false);
+    lock.lock();
+  }
+  if (!called()) return;
   calls_seen_ = calls_;
   idle_ = 0;
+}
+
+std::chrono::microseconds CommThread::rest_without_links(bool asked) const {
+  if (asked || running_) return kRest;
+  const bool small = std::ranges::all_of(messages_, [](const auto& job) { return job->message_->awaits_packet(); });
+  return std::min(kRest + rests_taken_ * kRestGrowth, small ? kLongestRest : kLongestRestInTransfer);
 }
 
 std::byte* CommThread::scratch(int64_t bytes) {
@@ -264,7 +286,7 @@ void CommThread::begin_wait() {
     ++waiting_;
     ++calls_;
   }
-  wake_.notify_all();
+  wake();
 }
 
 // Threads of a server, which are no rank, wait for any message: they need no eager tests.

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <exception>
@@ -67,12 +68,15 @@ class CommThread {
   void begin_wait();
   void end_wait() { --waiting_; }
   void pause();
+  std::chrono::microseconds rest_without_links(bool asked) const;
+  void wake();
 
   const std::unique_ptr<ProcessLinks> links_;
   const LostRanks& lost_ranks_;
   std::atomic<bool> crowded_{false};
   std::atomic<int> waiting_{0};          // number of ranks that wait for a job
   std::atomic<bool> any_posted_{false};  // posted_ is not empty
+  std::atomic<bool> rests_{false};       // in ProcessLinks::rest(), or about to be
 
   std::mutex mutex_;  // guards the members down to wake_
   std::deque<std::shared_ptr<QueuedJob>> queue_;
@@ -82,7 +86,9 @@ class CommThread {
   std::condition_variable wake_;
 
   // Only the communication thread uses the members below.
-  int idle_ = 0;            // number of tests since the last progress
+  int idle_ = 0;         // number of tests since the last progress
+  int rests_taken_ = 0;  // since the last progress
+  std::chrono::steady_clock::time_point idle_since_;
   int64_t calls_seen_ = 0;  // calls_ when idle_ was reset
   const QueuedJob* running_ = nullptr;
   Jobs messages_;  // in transit, in the order in which they were posted

@@ -2,6 +2,7 @@
 // files of this folder; only the communication thread (comm_thread.h) uses the links.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -43,6 +44,10 @@ class ProcessLinks {
   // Transfers move only during this call. Returns the requests of the list that have ended since the last call; the
   // result is valid until the next one. Throws LinkError.
   virtual const std::vector<Ended>& test(Requests& requests) = 0;
+  // Whether rest() works: it returns when a transfer may move, after wake(), or after the time.
+  virtual bool can_rest() const { return false; }
+  virtual void rest(std::chrono::milliseconds) {}
+  virtual void wake() {}      // ends a rest(); for any thread
   virtual void finish() = 0;  // no request is left; not interrupted by lost ranks
 };
 

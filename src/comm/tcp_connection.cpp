@@ -17,6 +17,7 @@ namespace owt {
 namespace {
 
 constexpr int64_t kMostWhole = 64 << 10, kMostPiece = 128 << 10;
+constexpr int kMostUnsent = 2 << 20;
 constexpr int64_t kMostAtOnce = 8 << 20;    // bytes that are read before other connections have their turn
 constexpr int64_t kMostUnwanted = 1 << 30;  // bytes that are kept until they are wanted
 constexpr size_t kMostUnwantedFrames = 1 << 20;
@@ -28,6 +29,8 @@ bool would_wait(int error) { return error == EAGAIN || error == EWOULDBLOCK; }
 TcpConnection::TcpConnection(int socket, std::string name) : socket_(socket), name_(std::move(name)) {
   const int on = 1;
   setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  // The system takes no more than it will send soon, so that urgent frames do not wait behind all pieces.
+  setsockopt(socket, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &kMostUnsent, sizeof kMostUnsent);
 }
 
 TcpConnection::~TcpConnection() { close(""); }
@@ -41,16 +44,23 @@ void TcpConnection::close(const std::string& why) {
 
 void TcpConnection::send(Transfer& transfer) {
   transfer.left = transfer.bytes;
-  const bool whole = transfer.bytes <= kMostWhole;
-  const uint64_t number = whole ? 0 : ++offers_;
-  if (!whole) offered_.emplace(number, &transfer);
-  urgent_.push_back({{whole ? kWhole : kOffer, transfer.tag, number, transfer.bytes},
-                     whole ? transfer.memory : nullptr,
-                     whole ? &transfer : nullptr});
+  if (transfer.bytes <= kMostWhole) {
+    urgent_.push_back({{kWhole, transfer.tag, 0, transfer.bytes}, transfer.memory, &transfer});
+  } else {
+    urgent_.push_back({{kOffer, transfer.tag, ++offers_, transfer.bytes}, nullptr, nullptr});
+    const auto accept = std::ranges::find(accepts_, transfer.tag);
+    const bool accepted = accept != accepts_.end();
+    (accepted ? accepted_ : offered_).push_back({{kPiece, transfer.tag, offers_, 0}, nullptr, &transfer});
+    if (accepted) accepts_.erase(accept);
+  }
   write();
 }
 
 void TcpConnection::receive(Transfer& transfer) {
+  if (transfer.bytes > kMostWhole) {
+    urgent_.push_back({{kAccept, transfer.tag, 0, 0}, nullptr, nullptr});
+    write();
+  }
   const auto come = std::ranges::find(unwanted_, transfer.tag, [](const Unwanted& one) { return one.header.tag; });
   if (come == unwanted_.end()) return wanted_.push_back(&transfer);
   give(transfer, *come);
@@ -113,6 +123,7 @@ void TcpConnection::end_frame() {
 ptrdiff_t TcpConnection::read_some(std::byte* to, int64_t bytes) {
   while (true) {
     const ssize_t got = recv(socket_, to, static_cast<size_t>(bytes), MSG_DONTWAIT);
+    if (got > 0) readable_ = got == bytes;  // fewer: the system has no more, and will say so when it has
     if (got > 0) return got;
     if (got < 0 && errno == EINTR) continue;
     if (got < 0 && would_wait(errno))
@@ -124,7 +135,7 @@ ptrdiff_t TcpConnection::read_some(std::byte* to, int64_t bytes) {
 }
 
 void TcpConnection::read() {
-  for (int64_t moved = 0; moved < kMostAtOnce;) {
+  for (int64_t moved = 0; readable_ && moved < kMostAtOnce;) {
     ptrdiff_t got = 0;
     if (header_bytes_ < kHeader) {
       got = read_some(reinterpret_cast<std::byte*>(&header_) + header_bytes_, kHeader - header_bytes_);
@@ -164,7 +175,7 @@ std::string TcpConnection::begin_bytes() {
     case kOffer:
       return bytes <= kMostWhole || bytes > kMostInRequest ? concat("an offer of ", bytes, " bytes") : "";
     case kAccept:
-      return offered_.contains(header_.number) ? "" : "an answer to no offer";
+      return bytes != 0 || accepts_.size() >= kMostUnwantedFrames ? "an answer to no offer" : "";
     case kPiece: {
       const auto found = accepting_.find(header_.number);
       if (found == accepting_.end() || bytes <= 0 || bytes > std::min(found->second->left, kMostPiece))
@@ -190,10 +201,14 @@ void TcpConnection::end_bytes() {
       return;
     case kOffer:
       return keep({header_, {}});
-    case kAccept:
-      accepted_.push_back({{kPiece, 0, header_.number, 0}, nullptr, offered_.at(header_.number)});
-      offered_.erase(header_.number);
-      return write();
+    case kAccept: {
+      const auto tag_of = [](const Frame& frame) { return frame.header.tag; };
+      const auto offer = std::ranges::find(offered_, header_.tag, tag_of);
+      if (offer == offered_.end()) return accepts_.push_back(header_.tag);
+      accepted_.push_back(*offer);
+      offered_.erase(offer);
+      return;
+    }
     default:
       into_->left -= header_.bytes;
       into_->ended = into_->left == 0;
@@ -221,8 +236,6 @@ void TcpConnection::give(Transfer& transfer, const Unwanted& come) {
   if (!transfer.ended) {
     transfer.left = transfer.size;
     accepting_.emplace(come.header.number, &transfer);
-    urgent_.push_back({{kAccept, transfer.tag, come.header.number, 0}, nullptr, nullptr});
-    write();
   } else if (transfer.size > 0) {
     std::memcpy(transfer.memory, come.bytes.data(), come.bytes.size());
   }

@@ -2,8 +2,9 @@
 //
 // Frames are a header and perhaps bytes:
 //   - kWhole: a transfer of up to 64 KiB. If it is not wanted yet, the receiver keeps it.
-//   - kOffer: a larger transfer waits at the sender until the receiver has memory for it, which kAccept says. Then it
-//     comes in pieces (kPiece), so that other frames do not wait for all of it.
+//   - kOffer: a larger transfer waits at the sender until the receiver has memory for it, which kAccept says. Either may
+//     come first: the n-th kAccept with a tag is for the n-th offer with it. Then the transfer comes in pieces (kPiece),
+//     so that other frames do not wait for all of it.
 // So a process stores at most 64 KiB of each transfer that it does not want yet, like the MPI libraries.
 #pragma once
 
@@ -44,6 +45,8 @@ class TcpConnection {
   // The system says that bytes have come, or that there is room for some. The connection remembers both until the
   // system says otherwise.
   void set_ready(bool readable, bool writable) { readable_ |= readable, writable_ |= writable; }
+  bool has_more() const { return open() && readable_; }  // move() left something to read
+  bool receives_pieces() const { return open() && !accepting_.empty(); }
   // Moves what can be moved without waiting. Closes the connection if the other process has, or if it sends what is no
   // frame; transfers that have not ended then never do.
   void move();
@@ -53,7 +56,7 @@ class TcpConnection {
   struct Header {
     uint32_t kind = 0;
     int32_t tag = 0;
-    uint64_t number = 0;  // of an offer, among the sender's; of what accepts it, and of its pieces
+    uint64_t number = 0;  // of an offer, among the sender's, and of its pieces
     int64_t bytes = 0;
   };
   static constexpr int64_t kHeader = sizeof(Header);
@@ -84,9 +87,10 @@ class TcpConnection {
   std::string why_closed_;
   bool readable_ = true, writable_ = true, broken_ = false;  // broken_: nothing can be sent any more
 
-  std::deque<Frame> urgent_;    // all frames but pieces
-  std::deque<Frame> accepted_;  // one for each transfer that is sent in pieces
-  std::unordered_map<uint64_t, Transfer*> offered_;
+  std::deque<Frame> urgent_;     // all frames but pieces
+  std::deque<Frame> accepted_;   // one for each transfer that is sent in pieces
+  std::deque<Frame> offered_;    // likewise, before they are accepted
+  std::deque<int32_t> accepts_;  // tags of transfers that the other process can take, and that were not sent yet
   uint64_t offers_ = 0;
   Frame frame_;           // is being written
   int64_t written_ = -1;  // bytes of it, with its header; -1: none

@@ -1,8 +1,11 @@
 #include <sys/epoll.h>
+#include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <deque>
+#include <thread>
 
 #include "src/comm/links.h"
 #include "src/comm/tcp_connection.h"
@@ -11,10 +14,18 @@
 namespace owt {
 namespace {
 
+constexpr auto kPacketsCome = std::chrono::microseconds(50);
+
 class TcpLinks : public ProcessLinks {
  public:
-  explicit TcpLinks(const ProcessLaunch& launch) : launch_(launch), ready_(epoll_create1(EPOLL_CLOEXEC)) {}
-  ~TcpLinks() override { close(ready_); }
+  explicit TcpLinks(const ProcessLaunch& launch)
+      : launch_(launch), ready_(epoll_create1(EPOLL_CLOEXEC)), bell_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+    add(bell_, EPOLLIN, nullptr);
+  }
+  ~TcpLinks() override {
+    close(bell_);
+    close(ready_);
+  }
   TcpLinks(const TcpLinks&) = delete;
   TcpLinks& operator=(const TcpLinks&) = delete;
 
@@ -27,10 +38,7 @@ class TcpLinks : public ProcessLinks {
       if (all.sockets[rank] < 0) continue;
       connections_.back() = std::make_unique<TcpConnection>(all.sockets[rank], concat("rank ", rank));
       // The system reports each change once (EPOLLET); the connection remembers it.
-      epoll_event event{};
-      event.events = EPOLLIN | EPOLLOUT | EPOLLET;
-      event.data.ptr = connections_.back().get();
-      epoll_ctl(ready_, EPOLL_CTL_ADD, all.sockets[rank], &event);
+      add(all.sockets[rank], EPOLLIN | EPOLLOUT | EPOLLET, connections_.back().get());
     }
     return all.texts;
   }
@@ -46,7 +54,9 @@ class TcpLinks : public ProcessLinks {
   }
 
   const std::vector<Ended>& test(Requests& requests) override {
-    move();
+    look(std::chrono::milliseconds(0));
+    for (const auto& connection : connections_)
+      if (connection) connection->move();
     ended_.clear();
     for (size_t i = 0; i < requests.size(); ++i) {
       auto* const transfer = reinterpret_cast<TcpConnection::Transfer*>(requests[i]);
@@ -60,6 +70,17 @@ class TcpLinks : public ProcessLinks {
     return ended_;
   }
 
+  bool can_rest() const override { return true; }
+  void rest(std::chrono::milliseconds longest) override {
+    const auto has = [&](bool (TcpConnection::*what)() const) {
+      return std::ranges::any_of(connections_, [&](const auto& one) { return one && (one.get()->*what)(); });
+    };
+    if (has(&TcpConnection::has_more)) return;
+    // Waking up for every packet of a large transfer would take much of a core.
+    if (has(&TcpConnection::receives_pieces)) std::this_thread::sleep_for(kPacketsCome);
+    look(longest);
+  }
+  void wake() override { eventfd_write(bell_, 1); }
   void finish() override { connections_.clear(); }
 
  private:
@@ -72,20 +93,31 @@ class TcpLinks : public ProcessLinks {
     return transfer;
   }
 
-  void move() {
+  void add(int socket, uint32_t events, TcpConnection* connection) const {
+    epoll_event event{};
+    event.events = events;
+    event.data.ptr = connection;
+    epoll_ctl(ready_, EPOLL_CTL_ADD, socket, &event);
+  }
+
+  // Learns which connections are ready; waits for one.
+  void look(std::chrono::milliseconds longest) {
     std::array<epoll_event, 64> events;
-    const int count = epoll_wait(ready_, events.data(), static_cast<int>(events.size()), 0);
+    const int count =
+        epoll_wait(ready_, events.data(), static_cast<int>(events.size()), static_cast<int>(longest.count()));
     for (int i = 0; i < count; ++i) {
       const epoll_event& event = events[static_cast<size_t>(i)];
-      static_cast<TcpConnection*>(event.data.ptr)
-          ->set_ready(event.events & (EPOLLIN | EPOLLHUP | EPOLLERR), event.events & EPOLLOUT);
+      auto* const connection = static_cast<TcpConnection*>(event.data.ptr);
+      eventfd_t rings = 0;
+      if (connection)
+        connection->set_ready(event.events & (EPOLLIN | EPOLLHUP | EPOLLERR), event.events & EPOLLOUT);
+      else
+        eventfd_read(bell_, &rings);
     }
-    for (const auto& connection : connections_)
-      if (connection) connection->move();
   }
 
   const ProcessLaunch launch_;
-  const int ready_;
+  const int ready_, bell_;
   std::vector<std::unique_ptr<TcpConnection>> connections_;  // by rank; none to this process
   std::deque<TcpConnection::Transfer> transfers_;            // where they are does not change
   std::vector<TcpConnection::Transfer*> unused_;

@@ -131,7 +131,7 @@ constexpr uint32_t kWhole = 0x6f777601, kOffer = kWhole + 1, kAccept = kWhole + 
 TEST(TcpConnection, RefusesWhatIsNoFrame) {
   for (const std::string& said :
        {std::string("GET / HTTP/1.1\r\nHost: node1\r\n\r\n"), header(kWhole, 1, 0, 1 << 30), header(kWhole, 1, 0, -1),
-        header(kOffer, 1, 1, 10), header(kOffer, 1, 1, int64_t{1} << 40), header(kAccept, 1, 7, 0),
+        header(kOffer, 1, 1, 10), header(kOffer, 1, 1, int64_t{1} << 40), header(kAccept, 1, 0, 7),
         header(kPiece, 1, 7, 100), header(kPiece, 1, 7, -5), header(kPiece + 1, 1, 1, 1)}) {
     std::array<int, 2> ends{};
     ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, ends.data()), 0);

@@ -250,6 +250,8 @@ COMMANDS = {
         "classes": Unseen("--classes number", "the same classes", base="--data shards"),
     }),
     "watch": Command(None, {name: None for name in ("port", "host", "name", "layer")}),  # serves: tests/tools/watch_test.sh
+    "launch": Command(None, {name: None for name in (  # starts processes: tests/tools/launch_test.sh
+        "workers", "hosts", "host", "port", "ssh", "enable-recovery")}),
     "prepare imagenet": Command("imagenet new/data --size 32", {
         **PREPARED,
         "val-labels": Shows("--val-labels other-labels.txt",

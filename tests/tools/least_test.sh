@@ -43,6 +43,11 @@ train --workers 2 --out "$work/run" >"$work/said" 2>&1 || wrong "it does not tra
 "$least" eval "$work/run" --data "$work/data" >"$work/said" 2>&1 || wrong "it does not evaluate: $(cat "$work/said")"
 echo "passed: it trains two workers and evaluates what they have learned"
 
+"$least" launch --workers 2 "$least" train quickstart --data "$work/data" --set data.batch=20 --steps 2 \
+  --out "$work/processes" >"$work/said" 2>&1 && grep -q 'communicate over TCP' "$work/said" ||
+  wrong "it does not train two processes: $(cat "$work/said")"
+echo "passed: it trains two processes"
+
 mkdir -p "$work/usr/bin" "$work/usr/libexec"
 cp "$tests/owt_launcher" "$work/usr/bin/owt"
 ln -s "$owt" "$work/usr/libexec/owt-$("$owt" devices | sed -n 's/^cpu .*instructions of //p')"
