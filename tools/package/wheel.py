@@ -19,7 +19,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 # Libraries of which only headers or archives are used: ldd does not list them.
 UNLISTED = ["libarchive-dev", "libopencv-core-dev", "librandom123-dev", "nlohmann-json3-dev"]
-C_LIBRARY = re.compile(r"linux-vdso|ld-linux|lib(c|m|dl|rt|pthread|stdc\+\+|gcc_s)\.so")
+# What every system has, and the programs' own library.
+NOT_BUNDLED = re.compile(r"linux-vdso|ld-linux|lib(c|m|dl|rt|pthread|stdc\+\+|gcc_s|owt_device)\.so")
 METADATA = """\
 Metadata-Version: 2.1
 Name: owt
@@ -43,9 +44,9 @@ def output(*command):
 
 
 def libraries_of(program):
-    """The paths of the shared libraries that a program needs, without those that every system has."""
+    """The paths of the shared libraries of others that a program needs, without those that every system has."""
     found = re.findall(r"^\s*(\S+) => (/\S+)", output("ldd", program), re.MULTILINE)
-    return [os.path.realpath(path) for name, path in found if not C_LIBRARY.match(name)]
+    return [os.path.realpath(path) for name, path in found if not NOT_BUNDLED.match(name)]
 
 
 def packages_of(libraries, prefix):
@@ -59,21 +60,30 @@ def packages_of(libraries, prefix):
     return {line.split(":")[0] for line in output("dpkg-query", "--search", *patterns).splitlines()}
 
 
+def cuda_licence(toolkit):
+    """The licence of the CUDA runtime: of the wheel or the installer that the toolkit came with; else its address."""
+    for pattern in ("dist-info/nvidia_cuda_runtime-*/licenses/License.txt", "EULA.txt"):
+        for path in toolkit.glob(pattern):
+            return path.read_text(encoding="utf-8", errors="replace")
+    return "Its licence: https://docs.nvidia.com/cuda/eula\n"
+
+
 def licences(programs, prefix, build):
     """One text with the licences of all that the programs use."""
     packages = packages_of({library for program in programs for library in libraries_of(program)}, prefix)
     texts = [f"{name}\n\n" + Path(f"/usr/share/doc/{name}/copyright").read_text(encoding="utf-8", errors="replace")
              for name in sorted(packages | set(UNLISTED))]
-    if re.search(r"^CMAKE_CUDA_COMPILER:", (build / "CMakeCache.txt").read_text(), re.MULTILINE):
+    if compiler := re.search(r"^CMAKE_CUDA_COMPILER:\w+=(.*)", (build / "CMakeCache.txt").read_text(), re.MULTILINE):
         texts.append("CUDA runtime (cudart_static)\n\nThis software contains source code provided by NVIDIA Corporation."
-                     " Its licence: https://docs.nvidia.com/cuda/eula\n")
+                     "\n\n" + cuda_licence(Path(compiler.group(1)).resolve().parents[1]))
     return ("\n" + "=" * 100 + "\n").join(texts)
 
 
 def programs_of(build):
-    """Each program of the build, and its folder in the package: bin/owt, and libexec/owt-LEVEL if that is a launcher."""
+    """Each program of the build, and its folder in the package: bin/owt, and if that is a launcher libexec/owt-LEVEL and
+    the library that these share."""
     levels = sorted(path for path in build.glob("owt-*") if os.access(path, os.X_OK) and path.is_file())
-    return [(build / "owt", "bin")] + [(path, "libexec") for path in levels]
+    return [(build / "owt", "bin")] + [(path, "libexec") for path in levels + sorted(build.glob("libowt_device.so"))]
 
 
 def main():
