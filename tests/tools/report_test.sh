@@ -45,7 +45,7 @@ const wrong = [], note = (element, what) => wrong.push(what + ': ' + element.out
 const figures = [...document.querySelectorAll('figure')];
 for (const figure of figures) {
   if (!figure.querySelector('figcaption').textContent.trim()) note(figure, 'no title');
-  const pictures = [...figure.querySelectorAll('svg, img, [role=img]')].filter(e => !e.closest('details'));
+  const pictures = [...figure.querySelectorAll('svg:not(svg svg), img, [role=img]')].filter(e => !e.closest('details'));
   for (const picture of pictures) {
     if (!(picture.getAttribute('aria-label') || picture.getAttribute('alt'))) note(picture, 'no text');
     const box = picture.getBoundingClientRect();
@@ -153,7 +153,7 @@ passed
 case_name="two runs over each other"
 train '<two> & "more"' --steps 7 --set optimizer.momentum=0.5
 "$owt" report "$work/one" "$work/<two> & \"more\"" --out "$work/two.html" >/dev/null
-check "$work/two.html" 15
+check "$work/two.html" 13
 passed
 
 # Chooses in the first chart of a page of two runs what its reader may choose.
@@ -163,7 +163,7 @@ const element = id => document.getElementById('curves-' + id);
 const figure = document.querySelector('form figure'), picture = figure.querySelector('svg');
 const values = () => figure.querySelector('output').textContent, zoom = () => JSON.parse(element('zoom').value);
 const lines = look => picture.querySelectorAll('.line' + look).length;
-const ticks = () => [...picture.querySelectorAll('text')].map(text => text.textContent).join(' ');
+const ticks = () => [...picture.querySelectorAll('text')].map(text => text.outerHTML).join(' ');
 const choose = (id, value) => {
   const input = element(id);
   Object.assign(input, typeof value === 'boolean' ? {checked: value} : {value});
@@ -193,7 +193,7 @@ expect('no smoothing', lines('.raw') === 0);
 changes('a logarithmic axis', () => choose('log0', true));
 choose('log0', false);
 changes('an axis of steps', () => choose('axis-steps', true));
-expect('the name of the axis', ticks().includes(' steps'));
+expect('the name of the axis', picture.querySelector('.name').textContent === 'steps');
 point('pointermove', .5);
 expect('values: ' + values(), values().includes('<two> & "more", training\n') && values().includes(' steps'));
 point('pointerdown', .5);
@@ -235,11 +235,11 @@ if "$owt" train "$work/small.toml" --data "$work/shapes" --out "$work/diverged" 
 kinds=(single resumed pipeline unevaluated tuned diverged one)
 for kind in single pipeline diverged; do
   "$owt" report "$work/$kind" --out "$work/$kind.html" >/dev/null
-  check "$work/$kind.html" 8
+  check "$work/$kind.html" 6
 done
 grep -q '>diverged</td>' "$work/diverged.html" || wrong "it does not say that the run diverged"
 "$owt" report "${kinds[@]/#/$work/}" --out "$work/all.html" >/dev/null
-check "$work/all.html" 40
+check "$work/all.html" 34
 passed
 
 case_name="a run that has just begun"

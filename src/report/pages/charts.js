@@ -13,10 +13,9 @@ const short = value => {
 
 // Places from low to high, at 1, 2 or 5 times a power of ten.
 const ticks = (low, high, count) => {
-  const rough = (high - low) / count, power = 10 ** Math.floor(Math.log10(rough)), all = [];
-  const step = power * [1, 2, 5, 10].find(factor => factor * power > rough * .99);
-  for (let i = Math.ceil(low / step); i * step <= high; ++i) all.push(i * step);
-  return all;
+  const rough = (high - low) / count, power = 10 ** Math.floor(Math.log10(rough));
+  const step = power * [1, 2, 5, 10].find(factor => factor * power > rough * .99), first = Math.ceil(low / step);
+  return Array.from({length: Math.min(count + 1, Math.floor(high / step + 1e-9) - first + 1)}, (_, i) => (first + i) * step);
 };
 // low and high are logarithms.
 const logTicks = (low, high) => {
@@ -56,6 +55,8 @@ function draw(figure, plot, {axis, unit, smooth, zoom, log}, data, show) {
   // A run that diverges must not make the others flat.
   const usual = values[Math.floor((values.length - 1) * .9)], most = values.at(-1) ?? 1;
   let low = scaled(values[0] ?? 1), high = scaled(!log && usual > 0 && most > 100 * usual ? 2 * usual : most);
+  // Smoothing adds rounding errors to equal values.
+  if (high - low < Math.abs(high) * 1e-9) high = low;
   if (!log && low > 0 && low < high / 3) low = 0;
   const more = (high - low) * .04 || Math.abs(high) / 2 || 1;
   if (low || high === low) low -= more;
