@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 
+#include "src/plan/plan_bytes.h"
 #include "src/plan/plan_table.h"
 #include "src/system/log.h"
 #include "src/system/markup.h"

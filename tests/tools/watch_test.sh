@@ -182,26 +182,30 @@ case_name="the runs of a folder are listed, also those that begin later, and eac
 mkdir -p "$work/runs/sub/deep"
 cp -r "$run" "$work/runs/one"
 mkdir "$work/runs/no run" && echo secret >"$work/runs/no run/secret"
+mkdir -p "$work/runs/unreadable/metrics.jsonl"
 watch_run "$work/runs"
 page=$(get "$url")
 grep -q '<a href="run/one/">one</a>' <<<"$page" || wrong "run one is not listed"
 grep -q '0.0625' <<<"$(get "${url}run/one/")" || wrong "run one has no page"
-get --max-time 600 -N "${url}events" >"$work/events1" &
+[ "$(grep -c 'run unreadable: cannot read' "$work/said")" = 1 ] || wrong "the unreadable run is not named once"
+: >"$work/list_events"
+: >"$work/run_events"
+get --max-time 600 -N "${url}events" >"$work/list_events" &
 browsers=($!)
-get --max-time 600 -N "${url}run/one/events" >"$work/events2" &
+get --max-time 600 -N "${url}run/one/events" >"$work/run_events" &
 browsers+=($!)
-for i in 1 2; do until grep -q '^data: 1' "$work/events$i"; do sleep 0.05; done; done
+for events in list_events run_events; do until grep -q '^data: 1' "$work/$events"; do sleep 0.05; done; done
 mkdir "$work/new" && line 1 0.5 >"$work/new/metrics.jsonl"
 mv "$work/new" "$work/runs/sub/deep/<i> & x"  # too deep
 mkdir "$work/new" && line 1 0.5 >"$work/new/metrics.jsonl"
 mv "$work/new" "$work/runs/sub/<i> & x"
-until grep -q '^data: 2' "$work/events1"; do sleep 0.05; done
+until grep -q '^data: 2' "$work/list_events"; do sleep 0.05; done
 page=$(get "$url")
 grep -q '<a href="run/sub%2F%3Ci%3E%20%26%20x/">sub/&lt;i&gt; &amp; x</a>' <<<"$page" || wrong "the new run is not listed"
 [ "$(grep -c '<a href="run/' <<<"$page")" = 2 ] || wrong "there are more runs: $page"
 grep -q '<h1>sub/&lt;i&gt; &amp; x</h1>' <<<"$(get "${url}run/sub%2F%3Ci%3E%20%26%20x/")" || wrong "the new run has no page"
 line 3 0.125 >>"$work/runs/one/metrics.jsonl"
-until grep -q '^data: 3' "$work/events1" && grep -q '^data: 2' "$work/events2"; do sleep 0.05; done
+until grep -q '^data: 3' "$work/list_events" && grep -q '^data: 2' "$work/run_events"; do sleep 0.05; done
 grep -q '0.125' <<<"$(get "${url}run/one/")" || wrong "the page of run one is old"
 grep -qx 'owt_loss{run="one"} 0.125' <<<"$(get "${url}metrics")" || wrong "metrics are old"
 for path in run/one run/ run/one/metrics.jsonl run/one/../../secret run/no%20run/ run/no%20run/secret run/../run/one/ run/sub/; do

@@ -113,7 +113,7 @@ class PagesOfFolder : public LivePages {
     const size_t known = runs_.size();
     find_runs();
     for (ListedRun& run : runs_)
-      if (run.reader.read()) {
+      if (read(run)) {
         run.page.change();
         changed.push_back({"/run/" + name_in_url(run.name) + "/events", run.page.event()});
       }
@@ -149,10 +149,26 @@ class PagesOfFolder : public LivePages {
     std::set<std::string> found;
     find_below(folder_, kDeepestRun, found);
     for (const ListedRun& run : runs_) found.erase(run.name);
-    for (const std::string& name : found) {
-      ListedRun& run = runs_.emplace_back(name, RunReader((fs::path(folder_) / name).string()));
-      run.reader.read();
+    for (const std::string& name : found) try {
+        ListedRun run{name, RunReader((fs::path(folder_) / name).string())};
+        run.reader.read();
+        runs_.push_back(std::move(run));
+      } catch (const Error& e) {
+        warn_once(name, e);
+      }
+  }
+  // True: there is news.
+  bool read(ListedRun& run) {
+    try {
+      return run.reader.read();
+    } catch (const Error& e) {
+      warn_once(run.name, e);
+      return false;
     }
+  }
+  // A run that cannot be read does not end the service of the others.
+  void warn_once(const std::string& name, const Error& why) {
+    if (unreadable_.insert(name).second) log_warn("run {}: {}", name, why.what());
   }
   void find_below(const fs::path& folder, int depth, std::set<std::string>& found) const {
     std::error_code ignored;  // a folder that was just removed, or may not be read
@@ -177,6 +193,7 @@ class PagesOfFolder : public LivePages {
 
   std::string folder_, layer_;
   std::vector<ListedRun> runs_;
+  std::set<std::string> unreadable_;  // for one warning each
   LivePage list_;
 };
 
