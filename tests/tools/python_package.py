@@ -225,6 +225,11 @@ class Checkpoints(FolderTest):
         latest = self.checkpoint(8, best_step=-1, best_top1=-1, latest=True)
         self.assertEqual(self.run_.checkpoint(), latest)
 
+    def test_a_best_one_of_another_branch_does_not_count(self):
+        self.checkpoint(4, best_step=4, best_top1=0.5)
+        latest = self.checkpoint(8, best_step=4, best_top1=0.75, latest=True)
+        self.assertEqual(self.run_.checkpoint(), latest)
+
     def test_one_that_is_being_replaced_is_found(self):
         folder = self.checkpoint(8, latest=True)
         folder.rename(f"{folder}.old")

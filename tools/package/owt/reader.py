@@ -8,7 +8,7 @@ import os
 import re
 from pathlib import Path
 
-BLOCK = 1 << 20  # bytes of metrics.jsonl that are read at once
+BLOCK = 1 << 16  # bytes of metrics.jsonl that are read at once; the values of a block fit into the cache
 NUMBER = rb"([0-9.eE+-]+)"
 TENSOR_TYPES = {"F64": "f8", "F32": "f4", "F16": "f2", "I64": "i8", "I32": "i4", "I16": "i2", "I8": "i1", "U64": "u8",
                 "U32": "u4", "U16": "u2", "U8": "u1", "BOOL": "?", "BF16": "u2"}
@@ -217,7 +217,8 @@ def _columns(path, kind):
             for part in _each(block, kind) if parts is None else parts:
                 count = len(next(iter(part.values())))
                 for key in part:
-                    columns.setdefault(key, [None] * rows)
+                    if key not in columns:
+                        columns[key] = [None] * rows
                 for key, column in columns.items():
                     column.extend(part.get(key) or [None] * count)
                 rows += count
@@ -243,7 +244,7 @@ def _flat(record, prefix=""):
 
 def _alike(block, kind):
     """The columns of all lines of the block that have this kind, if these have the same keys, and numbers as values.
-    Else None. A regular expression is several times as fast as JSON for millions of lines."""
+    Else None. A regular expression takes two thirds as long as JSON."""
     block, begin = b"\n" + block, b'\n{"kind":"%s",' % kind.encode()
     found, columns, at = [], [], block.find(begin)
     if at >= 0:
