@@ -38,7 +38,7 @@ int command_launch(const Arguments& arguments) {
                  "with --hosts: start only the processes of this host, here. Without ssh, type the line on each host");
   options.option("port", "PORT", "29500", "with --hosts: the port where rank 0 listens");
   options.option("ssh", "COMMAND", "ssh -o BatchMode=yes", "with --hosts: the command that reaches another host");
-  options.flag("enable-recovery", "when a process is lost, the others go on (owt train --tolerate-loss)");
+  options.flag("enable-recovery", "when a process is lost, the others continue (owt train --tolerate-loss)");
   const size_t own = words_before_command(arguments);
   Arguments words(arguments.begin(), arguments.begin() + static_cast<ptrdiff_t>(own));
   if (own < arguments.size() && arguments[own] != "--") words.emplace_back("--");

@@ -29,7 +29,7 @@ bool would_wait(int error) { return error == EAGAIN || error == EWOULDBLOCK; }
 TcpConnection::TcpConnection(int socket, std::string name) : socket_(socket), name_(std::move(name)) {
   const int on = 1;
   setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-  // The system takes no more than it will send soon, so that urgent frames do not wait behind all pieces.
+  // The system takes no more than it will send soon, so that urgent frames do not wait for all pieces.
   setsockopt(socket, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &kMostUnsent, sizeof kMostUnsent);
 }
 

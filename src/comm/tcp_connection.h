@@ -2,9 +2,10 @@
 //
 // Frames are a header and perhaps bytes:
 //   - kWhole: a transfer of up to 64 KiB. If it is not wanted yet, the receiver keeps it.
-//   - kOffer: a larger transfer waits at the sender until the receiver has memory for it, which kAccept says. Either may
-//     come first: the n-th kAccept with a tag is for the n-th offer with it. Then the transfer comes in pieces (kPiece),
-//     so that other frames do not wait for all of it.
+//   - kOffer: a larger transfer. It waits at the sender until the receiver has memory for it.
+//   - kAccept: the receiver has that memory. The n-th kAccept with a tag belongs to the n-th kOffer with it; either may
+//     come first.
+//   - kPiece: bytes of an accepted transfer. It comes in pieces, so that other frames do not wait for all of it.
 // So a process stores at most 64 KiB of each transfer that it does not want yet, like the MPI libraries.
 #pragma once
 
@@ -22,9 +23,9 @@ class TcpConnection {
   struct Transfer {
     TcpConnection* connection = nullptr;
     std::byte* memory = nullptr;
-    int64_t bytes = 0;  // of the memory
+    int64_t bytes = 0;  // size of the memory
     int tag = 0;
-    int64_t size = 0;  // of the transfer, for the receiver once it has ended; -1: larger than the memory
+    int64_t size = 0;  // for the receiver: size of the ended transfer; -1: larger than the memory
     int64_t left = 0;  // bytes that have not moved yet
     bool ended = false;
   };
@@ -56,7 +57,7 @@ class TcpConnection {
   struct Header {
     uint32_t kind = 0;
     int32_t tag = 0;
-    uint64_t number = 0;  // of an offer, among the sender's, and of its pieces
+    uint64_t number = 0;  // the sender's number of an offer; the same in its pieces
     int64_t bytes = 0;
   };
   static constexpr int64_t kHeader = sizeof(Header);
@@ -85,7 +86,7 @@ class TcpConnection {
   int socket_;
   const std::string name_;
   std::string why_closed_;
-  bool readable_ = true, writable_ = true, broken_ = false;  // broken_: nothing can be sent any more
+  bool readable_ = true, writable_ = true, broken_ = false;  // broken_: nothing can be sent
 
   std::deque<Frame> urgent_;     // all frames but pieces
   std::deque<Frame> accepted_;   // one for each transfer that is sent in pieces

@@ -20,10 +20,10 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using Milliseconds = std::chrono::milliseconds;
 
-constexpr auto kVersion = "1";  // of all that is said over TCP, here and in tcp_connection.cpp
+constexpr auto kVersion = "1";  // version of all messages and frames over TCP
 constexpr auto kTry = Milliseconds(3000), kTryAgain = Milliseconds(50);
 constexpr auto kLater = Milliseconds(500);
-constexpr size_t kMostText = 32 << 10;  // of a process; what else a message holds is short
+constexpr size_t kMostText = 32 << 10;  // bytes; the rest of a message is short
 constexpr int kFilesOfEach = 2;         // connections to a process that are open at a time
 constexpr int kMoreFiles = 512;
 
@@ -180,7 +180,7 @@ class TcpStart {
     }
   }
 
-  // Whoever comes to rank 0 and says something else than a process of this launch is refused.
+  // Refuses everything but a process of this launch.
   void receive_comer(MessageConnection& comer) {
     std::optional<Message> said;
     comer.receive([&](const Message& message) { said = message; });
@@ -315,9 +315,9 @@ class TcpStart {
   const double seconds_;
   Clock::time_point deadline_;
   const Watch::Rendezvous rendezvous_;  // for ranks with greater numbers
-  Listener door_;                       // of rank 0, for all
+  Listener door_;                       // rank 0: where all others come
   Joining mine_;
-  std::vector<MessageConnection> talks_;              // of rank 0, by rank; of the others, with rank 0
+  std::vector<MessageConnection> talks_;              // rank 0: by rank; others: with rank 0
   std::vector<MessageConnection> comers_, partners_;  // have not said yet who they are
   std::vector<std::optional<Joining>> places_;        // by rank
   std::vector<MessageConnection> links_;              // by rank

@@ -1,6 +1,6 @@
 // How the processes of a launch find each other over TCP. Rank 0 listens at the address that all of them know
-// (MASTER_ADDR, MASTER_PORT). The others tell it where they listen themselves, and get the list of all. Then every pair
-// connects. Strangers and processes that speak another version are refused. For tcp_links.cpp.
+// (MASTER_ADDR, MASTER_PORT). The others send it the address where they listen themselves, and get the list of all.
+// Then every pair connects. Strangers and processes that speak another version are refused. For tcp_links.cpp.
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@
 namespace owt {
 
 struct TcpMeeting {
-  std::vector<std::string> texts;  // of each process, by rank
+  std::vector<std::string> texts;  // text of each process, by rank
   std::vector<int> sockets;        // connected to each process; -1 for this one. The caller closes them
 };
 

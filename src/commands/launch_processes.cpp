@@ -29,7 +29,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// After a failure the ranks tell each other, and end within six seconds (src/comm/processes.cpp).
+// After a failure the ranks notify each other, and end within six seconds (src/comm/processes.cpp).
 constexpr auto kGraceToEnd = std::chrono::seconds(8);   // then SIGTERM
 constexpr auto kGraceToKill = std::chrono::seconds(2);  // after that, SIGKILL
 constexpr std::array kPassedOn{SIGINT, SIGTERM, SIGHUP, SIGUSR1};
@@ -135,7 +135,7 @@ class Launcher {
                                {"OWT_LAUNCH", what_.enable_recovery ? "recovery" : "1"}};
     int port = what_.port;
     if (port == 0) {
-      // Rank 0 inherits the socket, so that nobody else can take the port.
+      // Rank 0 inherits the socket, so that no other program can take the port.
       listener = listen_on("127.0.0.1", 0);
       port = listener.port;
     }
@@ -260,7 +260,7 @@ class Launcher {
       if (process == first_) code_of_first_ = code;
       if (code != 0 && !failure_) note_failure(*child, status, code);
       if (child->input >= 0) close(child->input);
-      kill(-process, SIGKILL);  // what it has started and left behind
+      kill(-process, SIGKILL);  // processes that it has started and that still run
       children_.erase(child);
     }
   }
@@ -291,7 +291,7 @@ class Launcher {
   const ProcessesToLaunch& what_;
   sigset_t signals_{}, mask_before_{};
   int signal_file_ = -1;
-  std::vector<Child> children_;  // that have not ended
+  std::vector<Child> children_;  // children that run
   pid_t first_ = 0;              // rank 0, or the launcher of its host
   int code_of_first_ = 0;
   std::optional<int> failure_;  // the code of the first that failed

@@ -52,7 +52,7 @@ struct Pair {
   std::unique_ptr<TcpConnection> one, other;
 };
 
-// Sizes around those of frames and pieces.
+// Sizes around the limits of frames and pieces.
 TEST(TcpConnection, MovesTransfersOfAnySizeWhicheverEndBegins) {
   for (const bool wanted_first : {true, false})
     for (const size_t size : {0, 1, 65'535, 65'536, 65'537, 131'072, 131'073, 1'000'003, 4 << 20}) {

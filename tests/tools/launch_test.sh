@@ -75,7 +75,7 @@ on_two_hosts() {
   passed "two hosts"
 }
 
-# As torchrun, Slurm or Kubernetes would.
+# torchrun, Slurm and Kubernetes start processes like this.
 by_variables() {
   export MASTER_ADDR=localhost MASTER_PORT=$((30000 + RANDOM % 2000)) WORLD_SIZE=2
   RANK=1 "${train[@]}" "${steps[@]}" --parallel owt-d --out "$work/run" >"$work/other" 2>&1 &
