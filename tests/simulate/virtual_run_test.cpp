@@ -451,7 +451,10 @@ TEST_F(VirtualRunTest, WhatLearnsOtherwiseThanDpHasNoStepTimesHere) {
     EXPECT_THAT([&] { planned_step(settings, strategy, {}, *fixed(settings)); }, ThrowsMessage<Error>(HasSubstr(why)));
   };
   refused("owt-c", {{"parallel.dense_update", "round"}}, "set it to \"step\"");
-  refused("pipeline", {{"pipeline.schedule", "pipedream"}}, "without a flush");
+  const Overrides without_flush{{"pipeline.schedule", "pipedream"}};
+  refused("pipeline", without_flush, "without a flush");
+  const Settings settings = small_settings(kSmallRecipe, of_workers(2, without_flush));
+  EXPECT_NO_THROW(planned_step(settings, "owt-c", {}, *fixed(settings)));  // has no pipeline
 }
 
 // Waiting times and sent bytes do not depend on whether gradients are computed.
