@@ -147,10 +147,12 @@ std::string band_path(const Drawn& drawn, const Axes& axes) {
 
 std::string whole_name(const Line& line) { return line.kind.empty() ? line.name : line.name + ", " + line.kind; }
 
-std::string svg_line(const Drawn& drawn, const Axes& axes) {
+// Bands of many lines would hide each other.
+std::string svg_line(const Drawn& drawn, const Axes& axes, bool many) {
   const Line& line = drawn.line;
   std::string svg;
-  if (drawn.band) svg += format("<path class=\"band b{}\" d=\"{}\"/>\n", line.color % kColors, band_path(drawn, axes));
+  if (drawn.band && !many)
+    svg += format("<path class=\"band b{}\" d=\"{}\"/>\n", line.color % kColors, band_path(drawn, axes));
   svg += format("<path class=\"line {}{}\" d=\"{}\"/>\n", class_of(line.color, 's'), line.light ? " light" : "",
                 line_path(drawn, axes));
   // A single point cannot be drawn as a line.
@@ -287,12 +289,12 @@ Figure figure_of(const LineChart& chart) {
   const Axes axes(chart, drawn);
   Figure figure{chart.title, "", about_of(chart), numbers_of(chart)};
   if (axes.empty()) return {chart.title, "", "There is no value to draw."};
-  figure.picture =
-      format("<svg class=\"chart{}\" viewBox=\"0 0 {:.0f} {:.0f}\" {}>\n", drawn.size() > kFewLines ? " many" : "",
-             kChartWidth, kChartHeight, picture_label(chart.title + ". " + figure.about)) +
-      svg_axes(chart, axes);
+  const bool many = drawn.size() > kFewLines;
+  figure.picture = format("<svg class=\"chart{}\" viewBox=\"0 0 {:.0f} {:.0f}\" {}>\n", many ? " many" : "",
+                          kChartWidth, kChartHeight, picture_label(chart.title + ". " + figure.about)) +
+                   svg_axes(chart, axes);
   for (const Drawn& each : drawn)
-    if (!each.line.points.empty()) figure.picture += svg_line(each, axes);
+    if (!each.line.points.empty()) figure.picture += svg_line(each, axes, many);
   figure.picture += "</svg>\n";
   figure.legend = legend_of(keys_of(chart));
   figure.about_shown = false;
