@@ -134,8 +134,8 @@ std::string listed(const Overrides& changes) {
 
 TrainRecipe train_recipe(const Options& options, const Overrides& changes) {
   const auto text = [&](const char* name) { return options.given(name) ? options.string(name) : std::string(); };
-  const std::string resume = text("resume"), out = text("out");
-  std::string config = text("CONFIG");
+  const std::string resume = with_latest(text("resume")), out = text("out");
+  std::string config = with_latest(text("CONFIG"));
   Overrides overrides = shared_overrides(options, changes);
   if (!config.empty() && options.given("data"))
     if (const std::string named = config_file(config), file = recipe_for_data(options, named, overrides); file != named)
@@ -149,17 +149,21 @@ TrainRecipe train_recipe(const Options& options, const Overrides& changes) {
   }));
   const RunAsked run{found.at(0), !found.at(1).empty(), found.at(2)};
   const std::string its_file = (fs::path(run.folder) / kRunConfig).string();
+  const auto read = [&](const Config& file, const std::string& path) {
+    return read_settings(file, path, with_consequences(options, file, overrides));
+  };
   if (run.is_config) {
     if (!config.empty()) tell_of_hidden_recipe(config, its_file);
     const Overrides left_out = left_out_of_run(Config::text(run.recipe, its_file), overrides);
     overrides.insert(overrides.begin(), left_out.begin(), left_out.end());
-    return {read_settings(Config::text(run.recipe, its_file), its_file, overrides), run.folder, ""};
+    return {read(Config::text(run.recipe, its_file), its_file), run.folder, ""};
   }
   const std::string file = config_file(config);
-  if (run.recipe.empty()) return {read_settings(file, overrides), "", ""};
-  const Overrides kept = kept_of_run(Config::text(run.recipe, its_file), Config::file(file), overrides);
+  const Config recipe = Config::file(file);
+  if (run.recipe.empty()) return {read(recipe, file), "", ""};
+  const Overrides kept = kept_of_run(Config::text(run.recipe, its_file), recipe, overrides);
   overrides.insert(overrides.begin(), kept.begin(), kept.end());
-  return {read_settings(file, overrides), "",
+  return {read(recipe, file), "",
           kept.empty()
               ? ""
               : concat("kept from the run, because neither the recipe nor the command line sets them: ", listed(kept))};
