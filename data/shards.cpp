@@ -140,7 +140,8 @@ ShardDataset::ShardDataset(const std::string& folder, Split split, const CropSet
   class_lines_ = shard_classes(folder);
   if (!fs::is_directory(part))
     fail("no folder ", part.string(), ": this data set has no ", split == Split::kTrain ? "training" : "validation",
-         " images; owt prepare makes them (folder and list: with ", "--split ", part.filename().string(), ")",
+         " images; owt prepare makes them (folder and list: with ",
+         split == Split::kTrain ? "" : "--validation 0.1, or ", "--split ", part.filename().string(), ")",
          split == Split::kTrain ? "" : "; or hold some training images out: --set data.validation=0.1");
   const std::string summary = (part / "dataset.json").string();
   if (!fs::is_regular_file(summary)) check_foreign_tars(folder, part);

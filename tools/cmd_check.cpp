@@ -1,10 +1,28 @@
 #include <iostream>
 
 #include "src/commands/check.h"
+#include "src/commands/json_output.h"
 #include "src/system/log.h"
 #include "tools/commands.h"
 
 namespace owt {
+namespace {
+
+OutputJson check_json(const CheckOutcome& outcome) {
+  OutputJson json{{"step", outcome.what}, {"loss", outcome.loss}, {"wrong", outcome.wrong()}};
+  if (outcome.loss_of_one) json["loss_of_one_worker"] = *outcome.loss_of_one;
+  if (!outcome.not_compared.empty()) json["not_compared"] = outcome.not_compared;
+  json["parameters"] = OutputJson::array();
+  for (const CheckedParameter& at : outcome.parameters) {
+    OutputJson one{{"name", at.name},   {"elements", at.elements}, {"gradient", at.gradient},
+                   {"error", at.error}, {"noise", at.noise},       {"loss", name_of(at.of_loss)}};
+    if (at.from_one) one["difference"] = *at.from_one, one["one_worker"] = name_of(at.of_workers);
+    json["parameters"].push_back(one);
+  }
+  return json;
+}
+
+}  // namespace
 
 int command_check(const Arguments& arguments) {
   Options options("owt check",
@@ -19,6 +37,7 @@ int command_check(const Arguments& arguments) {
                  "more, at most the recipe's)");
   options.option("samples", "N", "3",
                  "elements to check of each parameter: the one with the largest gradient, and random ones");
+  declare_json(options);
   if (!options.parse(arguments)) {
     std::cout << options.help();
     return 0;
@@ -28,7 +47,7 @@ int command_check(const Arguments& arguments) {
   check.samples = static_cast<int>(options.integer("samples", {.low = 1, .high = 64}));
   check.threads = shared_threads(options);
   const CheckOutcome outcome = check_gradients(shared_settings(options), check);
-  std::cout << outcome.table() << std::flush;
+  std::cout << (options.boolean("json") ? json_lines(check_json(outcome)) : outcome.table()) << std::flush;
   if (!outcome.wrong()) return 0;
   std::string wrong;
   for (const CheckedParameter& at : outcome.parameters)

@@ -24,8 +24,6 @@ void print_classes(const std::vector<ClassAccuracy>& classes) {
                         c.times > 0 ? format("{} ({})", printable(c.taken_for), c.times) : "");
 }
 
-constexpr const char* kStandardOutput = "-";
-
 void print(const Evaluation& e, const EvaluationRequest& request) {
   std::cout << format("top-1 {:.2f} %, top-5 {:.2f} %, loss {:.4f} ({} {} images{})\n", 100 * e.top1, 100 * e.top5,
                       e.loss, e.images, kind_of(request.split),

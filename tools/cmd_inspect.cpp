@@ -2,6 +2,7 @@
 #include <filesystem>
 #include <iostream>
 
+#include "src/commands/json_output.h"
 #include "src/commands/run.h"
 #include "src/files/checkpoint_files.h"
 #include "src/files/safetensors.h"
@@ -21,24 +22,64 @@ namespace fs = std::filesystem;
 
 double mega(double value) { return value / 1e6; }
 
-void inspect_model(const Settings& settings) {
-  const Plan plan = make_plan(settings.model, settings.plan_request());
+struct ModelTotals {
+  double parameters = 0, forward = 0, training = 0;  // training and forward: FLOP per image
+};
+
+ModelTotals totals_of(const Plan& plan) {
+  ModelTotals totals;
+  for (const LayerPlan& at : plan.layers) {
+    totals.parameters += static_cast<double>(at.parameters);
+    totals.forward += at.flops_per_row;
+    totals.training += at.flops_per_row + at.backward_flops_per_row;
+  }
+  return totals;
+}
+
+std::vector<int64_t> sizes_of(const Shape& shape) {
+  std::vector<int64_t> sizes;
+  for (int i = 0; i < shape.rank(); ++i) sizes.push_back(shape[i]);
+  return sizes;
+}
+
+OutputJson model_json(const Settings& settings, const Plan& plan) {
+  const ModelTotals totals = totals_of(plan);
+  const MemoryNeed need = memory_need(plan);
+  OutputJson json{{"model", settings.model.name},
+                  {"input", sizes_of(settings.model.input)},
+                  {"classes", settings.model.classes},
+                  {"parameters", static_cast<int64_t>(totals.parameters)},
+                  {"forward_flop_per_image", totals.forward},
+                  {"training_flop_per_image", totals.training},
+                  {"workers", plan.ranks()},
+                  {"strategy", name_of(plan.request.strategy)},
+                  {"images_per_step", plan.request.step_rows},
+                  {"memory_bytes_of_worker_0",
+                   {{"weights", need.weight_bytes},
+                    {"activations", need.step_row_bytes * static_cast<double>(plan.request.step_rows)},
+                    {"checkpoints", need.piece_bytes}}},
+                  {"layers", OutputJson::array()}};
+  for (const LayerPlan& at : plan.layers)
+    json["layers"].push_back({{"name", at.name},
+                              {"type", at.type},
+                              {"output", sizes_of(at.out)},
+                              {"parameters", at.parameters},
+                              {"forward_flop_per_image", at.flops_per_row}});
+  return json;
+}
+
+void print_model(const Settings& settings, const Plan& plan) {
   std::cout << format("model {}: input {} (height x width x channels), {} classes\n\n", settings.model.name,
                       settings.model.input.str(), settings.model.classes);
   std::cout << format("{:<16} {:<16} {:>14} {:>12} {:>14} {:>16}\n", "layer", "type", "output", "parameters",
                       "MFLOP/image", "activation KB");
-  double parameters = 0, forward = 0, training = 0;
-  for (const LayerPlan& at : plan.layers) {
-    const auto count = static_cast<double>(at.parameters);
-    parameters += count;
-    forward += at.flops_per_row;
-    training += at.flops_per_row + at.backward_flops_per_row;
+  for (const LayerPlan& at : plan.layers)
     std::cout << format("{:<16} {:<16} {:>14} {:>12} {:>14.3f} {:>16}\n", at.name, at.type, at.out.str(),
-                        count > 0 ? format("{:.0f}", count) : "-", mega(at.flops_per_row),
+                        at.parameters > 0 ? std::to_string(at.parameters) : "-", mega(at.flops_per_row),
                         at.in_place ? "in place" : format("{:.1f}", static_cast<double>(at.out.elements()) * 4 / 1e3));
-  }
+  const ModelTotals totals = totals_of(plan);
   std::cout << format("\nparameters {:.0f}; forward {:.3f} GFLOP per image, training step {:.3f} GFLOP per image\n",
-                      parameters, forward / 1e9, training / 1e9);
+                      totals.parameters, totals.forward / 1e9, totals.training / 1e9);
   const MemoryNeed need = memory_need(plan);
   const auto rows = static_cast<double>(plan.request.step_rows);
   std::cout << format(
@@ -49,7 +90,26 @@ void inspect_model(const Settings& settings) {
       mega(static_cast<double>(need.piece_bytes)));
 }
 
-void inspect_tensors(const std::string& path) {
+void inspect_model(const Settings& settings, bool json) {
+  const Plan plan = make_plan(settings.model, settings.plan_request());
+  if (json)
+    std::cout << json_lines(model_json(settings, plan));
+  else
+    print_model(settings, plan);
+}
+
+OutputJson tensors_json(const std::string& path) {
+  const SafetensorsReader file(path);
+  OutputJson tensors = OutputJson::array();
+  for (const auto& entry : file.entries()) {
+    OutputJson one{{"name", entry.name}, {"type", entry.dtype}, {"shape", sizes_of(entry.shape)}};
+    if (!entry.unreadable.empty()) one["unreadable"] = entry.unreadable;
+    tensors.push_back(one);
+  }
+  return tensors;
+}
+
+void print_tensors(const std::string& path) {
   const SafetensorsReader file(path);
   int64_t elements = 0;
   for (const auto& entry : file.entries()) {
@@ -60,8 +120,25 @@ void inspect_tensors(const std::string& path) {
   std::cout << format("{}: {} tensors, {} elements\n", path, file.entries().size(), elements);
 }
 
-void inspect_checkpoint(const std::string& folder) {
-  const RunState state = load_checkpoint_state(folder);
+void inspect_tensors(const std::string& path, bool json) {
+  if (json)
+    std::cout << json_lines({{"file", path}, {"tensors", tensors_json(path)}});
+  else
+    print_tensors(path);
+}
+
+OutputJson checkpoint_json(const std::string& folder, const RunState& state) {
+  OutputJson json{{"checkpoint", folder},      {"step", state.step},
+                  {"epoch", state.epoch},      {"images_in_epoch", state.images_in_epoch},
+                  {"seed", state.seed},        {"workers", state.workers},
+                  {"strategy", state.strategy}};
+  if (state.best_step >= 0) json["best"] = {{"step", state.best_step}, {"top1", state.best_top1}};
+  if (state.ema_step >= 0) json["averages_up_to_step"] = state.ema_step;
+  json["tensors"] = tensors_json((fs::path(folder) / kWeightsFile).string());
+  return json;
+}
+
+void print_checkpoint(const std::string& folder, const RunState& state) {
   std::cout << format("checkpoint {}: all checksums match\n", folder);
   std::cout << format("step {}, epoch {} (+{} images), seed {}, {} worker(s), strategy {}\n", state.step, state.epoch,
                       state.images_in_epoch, state.seed, state.workers, printable(state.strategy));
@@ -69,25 +146,36 @@ void inspect_checkpoint(const std::string& folder) {
     std::cout << format("best top-1 {:.2f} % at step {}\n", 100 * state.best_top1, state.best_step);
   if (state.ema_step >= 0)
     std::cout << format("with averages of the weights up to step {}, {}\n", state.ema_step, kEmaFile);
-  inspect_tensors((fs::path(folder) / kWeightsFile).string());
+  print_tensors((fs::path(folder) / kWeightsFile).string());
 }
 
-void inspect_run(const std::string& folder) {
-  if (const auto newest = newest_checkpoint(folder)) return inspect_checkpoint(*newest);
-  std::cout << format("run {}: no checkpoint yet; its recipe is {}\n", folder,
-                      (fs::path(folder) / "config.toml").string());
+void inspect_checkpoint(const std::string& folder, bool json) {
+  const RunState state = load_checkpoint_state(folder);
+  if (json)
+    std::cout << json_lines(checkpoint_json(folder, state));
+  else
+    print_checkpoint(folder, state);
+}
+
+void inspect_run(const std::string& folder, bool json) {
+  if (const auto newest = newest_checkpoint(folder)) return inspect_checkpoint(*newest, json);
+  const std::string recipe = (fs::path(folder) / "config.toml").string();
+  if (json)
+    std::cout << json_lines({{"run", folder}, {"recipe", recipe}});
+  else
+    std::cout << format("run {}: no checkpoint yet; its recipe is {}\n", folder, recipe);
 }
 
 bool is_run_folder(const std::string& folder) {
   return fs::is_regular_file(fs::path(folder) / "config.toml") || newest_checkpoint(folder);
 }
 
-void inspect_folder(const std::string& folder, const SheetRequest& sheet, bool all_classes) {
+void inspect_folder(const std::string& folder, const SheetRequest& sheet, const DataReport& report) {
   const bool checkpoint = is_checkpoint(folder);
-  if (!checkpoint && !is_run_folder(folder)) return inspect_data(folder, sheet, all_classes);
+  if (!checkpoint && !is_run_folder(folder)) return inspect_data(folder, sheet, report);
   if (!sheet.file.empty())
     fail("a contact sheet needs a data set; ", folder, " is a ", checkpoint ? "checkpoint" : "run folder");
-  checkpoint ? inspect_checkpoint(folder) : inspect_run(folder);
+  checkpoint ? inspect_checkpoint(folder, report.json) : inspect_run(folder, report.json);
 }
 
 // Throws Error for files and folders without layers.
@@ -108,7 +196,7 @@ void check_used(const Options& options, const std::string& path) {
     throw UsageError(concat("owt inspect: --classes is for data sets, but ", path, " is not one"));
   const bool has_layers = !fs::is_directory(path) && !path.ends_with(".safetensors");
   if (has_layers || options.given("draw")) return;
-  for (const char* name : {"workers", "device", "precision", "set", "parallel", "shares"})
+  for (const char* name : {"workers", "device", "precision", "set", "batch", "parallel", "shares"})
     if (options.given(name))
       throw UsageError(concat("owt inspect: --", name, " is for recipes and models, and ", path, " is ",
                               fs::is_directory(path) ? "a folder" : "a weights file"));
@@ -132,17 +220,20 @@ int command_inspect(const Arguments& arguments) {
   options.option("draw", "FILE.svg",
                  "for a recipe, a model, a run or a checkpoint: draw the network, layer by layer, with the part that "
                  "each worker holds");
+  declare_json(options);
   declare_planned(options);
+  declare_keys(options, {"batch"});
   declare_strategy(options);
   if (!options.parse(arguments)) {
     std::cout << options.help();
     return 0;
   }
-  std::string path = options.string("CONFIG");
+  std::string path = with_latest(options.string("CONFIG"));
   if (!fs::exists(path)) path = find_recipe(path);
   if (!fs::exists(path)) fail("no file or folder ", path);
   check_used(options, path);
   if (options.given("sheet") && !fs::is_directory(path)) fail("a contact sheet needs a data set; ", path, " is a file");
+  const bool json = options.boolean("json");
   if (fs::is_directory(path))
     inspect_folder(path,
                    {.file = options.given("sheet") ? options.string("sheet") : "",
@@ -150,11 +241,11 @@ int command_inspect(const Arguments& arguments) {
                     .sheet = {.samples = options.integer("samples", {.low = 1, .high = 1e5}),
                               .names = true,
                               .seed = static_cast<uint64_t>(options.integer("seed", {.low = 0}))}},
-                   options.boolean("classes"));
+                   {.all_classes = options.boolean("classes"), .json = json});
   else if (path.ends_with(".safetensors"))
-    inspect_tensors(path);
+    inspect_tensors(path, json);
   else
-    inspect_model(shared_settings(options));
+    inspect_model(shared_settings(options), json);
   if (options.given("draw")) draw(options, path);
   return 0;
 }

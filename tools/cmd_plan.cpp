@@ -31,6 +31,7 @@ namespace {
 void declare_plan(Options& options) {
   options.positional("CONFIG", concat("a recipe or a model: ", kFileOrName));
   declare_shared(options);
+  declare_keys(options, {"batch"});
   options.repeated("parallel", "NAME", strategy_list() + " (default: the recipe's)");
   options.option("model-ranks", "M",
                  "workers per group; each group shares one copy of the split layers (default: the recipe's; "
@@ -338,11 +339,14 @@ bool predicts(const Options& options) {
   if (options.given("images-per-second") && !options.given("gpu"))
     throw UsageError("owt plan: --images-per-second needs the GPU with this speed: --gpu NAME");
   if (computing == 1 || options.given("links") || options.given("bandwidth")) return true;
+  for (const char* time : {"latency", "local-latency"})
+    if (options.given(time)) quantity(options, time, parse_seconds);
   for (const char* needs : {"json", "draw", "compare", "hosts", "latency", "ranks-here", "local-bandwidth",
                             "local-latency", "speeds", "threads"})
     if (options.given(needs))
       throw UsageError(
-          concat("owt plan: --", needs, " is for predictions; give --links FILE or --bandwidth B as well"));
+          concat("owt plan: --", needs,
+                 " is for predictions; give --gpu NAME, --measure, --links FILE or --bandwidth B as well"));
   return false;
 }
 

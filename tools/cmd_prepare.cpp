@@ -83,30 +83,51 @@ int prepare_cifar(const Arguments& arguments) {
   return 0;
 }
 
+struct Kind {
+  const char *name, *arguments, *about;
+  int (*run)(const Arguments&);
+};
+
+constexpr Kind kKinds[] = {
+    {"imagenet", "IN OUT", "the official files of ILSVRC2012, as shards", prepare_imagenet},
+    {"folder", "IN OUT", "a folder of images per class, as shards", prepare_folder},
+    {"list", "FILE OUT", "the images that a text file lists, as shards", prepare_list},
+    {"index", "DIR", "an index of tar files in WebDataset format", prepare_index},
+    {"stats", "DIR", "measure the colours of shards", prepare_stats},
+    {"synthetic", "DIR ...", "ten classes of drawn shapes, as CIFAR-10 or photographs", prepare_synthetic_set},
+    {"cifar", "ARCHIVE DIR", "unpack and check the official CIFAR archive", prepare_cifar},
+};
+
+std::string usage() {
+  std::string text;
+  for (const Kind& kind : kKinds)
+    text += format("{} owt prepare {:<22}{}\n", text.empty() ? "usage:" : "      ",
+                   concat(kind.name, " ", kind.arguments), kind.about);
+  return text + "'owt prepare KIND --help' describes each.\n";
+}
+
 }  // namespace
 
+std::vector<Named> prepare_kinds() {
+  std::vector<Named> kinds;
+  for (const Kind& kind : kKinds) kinds.push_back({kind.name, kind.about});
+  return kinds;
+}
+
 int command_prepare(const Arguments& arguments) {
-  const std::string kind = arguments.empty() ? "" : arguments[0];
-  if (kind == "synthetic") return prepare_synthetic_set({arguments.begin() + 1, arguments.end()});
-  if (kind == "cifar") return prepare_cifar({arguments.begin() + 1, arguments.end()});
-  if (kind == "index") return prepare_index({arguments.begin() + 1, arguments.end()});
-  if (kind == "stats") return prepare_stats({arguments.begin() + 1, arguments.end()});
-  if (kind == "imagenet" || kind == "folder" || kind == "list") return prepare_images(arguments);
-  const std::string usage =
-      "usage: owt prepare imagenet IN OUT       the official files of ILSVRC2012, as shards\n"
-      "       owt prepare folder IN OUT         a folder of images per class, as shards\n"
-      "       owt prepare list FILE OUT         the images that a text file lists, as shards\n"
-      "       owt prepare index DIR             an index of tar files in WebDataset format\n"
-      "       owt prepare stats DIR             measure the colours of shards\n"
-      "       owt prepare synthetic DIR ...     ten classes of drawn shapes, as CIFAR-10 or photographs\n"
-      "       owt prepare cifar ARCHIVE DIR     unpack and check the official CIFAR archive\n"
-      "'owt prepare KIND --help' describes each.\n";
-  if (kind == "--help" || kind == "-h") {
-    std::cout << usage;
+  const std::string wanted = arguments.empty() ? "" : arguments[0];
+  if (wanted == "--help" || wanted == "-h") {
+    std::cout << usage();
     return 0;
   }
-  throw UsageError("owt prepare: wanted imagenet, folder, list, index, stats, synthetic or cifar" +
-                   (kind.empty() ? "" : ", not '" + kind + "'") + "; owt prepare --help");
+  std::vector<std::string> names;
+  for (const Kind& kind : kKinds) {
+    if (wanted == kind.name) return kind.run({arguments.begin() + 1, arguments.end()});
+    names.push_back(kind.name);
+  }
+  const std::string near = nearest(wanted, names);
+  throw UsageError(concat("owt prepare: wanted ", joined(names), wanted.empty() ? "" : concat(", not '", wanted, "'"),
+                          near.empty() ? "; owt prepare --help" : concat("; did you mean '", near, "'?")));
 }
 
 }  // namespace owt

@@ -24,7 +24,7 @@ void declare_simulation(Options& options) {
                  "run folder (default: runs/<recipe>-simulated, none with --times-only); another run in it is never "
                  "overwritten");
   declare_shared(options);
-  declare_length(options);
+  declare_keys(options, {"epochs", "steps", "lr", "batch", "seed"});
   declare_classes(options, ClassesOf::kTraining);
   options.option("weights", "FILE", "start from these weights (safetensors), or those of a run or checkpoint");
   options.option(
@@ -241,11 +241,11 @@ int command_simulate(const Arguments& arguments) {
   }
   if (options.boolean("measure") && (options.given("gpu") || options.given("images-per-second")))
     throw UsageError("owt simulate: --measure and --gpu or --images-per-second do not go together");
-  for (const char* other : {"data", "classes", "weights", "epochs", "async-from-epoch"})
+  for (const char* other : {"data", "classes", "weights", "epochs", "lr", "async-from-epoch"})
     if (options.boolean("times-only") && options.given(other))
       throw UsageError(concat("owt simulate: --times-only and --", other, " do not go together"));
   const DeviceSpeed worker = options.given("gpu") ? gpu_option(options) : kUsualWorker;
-  const Settings settings = shared_settings(options, with_classes(options, length_changes(options)));
+  const Settings settings = shared_settings(options, with_classes(options));
   SimulateOptions simulation;
   simulation.data = given_data(options, settings);
   if (!options.boolean("times-only")) tell_of_drawn_images(options, settings);

@@ -12,6 +12,7 @@ int command_time(const Arguments& arguments) {
   Options options("owt time", "Times training steps on made-up images and shows where the time goes, layer by layer.");
   options.positional("CONFIG", concat("a recipe or a model: ", kFileOrName));
   declare_shared(options);
+  declare_keys(options, {"batch"});
   declare_strategy(options);
   options.flag("evaluation", "time evaluation steps: forward pass and loss only");
   options.flag(

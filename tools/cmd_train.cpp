@@ -2,9 +2,13 @@
 #include <iostream>
 
 #include "src/comm/launch.h"
+#include "src/commands/evaluation_json.h"
 #include "src/commands/run.h"
+#include "src/files/checkpoint_files.h"
 #include "src/plan/strategy.h"
+#include "src/system/files.h"
 #include "src/system/log.h"
+#include "src/train/data_facts.h"
 #include "src/train/job.h"
 #include "tools/commands.h"
 #include "tools/train_recipe.h"
@@ -37,7 +41,7 @@ int command_train(const Arguments& arguments) {
                  "another run in it is never overwritten");
   declare_shared(options);
   declare_strategy(options);
-  declare_length(options);
+  declare_keys(options, {"epochs", "steps", "lr", "batch", "seed"});
   declare_classes(options, ClassesOf::kTraining);
   options.option(
       "weights", "FILE",
@@ -56,12 +60,15 @@ int command_train(const Arguments& arguments) {
   options.flag("tolerate-loss",
                "with --parallel ps, ps.servers and several processes: continue if a worker other than worker 0 is lost "
                "(ps.tolerate_loss)");
+  options.option("json", "FILE",
+                 "write the final accuracy as JSON too, like owt eval --json, with the run folder; -: print only this "
+                 "JSON");
   options.flag("timing", "print the per-layer timing table and the bottleneck of a step at the end");
   if (!options.parse(arguments)) {
     std::cout << options.help();
     return 0;
   }
-  Overrides changes = length_changes(options);
+  Overrides changes;
   if (options.boolean("tolerate-loss")) changes.emplace_back("ps.tolerate_loss", "true");
   TrainRecipe recipe = train_recipe(options, with_classes(options, changes));
   const Settings& settings = recipe.settings;
@@ -72,7 +79,7 @@ int command_train(const Arguments& arguments) {
   const auto take = [&](const char* name) { return options.given(name) ? options.string(name) : std::string(); };
   train_options.data = given_data(options, settings);
   train_options.out = take("out");
-  train_options.resume = take("resume");
+  train_options.resume = with_latest(take("resume"));
   if (train_options.out.empty() && (train_options.resume.empty() || train_options.resume == "auto"))
     train_options.out = recipe.run;
   train_options.stays = recipe.stays;
@@ -82,10 +89,25 @@ int command_train(const Arguments& arguments) {
   train_options.start = start_weights(options);
   train_options.threads = shared_threads(options);
   train_options.timing = options.boolean("timing");
+  const std::string json = take("json");
+  if (json == kStandardOutput && train_options.timing)
+    throw UsageError("owt train: --timing prints a table, and --json - only JSON; leave out one of them");
+  if (json != kStandardOutput) check_outputs({json});
   const TrainOutcome outcome = train(settings, train_options);
   if (!outcome.finished) return kStoppedOnSignal;
   if (launch().rank != 0) return 0;
   const Split split = settings.data.evaluated();
+  if (!json.empty()) {
+    EvalOptions evaluated;
+    evaluated.weights = trained_weights_of(newest_checkpoint(outcome.run_folder).value_or(""));
+    evaluated.request.split = split;
+    const std::string text = evaluation_json(outcome.evaluation, evaluated, outcome.classes, outcome.run_folder);
+    if (json != kStandardOutput) write_file_atomically(json, text);
+    if (json == kStandardOutput) {
+      std::cout << text;
+      return 0;
+    }
+  }
   std::cout << format("{} accuracy: top-1 {:.2f} %, top-5 {:.2f} %, loss {:.4f} ({} images{})\n", kind_of(split),
                       100 * outcome.evaluation.top1, 100 * outcome.evaluation.top5, outcome.evaluation.loss,
                       outcome.evaluation.images, split == Split::kValidation ? " held out of the training images" : "");

@@ -14,7 +14,16 @@ namespace owt {
 
 using Arguments = std::vector<std::string>;
 
-constexpr int kStoppedOnSignal = 75;  // exit code of a run that can be resumed; EX_TEMPFAIL of sysexits.h
+// Runs the program with these words after its name.
+int run_program(const Arguments& words);
+struct Named {
+  std::string name, about;
+};
+std::vector<Named> program_commands();
+std::vector<Named> prepare_kinds();  // the words after owt prepare
+
+constexpr const char* kStandardOutput = "-";  // a value of --json FILE
+constexpr int kStoppedOnSignal = 75;          // exit code of a run that can be resumed; EX_TEMPFAIL of sysexits.h
 
 int command_train(const Arguments& arguments);
 int command_eval(const Arguments& arguments);
@@ -29,13 +38,16 @@ int command_plan(const Arguments& arguments);
 int command_bench_comm(const Arguments& arguments);
 int command_launch(const Arguments& arguments);
 int command_prepare(const Arguments& arguments);
-int prepare_images(const Arguments& arguments);  // imagenet, folder and list
+int prepare_imagenet(const Arguments& arguments);
+int prepare_folder(const Arguments& arguments);
+int prepare_list(const Arguments& arguments);
 int prepare_index(const Arguments& arguments);
 int prepare_stats(const Arguments& arguments);
 // Writes DIR/train/stats.json for the shards in DIR, and prints so: always, or only if it is missing and there are
 // training images. Returns an exit code.
 enum class MeasureWhen { kAlways, kWhereMissing };
 int measure_colours(const std::string& folder, int threads, MeasureWhen measured);
+int command_completion(const Arguments& arguments);
 int command_inspect(const Arguments& arguments);
 int command_export(const Arguments& arguments);
 int command_average(const Arguments& arguments);
@@ -53,8 +65,13 @@ void declare_planned(Options& options);  // without --threads, for commands that
 void declare_changes(Options& options);  // only --set
 void declare_shares(Options& options);
 void declare_strategy(Options& options);  // includes --shares
-void declare_length(Options& options);    // --epochs, --steps, --seed
-Overrides length_changes(const Options& options);
+void declare_json(Options& options);      // --json, if a command prints only its result
+// Options that set a key of the recipe, of these: epochs, steps, lr, batch, seed.
+void declare_keys(Options& options, const std::vector<std::string>& names);
+Overrides key_changes(const Options& options);  // the changes by the given options
+// Adds changes that follow from these options, unless `overrides` has them: with an --epochs that is shorter than the
+// recipe's, its other values in epochs in proportion, with a log line; with --batch, no data.batch_per_rank.
+Overrides with_consequences(const Options& options, Config recipe, Overrides overrides);
 // The recipe named by CONFIG with the changes of these options.
 Settings shared_settings(const Options& options, const Overrides& more = {});
 Overrides shared_overrides(const Options& options, const Overrides& more = {});  // the changes of these options
@@ -63,6 +80,8 @@ Overrides changes_to_evaluate(const Options& options);
 constexpr const char* kRunConfig = "config.toml";
 // The file of CONFIG: for a run folder or a checkpoint the run's config.toml, else the result of find_recipe().
 std::string config_file(const std::string& config);
+// The path, with RUN/checkpoints/latest in it replaced by the checkpoint that this file names.
+std::string with_latest(const std::string& path);
 // The recipe for `file`, a config_file(). A model file alone has synthetic images; with --data the recipe that trains
 // it is used. Throws Error if there is no such recipe, or if there are several.
 std::string recipe_for_data(const Options& options, const std::string& file, const Overrides& overrides);

@@ -9,6 +9,7 @@
 #include "data/cifar.h"
 #include "data/other_data.h"
 #include "data/shard_statistics.h"
+#include "src/commands/json_output.h"
 #include "src/system/log.h"
 #include "src/system/printable.h"
 #include "src/train/settings.h"
@@ -100,11 +101,16 @@ void print_classes(const std::vector<std::string>& names, const std::vector<int6
   for (size_t i = counts.size() - kAtAnEnd; i < counts.size(); ++i) print_class(order[i], names, counts);
 }
 
+std::vector<int64_t> images_of_classes(const Dataset& images) {
+  std::vector<int64_t> counts(static_cast<size_t>(images.classes()));
+  for (int64_t i = 0; i < images.size(); ++i) ++counts[static_cast<size_t>(images.label(i))];
+  return counts;
+}
+
 // folder: for shards, the folder's name if it differs from the split's.
 void print_counts(const Dataset& images, const std::string& sizes, Split split, bool all_classes,
                   const std::string& folder = "") {
-  std::vector<int64_t> counts(static_cast<size_t>(images.classes()));
-  for (int64_t i = 0; i < images.size(); ++i) ++counts[static_cast<size_t>(images.label(i))];
+  const std::vector<int64_t> counts = images_of_classes(images);
   std::cout << format("{}{}: {} images{}, {} classes of {} to {} images\n", name_of(split), folder, images.size(),
                       sizes, images.classes(), *std::min_element(counts.begin(), counts.end()),
                       *std::max_element(counts.begin(), counts.end()));
@@ -133,6 +139,25 @@ void print_colours(const Data& data) {
   std::cout << '\n';
 }
 
+OutputJson data_json(const std::string& folder, const Data& data) {
+  OutputJson json{{"data", folder}, {"format", data.shards() ? "shards" : "cifar"}, {"splits", OutputJson::array()}};
+  for (const Split split : {Split::kTrain, Split::kTest}) {
+    if (!data.has(split)) continue;
+    const auto images = data.open(split);
+    OutputJson one{{"split", name_of(split)}, {"images", images->size()}, {"classes", OutputJson::array()}};
+    const std::vector<int64_t> counts = images_of_classes(*images);
+    for (size_t c = 0; c < counts.size(); ++c) {
+      const std::vector<std::string>& names = images->class_names();
+      one["classes"].push_back({{"name", names.empty() ? std::to_string(c) : names[c]}, {"images", counts[c]}});
+    }
+    json["splits"].push_back(one);
+  }
+  if (!data.has_statistics()) return json;
+  const DatasetStatistics statistics = data.statistics();
+  json["mean"] = statistics.channel_mean, json["std"] = statistics.channel_std;
+  return json;
+}
+
 // The augmentation of a recipe for another format may need values that this data set lacks.
 void check_format(const Settings& settings, const std::string& recipe, const std::string& folder) {
   const bool shards = holds_shards(folder);
@@ -141,7 +166,8 @@ void check_format(const Settings& settings, const std::string& recipe, const std
          shards ? "prepared photos; give a recipe with format = \"shards\"" : "CIFAR; give a recipe for that");
 }
 
-void write_sheet(const std::string& folder, const SheetRequest& request) {
+// Returns the number of samples.
+int64_t write_sheet(const std::string& folder, const SheetRequest& request) {
   CropSettings crop;
   AugmentSettings augment;
   if (!request.recipe.empty()) {
@@ -157,24 +183,30 @@ void write_sheet(const std::string& folder, const SheetRequest& request) {
   write_png(request.file,
             contact_sheet(*images, augment, augment.needs_statistics() ? data.statistics() : DatasetStatistics{},
                           request.sheet));
-  std::cout << format("{}: {} training samples\n", request.file, std::min(request.sheet.samples, images->size()));
+  return std::min(request.sheet.samples, images->size());
 }
 
 }  // namespace
 
-void inspect_data(const std::string& folder, const SheetRequest& sheet, bool all_classes) {
+void inspect_data(const std::string& folder, const SheetRequest& sheet, const DataReport& report) {
   const Data data(folder, {});
   if (!data.shards() && !data.cifar()) {
     const std::string other = other_data(folder);
-    if (other.empty() || !sheet.file.empty())
+    if (other.empty() || !sheet.file.empty() || report.json)
       fail(folder, " is no run, checkpoint or data set", other.empty() ? "; name one of these" : ": ", other);
     std::cout << folder << ": " << other << '\n';
     return;
   }
-  for (const Split split : {Split::kTrain, Split::kTest})
-    if (data.has(split)) print_split(data, split, all_classes);
-  print_colours(data);
-  if (!sheet.file.empty()) write_sheet(folder, sheet);
+  if (report.json) {
+    std::cout << json_lines(data_json(folder, data));
+  } else {
+    for (const Split split : {Split::kTrain, Split::kTest})
+      if (data.has(split)) print_split(data, split, report.all_classes);
+    print_colours(data);
+  }
+  if (sheet.file.empty()) return;
+  const int64_t samples = write_sheet(folder, sheet);
+  if (!report.json) std::cout << format("{}: {} training samples\n", sheet.file, samples);
 }
 
 }  // namespace owt

@@ -13,9 +13,13 @@ struct SheetRequest {
   ContactSheet sheet{};
 };
 
-// Prints facts about the CIFAR files or the prepared shards in a folder, and writes the sheet to its file. Lists the
-// classes with the most and the fewest images, or all classes. For a folder of images, prints how to make a data set of
-// it. Throws Error for other folders.
-void inspect_data(const std::string& folder, const SheetRequest& sheet, bool all_classes);
+struct DataReport {
+  bool all_classes = false;  // otherwise the classes with the most and the fewest images
+  bool json = false;         // all classes, as JSON
+};
+
+// Prints facts about the CIFAR files or the prepared shards in a folder, and writes the sheet to its file. For a folder
+// of images, prints how to make a data set of it. Throws Error for other folders.
+void inspect_data(const std::string& folder, const SheetRequest& sheet, const DataReport& report);
 
 }  // namespace owt

@@ -44,6 +44,7 @@ constexpr Command kCommands[] = {
     {"devices", owt::command_devices, Under::kAlone, "list the devices of this machine"},
     {"recipes", owt::command_recipes, Under::kAlone, "list the recipes and models that can be given by name"},
     {"inspect", owt::command_inspect, Under::kAlone, "show what is in a recipe, a model, a checkpoint or a data set"},
+    {"completion", owt::command_completion, Under::kAlone, "print the completion of owt for bash, zsh or fish"},
 };
 
 constexpr const char* kMoreHelp = R"(
@@ -75,43 +76,56 @@ void print_help(std::ostream& out) {
 
 bool asks_for_help(const std::string& word) { return word == "--help" || word == "-h" || word == "help"; }
 
-int run(const std::vector<std::string>& words) {
+}  // namespace
+
+namespace owt {
+
+std::vector<Named> program_commands() {
+  std::vector<Named> commands;
+  for (const Command& command : kCommands) commands.push_back({command.name, command.about});
+  return commands;
+}
+
+int run_program(const Arguments& words) {
   if (words.empty()) {
     print_help(std::cerr);
     return 2;
   }
   if (asks_for_help(words[0])) {
-    if (words.size() > 1 && !asks_for_help(words[1])) return run({words[1], "--help"});
+    if (words.size() > 1 && !asks_for_help(words[1])) {
+      Arguments of_command(words.begin() + 1, words.end());
+      of_command.push_back("--help");
+      return run_program(of_command);
+    }
     print_help(std::cout);
     return 0;
   }
   if (words[0] == "--version") {
-    std::cout << "owt " << owt::program_version() << (owt::kCudaBuilt ? ", with" : ", without")
-              << " the CUDA back-end\n";
+    std::cout << "owt " << program_version() << (kCudaBuilt ? ", with" : ", without") << " the CUDA back-end\n";
     return 0;
   }
   std::vector<std::string> names;
   for (const Command& command : kCommands) {
     if (words[0] == command.name) {
-      if (command.launcher == Under::kAlone && owt::launch().rank > 0) return 0;
+      if (command.launcher == Under::kAlone && launch().rank > 0) return 0;
       return command.run({words.begin() + 1, words.end()});
     }
     names.push_back(command.name);
   }
-  if (words[0] == "log-to") throw owt::UsageError("log-to is a command of the Python package: see docs/python.md");
-  const std::string near = owt::nearest(words[0], names);
-  throw owt::UsageError("no command '" + words[0] + "'" + (near.empty() ? "; " : "; did you mean '" + near + "'? ") +
-                        "owt --help lists all");
+  if (words[0] == "log-to") throw UsageError("log-to is a command of the Python package: see docs/python.md");
+  const std::string near = nearest(words[0], names);
+  throw UsageError("no command '" + words[0] + "'" + (near.empty() ? "; " : "; did you mean '" + near + "'? ") +
+                   "owt --help lists all");
 }
 
-}  // namespace
+}  // namespace owt
 
 int main(int count, char** words) {
   owt::start_process();
   try {
     owt::hold_onednn_to_allowed_level();
     owt::log_quiet(owt::launch().rank != 0);
-    const int code = run({words + 1, words + count});
+    const int code = owt::run_program({words + 1, words + count});
     std::cout.flush();
     if (!std::cout) owt::fail("cannot write to the standard output");
     owt::end_together(code);

@@ -127,7 +127,7 @@ int prepare_splits(const std::vector<SplitSources>& splits, const std::vector<st
   return measure_colours(preparation.out, preparation.settings.threads, MeasureWhen::kWhereMissing);
 }
 
-int prepare_imagenet(const Options& options) {
+int imagenet_shards(const Options& options) {
   const Preparation preparation(options);
   const std::string from = options.string("IN");
   const std::string labels = options.given("val-labels") ? options.string("val-labels") : "";
@@ -187,7 +187,7 @@ std::vector<std::string> split_names(const Options& options) {
   return {"train", "val"};
 }
 
-int prepare_folder(const Options& options) {
+int folder_shards(const Options& options) {
   const Preparation preparation(options);
   const std::vector<std::string> names = split_names(options);
   PhotoSources sources = folder_sources(options.string("IN"), preparation.out);
@@ -207,7 +207,7 @@ int prepare_folder(const Options& options) {
   return prepare_splits(splits_of(std::move(sources), options, preparation), classes, folder, preparation);
 }
 
-int prepare_list(const Options& options) {
+int list_shards(const Options& options) {
   const Preparation preparation(options);
   const std::vector<std::string> names = split_names(options);
   const std::string root = options.given("root") ? options.string("root") : "", list = options.string("FILE");
@@ -219,10 +219,7 @@ int prepare_list(const Options& options) {
   return prepare_splits(splits_of(std::move(sources), options, preparation), classes, folder, preparation);
 }
 
-}  // namespace
-
-int prepare_images(const Arguments& arguments) {
-  const std::string kind = arguments.front();
+int prepare_images(const std::string& kind, const Arguments& arguments) {
   Options options(
       "owt prepare " + kind,
       kind == "imagenet"
@@ -259,14 +256,20 @@ int prepare_images(const Arguments& arguments) {
     options.option("classes", "FILE", "class names, one per line: line i names label i (default: their numbers)");
   }
   declare_preparation(options);
-  if (!options.parse(arguments.size() > 1 ? Arguments(arguments.begin() + 1, arguments.end()) : Arguments())) {
+  if (!options.parse(arguments)) {
     std::cout << options.help();
     return 0;
   }
   catch_stop_signals("stopping; the same command resumes later; press again to end at once");
-  return kind == "imagenet" ? prepare_imagenet(options)
-         : kind == "folder" ? prepare_folder(options)
-                            : prepare_list(options);
+  return kind == "imagenet" ? imagenet_shards(options)
+         : kind == "folder" ? folder_shards(options)
+                            : list_shards(options);
 }
+
+}  // namespace
+
+int prepare_imagenet(const Arguments& arguments) { return prepare_images("imagenet", arguments); }
+int prepare_folder(const Arguments& arguments) { return prepare_images("folder", arguments); }
+int prepare_list(const Arguments& arguments) { return prepare_images("list", arguments); }
 
 }  // namespace owt

@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <charconv>
 #include <filesystem>
-#include <limits>
 
 #include "src/comm/launch.h"
 #include "src/files/checkpoint_files.h"
@@ -45,7 +44,8 @@ std::string checked_shares(const Options& options) {
 
 }  // namespace
 
-std::string config_file(const std::string& config) {
+std::string config_file(const std::string& given) {
+  const std::string config = with_latest(given);
   const fs::path of_run = fs::path(config) / (is_checkpoint(config) ? "../.." : "") / kRunConfig;
   if (fs::is_regular_file(of_run)) return of_run.string();
   if (is_other_folder(config)) fail(config, " is not a run folder: it has no ", kRunConfig, "; name a recipe or a run");
@@ -69,7 +69,8 @@ void declare_workers(Options& options) {
 void declare_precision(Options& options) {
   options.option("device", "NAME",
                  "cpu | cuda | auto: cuda if there is a GPU (default: the recipe's run.device, else auto)");
-  options.option("precision", "NAME", "fp32 | tf32 (on GPUs) | bf16 (default: the recipe's run.precision, else fp32)");
+  options.option("precision", "NAME",
+                 "fp32 | tf32 | bf16; tf32 is for GPUs (default: the recipe's run.precision, else fp32)");
 }
 
 }  // namespace
@@ -97,6 +98,8 @@ void declare_changes(Options& options) {
   options.repeated("set", "KEY=VALUE", "change a key of the recipe, e.g. --set data.batch=64; KEY= removes it");
 }
 
+void declare_json(Options& options) { options.flag("json", "print the result as JSON instead"); }
+
 void declare_shares(Options& options) {
   options.option(
       "shares", "LIST",
@@ -110,24 +113,6 @@ void declare_strategy(Options& options) {
       concat(strategy_list(), " | auto: the strategy with the shortest predicted step (default: the recipe's, else ",
              name_of(kDefaultStrategy), ")"));
   declare_shares(options);
-}
-
-void declare_length(Options& options) {
-  options.option("epochs", "N", "length of the run (schedule.epochs)");
-  options.option("steps", "N", "stop after this many steps (schedule.max_steps); a schedule in epochs does not change");
-  options.option("seed", "S", "random seed of weights, order, augmentation and dropout (run.seed)");
-}
-
-Overrides length_changes(const Options& options) {
-  Overrides changes;
-  if (options.given("epochs")) {
-    options.number("epochs", {.low = std::numeric_limits<double>::min()});
-    changes.emplace_back("schedule.epochs", options.string("epochs"));
-  }
-  if (options.given("steps"))
-    changes.emplace_back("schedule.max_steps", std::to_string(options.integer("steps", {.low = 1})));
-  if (options.given("seed")) changes.emplace_back("run.seed", std::to_string(options.integer("seed", {.low = 0})));
-  return changes;
 }
 
 Overrides shared_overrides(const Options& options, const Overrides& more) {
@@ -157,7 +142,8 @@ Overrides shared_overrides(const Options& options, const Overrides& more) {
   if (options.declares("parallel"))
     for (const std::string& name : options.list("parallel"))
       overrides.emplace_back("parallel.strategy", checked_strategy(name));
-  overrides.insert(overrides.end(), more.begin(), more.end());
+  for (const Overrides& changes : {key_changes(options), more})
+    overrides.insert(overrides.end(), changes.begin(), changes.end());
   return overrides;
 }
 
@@ -182,7 +168,8 @@ Settings shared_settings(const Options& options, const Overrides& more) {
   const Overrides overrides = shared_overrides(options, more);
   const std::string file = recipe_for_data(options, config_file(options.string("CONFIG")), overrides);
   tell_of_hidden_recipe(options.string("CONFIG"), file);
-  return read_settings(file, overrides);
+  const Config recipe = Config::file(file);
+  return read_settings(recipe, file, with_consequences(options, recipe, overrides));
 }
 
 Overrides changes_to_evaluate(const Options& options) {

@@ -145,7 +145,9 @@ void tell_of_missing_data(const DataSettings& missing, const std::string& folder
 }
 
 // A data set that the user names must exist.
-Settings settings_of_recipe(const Options& options, const std::string& file, const Overrides& overrides) {
+Settings settings_of_recipe(const Options& options, const Config& recipe, const std::string& file,
+                            const Overrides& given) {
+  const Overrides overrides = with_consequences(options, recipe, given);
   const Settings settings = read_settings(file, overrides);
   if (options.given("data") || !settings.data.dir.empty()) return settings;
   const Overrides changes = changes_without_data(file);
@@ -164,8 +166,8 @@ Settings settings_of_recipe(const Options& options, const std::string& file, con
 
 TrainRecipe train_recipe(const Options& options, const Overrides& changes) {
   const auto text = [&](const char* name) { return options.given(name) ? options.string(name) : std::string(); };
-  const std::string resume = text("resume"), out = text("out");
-  std::string config = text("CONFIG");
+  const std::string resume = with_latest(text("resume")), out = text("out");
+  std::string config = with_latest(text("CONFIG"));
   Overrides overrides = shared_overrides(options, changes);
   if (!config.empty() && options.given("data"))
     if (const std::string named = config_file(config), file = recipe_for_data(options, named, overrides); file != named)
@@ -183,13 +185,15 @@ TrainRecipe train_recipe(const Options& options, const Overrides& changes) {
     if (!config.empty()) tell_of_hidden_recipe(config, its_file);
     const Overrides left_out = left_out_of_run(Config::text(run.recipe, its_file), overrides);
     overrides.insert(overrides.begin(), left_out.begin(), left_out.end());
-    return {read_settings(Config::text(run.recipe, its_file), its_file, overrides), run.folder, ""};
+    const Config recipe = Config::text(run.recipe, its_file);
+    return {read_settings(recipe, its_file, with_consequences(options, recipe, overrides)), run.folder, ""};
   }
   const std::string file = config_file(config);
-  if (run.recipe.empty()) return {settings_of_recipe(options, file, overrides), "", ""};
-  const Overrides kept = kept_of_run(Config::text(run.recipe, its_file), Config::file(file), overrides);
+  const Config recipe = Config::file(file);
+  if (run.recipe.empty()) return {settings_of_recipe(options, recipe, file, overrides), "", ""};
+  const Overrides kept = kept_of_run(Config::text(run.recipe, its_file), recipe, overrides);
   overrides.insert(overrides.begin(), kept.begin(), kept.end());
-  return {settings_of_recipe(options, file, overrides), "",
+  return {settings_of_recipe(options, recipe, file, overrides), "",
           kept.empty()
               ? ""
               : concat("kept from the run, because neither the recipe nor the command line sets them: ", listed(kept))};

@@ -9,11 +9,20 @@
 #include "tools/commands.h"
 
 namespace owt {
-namespace {
 
 namespace fs = std::filesystem;
 
-}  // namespace
+std::string with_latest(const std::string& path) {
+  fs::path rest;
+  for (fs::path at = path; at.has_relative_path();
+       rest = rest.empty() ? at.filename() : at.filename() / rest, at = at.parent_path()) {
+    const fs::path folder = at.parent_path();
+    if (at.filename() != "latest" || folder.filename() != "checkpoints" || !fs::is_regular_file(at)) continue;
+    const auto newest = newest_checkpoint(folder.has_parent_path() ? folder.parent_path().string() : ".");
+    return newest ? (rest.empty() ? fs::path(*newest) : *newest / rest).string() : path;
+  }
+  return path;
+}
 
 void declare_trained(Options& options) {
   options.positional("CONFIG", concat("a run folder, or the recipe: ", kFileOrName));
@@ -25,7 +34,7 @@ void declare_trained(Options& options) {
 }
 
 std::string run_folder_of(const Options& options) {
-  const fs::path config = options.string("CONFIG");
+  const fs::path config = with_latest(options.string("CONFIG"));
   const fs::path folder = fs::is_directory(config) ? config : config.parent_path();
   return config_file(config.string()) == (folder / kRunConfig).string() ? (folder.empty() ? "." : folder.string()) : "";
 }
@@ -36,7 +45,7 @@ std::string run_of_facts(const Options& options, const std::string& weights) {
 }
 
 std::string weights_option(const Options& options) {
-  const std::string given = options.string("weights");
+  const std::string given = with_latest(options.string("weights"));
   const bool is_folder = fs::is_directory(given);
   const std::string named = is_folder ? given : fs::path(given).parent_path().string();
   if (is_checkpoint(named)) load_checkpoint_state(named);  // damaged weights must not be used

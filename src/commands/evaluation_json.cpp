@@ -1,11 +1,11 @@
 #include "src/commands/evaluation_json.h"
 
-#include <nlohmann/json.hpp>
+#include "src/commands/json_output.h"
 
 namespace owt {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using Json = OutputJson;
 
 constexpr const char* kEvaluationFormat = "owt evaluation 1";
 constexpr int64_t kTop5From = 5;  // number of classes
@@ -20,7 +20,8 @@ Json class_json(const ClassAccuracy& of, bool top5) {
 
 }  // namespace
 
-std::string evaluation_json(const Evaluation& evaluation, const EvalOptions& options, int64_t classes) {
+std::string evaluation_json(const Evaluation& evaluation, const EvalOptions& options, int64_t classes,
+                            const std::string& run) {
   const EvaluationRequest& request = options.request;
   const bool top5 = classes >= kTop5From;
   const bool counted = !request.views.average_logits();  // other views have a name
@@ -29,12 +30,12 @@ std::string evaluation_json(const Evaluation& evaluation, const EvalOptions& opt
       {"split", name_of(request.split)}, {"views", counted ? Json(request.views.count) : Json(request.views.name())},
       {"images", evaluation.images},     {"loss", evaluation.loss},
       {"top1", evaluation.top1}};
+  if (!run.empty()) json["run"] = run;
   if (top5) json["top5"] = evaluation.top5;
   json["seconds"] = evaluation.seconds;
   json["images_per_second"] = static_cast<double>(evaluation.images) / evaluation.seconds;
   for (const ClassAccuracy& of : evaluation.classes) json["classes"].push_back(class_json(of, top5));
-  // Names of files and classes may contain any bytes.
-  return json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
+  return json_lines(json);
 }
 
 }  // namespace owt

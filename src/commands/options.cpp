@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "src/system/log.h"
+#include "src/system/log_level.h"
 #include "src/system/own_words.h"
 
 namespace owt {
@@ -21,6 +22,9 @@ bool is_positional(auto kind) {
   return kind == Kind::kPositional || kind == Kind::kOptionalPositional || kind == Kind::kPositionalList ||
          kind == Kind::kOptionalList;
 }
+
+// Options of every command, with a short form.
+bool is_common(const std::string& name) { return name == "quiet" || name == "verbose" || name == "help"; }
 
 // Wraps `text` between words, from column `indent` on; the first line continues a line of that length.
 std::string wrapped(const std::string& text, size_t indent) {
@@ -60,6 +64,8 @@ bool parse_number(const std::string& text, const Range& range, Number& value) {
 }  // namespace
 
 Options::Options(std::string command, std::string about) : command_(std::move(command)), about_(std::move(about)) {
+  flag("quiet", "print only results, warnings and errors");
+  flag("verbose", "print details that otherwise only the log file of a run has");
   flag("help", "print this text");
 }
 
@@ -97,6 +103,15 @@ void Options::repeated(const std::string& name, const std::string& placeholder, 
   declare({name, placeholder, help, Kind::kRepeated});
 }
 
+void Options::key_option(const std::string& name, const std::string& placeholder, const std::string& key,
+                         const std::string& help) {
+  declare({.name = name,
+           .placeholder = placeholder,
+           .help = concat(help, " (", key, ")"),
+           .kind = Kind::kValue,
+           .key = key});
+}
+
 void Options::flag(const std::string& name, const std::string& help) { declare({name, "", help, Kind::kFlag}); }
 
 const Options::Declaration& Options::entry(const std::string& name) const {
@@ -121,16 +136,20 @@ void Options::unknown_option(const std::string& word) const {
   const size_t dashes = std::min(word.find_first_not_of('-'), word.size());
   const std::string name = word.substr(dashes, word.find('=') - dashes), near = nearest(name, names);
   const std::string key = key_for(name);
-  if (!key.empty() && declares("set") && !declares(key.substr(key.rfind('.') + 1)))
+  for (const Declaration& e : entries_)
+    if (!key.empty() && e.key == key) wrong(concat("no option '", word, "'; did you mean '--", e.name, "'?"));
+  if (key.find('.') != std::string::npos && declares("set") && !declares(key.substr(key.rfind('.') + 1)))
     wrong(concat("no option '", word, "'; the recipe's key is ", key, ": --set ", key, "=VALUE"));
   wrong(concat("no option '", word, "'", near.empty() ? "" : concat("; did you mean '--", near, "'?")));
 }
 
 bool Options::parse(const std::vector<std::string>& arguments) {
   values_.clear();
+  lists_ = arguments == std::vector<std::string>{kList};
+  if (lists_) return false;
   po::options_description known;
   for (const Declaration& e : entries_) {
-    const std::string name = e.name == "help" ? "help,h" : e.name;
+    const std::string name = e.name + (is_common(e.name) ? concat(",", e.name.front()) : "");
     if (e.kind == Kind::kFlag) known.add_options()(name.c_str(), "");
     if (e.kind == Kind::kValue || e.kind == Kind::kRepeated)
       known.add_options()(name.c_str(), po::value<std::string>(), "");
@@ -158,6 +177,8 @@ bool Options::parse(const std::vector<std::string>& arguments) {
     wrong(e.what());
   }
   if (given("help")) return false;
+  if (given("quiet") && given("verbose")) wrong("--quiet and --verbose do not go together");
+  show_log(given("quiet") ? LogLevel::kQuiet : given("verbose") ? LogLevel::kVerbose : LogLevel::kNormal);
   for (const Declaration& e : entries_)
     if (e.kind == Kind::kValue && given(e.name) && values_[e.name].size() > 1)
       wrong(concat("--", e.name, " is given ", values_[e.name].size(), " times, wanted at most once"));
@@ -194,9 +215,18 @@ std::string Options::usage_line() const {
   return line + " [options]\n";
 }
 
+std::string Options::list() const {
+  std::string lines;
+  for (const Declaration& e : entries_)
+    lines += concat(shown(e), '\t', is_positional(e.kind) ? "" : e.placeholder, '\t', e.help, '\n');
+  return lines;
+}
+
 std::string Options::help() const {
+  if (lists_) return list();
   const auto left = [this](const Declaration& e) {
-    return "  " + shown(e) + (is_positional(e.kind) || e.placeholder.empty() ? "" : " " + e.placeholder);
+    return (is_common(e.name) ? concat("  -", e.name.front(), ", ") : "  ") + shown(e) +
+           (is_positional(e.kind) || e.placeholder.empty() ? "" : " " + e.placeholder);
   };
   size_t width = 0;
   for (const Declaration& e : entries_) width = std::max(width, left(e).size() + 2);
@@ -211,13 +241,18 @@ std::string Options::help() const {
   };
   std::string arguments, options, last;
   for (const Declaration& e : entries_)
-    (is_positional(e.kind) ? arguments : e.name == "help" ? last : options) += line(e);
+    (is_positional(e.kind) ? arguments : is_common(e.name) ? last : options) += line(e);
   return usage_line() + "\n" + wrapped(about_, 0) + (arguments.empty() ? "" : "\nArguments:\n" + arguments) +
          "\nOptions:\n" + options + last;
 }
 
 bool Options::declares(const std::string& name) const {
   return std::any_of(entries_.begin(), entries_.end(), [&](const Declaration& e) { return e.name == name; });
+}
+
+bool Options::sets_key(const std::string& name, const std::string& key) const {
+  return std::any_of(entries_.begin(), entries_.end(),
+                     [&](const Declaration& e) { return e.name == name && e.key == key; });
 }
 
 bool Options::given(const std::string& name) const { return values_.count(entry(name).name) > 0; }

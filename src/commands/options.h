@@ -6,7 +6,8 @@
 //   if (!options.parse(arguments)) { print(options.help()); return 0; }   // --help
 //   const int64_t workers = options.integer("workers", {.low = 1});
 //
-// Only long options (`--workers 4` or `--workers=4`), never abbreviated; `--` ends them; -h is --help.
+// Only long options (`--workers 4` or `--workers=4`), never abbreviated; `--` ends them. Every command has -q
+// (--quiet), -v (--verbose) and -h (--help).
 #pragma once
 
 #include <cstdint>
@@ -41,20 +42,27 @@ class Options {
   void option(const std::string& name, const std::string& placeholder, const std::string& otherwise,
               const std::string& help);
   void repeated(const std::string& name, const std::string& placeholder, const std::string& help);
+  // An option that sets `key` of the recipe, which the help names.
+  void key_option(const std::string& name, const std::string& placeholder, const std::string& key,
+                  const std::string& help);
   void flag(const std::string& name, const std::string& help);
 
-  // Parses the words after the subcommand. Returns false if --help is among them; nothing was checked then. Throws
-  // UsageError for an unknown option (with the nearest one), a missing value, an option given twice, and missing or
-  // surplus arguments.
+  // Parses the words after the subcommand. Returns false if --help is among them; nothing was checked then. Sets how
+  // much of the log is shown (log_level.h). Throws UsageError for an unknown option (with the nearest one), a missing
+  // value, an option given twice, and missing or surplus arguments.
   bool parse(const std::vector<std::string>& arguments);
 
+  // After parse({kList}), which returns false, a line for each argument and option instead, for completion.cpp: name,
+  // placeholder and help, with tabs in between.
   std::string help() const;
+  static constexpr const char* kList = "--list-options";
 
   // Call these after parse(), by name. They throw UsageError if the value has the wrong kind or is out of range. For an
   // option that was not given and has no default, only has() may be called.
   bool declares(const std::string& name) const;
-  bool has(const std::string& name) const;    // given, or has a default
-  bool given(const std::string& name) const;  // on this command line
+  bool sets_key(const std::string& name, const std::string& key) const;  // declared so with key_option()
+  bool has(const std::string& name) const;                               // given, or has a default
+  bool given(const std::string& name) const;                             // on this command line
   std::string string(const std::string& name) const;
   int64_t integer(const std::string& name, Range range = {}) const;
   double number(const std::string& name, Range range = {}) const;
@@ -71,12 +79,14 @@ class Options {
     Kind kind;
     bool has_default = false;
     std::string otherwise = {};
+    std::string key = {};  // see key_option()
   };
 
   void declare(Declaration entry);
   const Declaration& entry(const std::string& name) const;
   void assign_positionals(const std::vector<std::string>& words);
   std::string usage_line() const;
+  std::string list() const;
   std::string shown(const Declaration& entry) const;  // "--workers", or "CONFIG"
   [[noreturn]] void wrong(const std::string& message) const;
   [[noreturn]] void unknown_option(const std::string& word) const;
@@ -84,6 +94,7 @@ class Options {
 
   std::string command_, about_;
   std::vector<Declaration> entries_;
+  bool lists_ = false;
   std::map<std::string, std::vector<std::string>> values_;  // the values as given
 };
 

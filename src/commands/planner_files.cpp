@@ -1,7 +1,6 @@
 #include "src/commands/planner_files.h"
 
-#include <nlohmann/json.hpp>
-
+#include "src/commands/json_output.h"
 #include "src/predict/measure_network.h"
 #include "src/system/files.h"
 #include "src/system/json_text.h"
@@ -9,7 +8,7 @@
 namespace owt {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using Json = OutputJson;
 
 constexpr const char* kLinksFormat = "owt links 1";
 constexpr const char* kPredictionFormat = "owt prediction 1";
@@ -62,7 +61,7 @@ std::string links_json(const std::vector<CollectiveTime>& times, int ranks, int 
                              {"algbw", speed},
                              {"busbw", speed * bus_factor(time.collective, ranks)}});
   }
-  return file.dump(1) + "\n";
+  return json_lines(file);
 }
 
 Network read_links(const std::string& path) {
@@ -129,7 +128,7 @@ std::string prediction_json(const PlannerResult& result) {
   file["refused"] = Json::array();
   for (const Refusal& each : result.choice.refused) file["refused"].push_back({{"name", each.name}, {"why", each.why}});
   if (result.step) file["step"] = step_json(*result.step);
-  return file.dump(1) + "\n";
+  return json_lines(file);
 }
 
 }  // namespace owt

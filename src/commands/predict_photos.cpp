@@ -1,7 +1,6 @@
 #include "src/commands/predict_photos.h"
 
-#include <nlohmann/json.hpp>
-
+#include "src/commands/json_output.h"
 #include "src/commands/run.h"
 #include "src/core/threads.h"
 #include "src/train/data_facts.h"
@@ -48,18 +47,16 @@ std::vector<PhotoPrediction> Classifier::classify(std::span<const std::string> f
 }
 
 std::string Classifier::json(const std::vector<PhotoPrediction>& answers) const {
-  using Json = nlohmann::ordered_json;
-  Json all = Json::array();
+  OutputJson all = OutputJson::array();
   for (const PhotoPrediction& answer : answers) {
-    Json one{{"file", answer.file}};
+    OutputJson one{{"file", answer.file}};
     if (!answer.error.empty()) one["error"] = answer.error;
     for (const RankedClass& ranked : answer.top)
       one["top"].push_back(
           {{"class", ranked.index}, {"name", class_name(ranked.index)}, {"probability", ranked.probability}});
     all.push_back(one);
   }
-  // File names may contain any bytes.
-  return all.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  return json_lines(all);
 }
 
 std::string Classifier::class_name(int index) const {

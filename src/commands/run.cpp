@@ -209,6 +209,7 @@ TrainOutcome train(Settings settings, const TrainOptions& options) {
 
   TrainOutcome outcome;
   outcome.run_folder = job.run_folder;
+  outcome.classes = job.settings.model.classes;
   if (job.tolerates_loss()) tolerate_loss(dispensable_workers(job.plan));
   StepTimes times;
   logged([&] {

@@ -31,6 +31,7 @@ struct TrainOptions {
 struct TrainOutcome {
   bool finished = false;  // false: stopped by a signal, with a checkpoint
   std::string run_folder;
+  int64_t classes = 0;    // the model's outputs
   Evaluation evaluation;  // result of the final weights, if finished; on rank 0
 };
 

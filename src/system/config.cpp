@@ -244,7 +244,9 @@ void Config::finish(const std::string& kind) const {
   for (const auto& [key, value] : *node_->table) {
     const std::string name(key.str());
     if (asked_.contains(name)) continue;
-    const std::string near = nearest(name, {asked_.begin(), asked_.end()});
+    const std::string meant = what_.empty() ? key_for(name) : "";  // the whole recipe
+    const std::string near =
+        meant.find('.') != std::string::npos ? meant : nearest(name, {asked_.begin(), asked_.end()});
     error(name, concat("no key '", name, "' (keys", kind.empty() ? "" : " of " + kind, ": ", joined(asked_), ")",
                        near.empty() ? "" : concat("; did you mean '", near, "'?")));
   }
@@ -261,7 +263,7 @@ std::string nearest(std::string_view word, const std::vector<std::string>& candi
   for (const std::string& candidate : candidates)
     if (candidate == meant || own(candidate) == word) return candidate;
   std::string best;
-  size_t fewest = std::max<size_t>(2, word.size() / 3) + 1;
+  size_t fewest = std::min(std::max<size_t>(2, word.size() / 3) + 1, word.size());
   for (const auto& candidate : candidates) {
     // Edit distance, one row at a time.
     std::vector<size_t> row(candidate.size() + 1);

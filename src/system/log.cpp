@@ -14,6 +14,7 @@
 
 #include "src/system/check.h"
 #include "src/system/kept_log.h"
+#include "src/system/log_level.h"
 #include "src/system/own_words.h"
 #include "src/system/printable.h"
 #include "src/system/terminal.h"
@@ -53,21 +54,34 @@ Sinks& sinks() {
 }
 
 thread_local bool quiet_thread = false;
+std::atomic<LogLevel> shown{LogLevel::kNormal};
 
-void write(const std::string& head, const std::string& line) {
+std::string on_terminal(const std::string& head, const std::string& text) {
+  if (!terminal_redraws()) return head + text;
+  const std::string lines = folded(head + text, static_cast<size_t>(terminal_columns()));
+  return (head.empty() ? head : tinted(Tint::kYellow, head)) + lines.substr(head.size());
+}
+
+// Writes a line to the file, and to stderr if the log is shown from `level` on.
+void write(LogLevel level, const std::string& head, const std::string& line) {
   const std::string text = printable(fit_for_message(line));
   const std::lock_guard lock(sinks().mutex);
-  sinks().show(concat(head.empty() ? head : tinted(Tint::kYellow, head), text, '\n'));
+  if (level <= shown && !(quiet_thread && level == LogLevel::kVerbose)) sinks().show(on_terminal(head, text) + '\n');
   sinks().to_file(head + text);
 }
 
 }  // namespace
 
 void log_line(const std::string& text) {
-  if (!quiet_thread) write("", text);
+  if (!quiet_thread) write(LogLevel::kNormal, "", text);
 }
 
-void log_warning(const std::string& text) { write("warning: ", text); }
+void log_warning(const std::string& text) { write(LogLevel::kQuiet, "warning: ", text); }
+
+void log_to_file_only(const std::string& text) { write(LogLevel::kVerbose, "", text); }
+
+void show_log(LogLevel level) { shown = level; }
+LogLevel shown_log() { return shown; }
 
 void log_status(const std::string& line) {
   const std::lock_guard lock(sinks().mutex);
@@ -85,11 +99,6 @@ void write_over_status(std::string_view line) {
 }
 
 void drop_status() { write_over_status(""); }
-
-void log_to_file_only(const std::string& text) {
-  const std::lock_guard lock(sinks().mutex);
-  sinks().to_file(printable(text));
-}
 
 void log_to_file(const std::string& path) {
   std::shared_ptr<spdlog::logger> logger;

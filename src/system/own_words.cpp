@@ -16,11 +16,14 @@ namespace {
 
 constexpr size_t kLongestMessage = 4000, kEndOfMessage = 1000;
 
+// Words of other programs, and own ones without their table, with the key or the option that they mean.
 constexpr std::pair<const char*, const char*> kWordsOfOthers[] = {
     {"lr", "optimizer.learning_rate"},
+    {"learning_rate", "optimizer.learning_rate"},
     {"lr0", "optimizer.learning_rate"},
     {"base_lr", "optimizer.learning_rate"},
     {"rate", "optimizer.learning_rate"},
+    {"decay", "optimizer.decay"},
     {"wd", "optimizer.decay"},
     {"weight_decay", "optimizer.decay"},
     {"l2", "optimizer.decay"},
@@ -31,6 +34,7 @@ constexpr std::pair<const char*, const char*> kWordsOfOthers[] = {
     {"batch_size", "data.batch"},
     {"j", "data.loader_threads"},
     {"num_workers", "data.loader_threads"},
+    {"epochs", "schedule.epochs"},
     {"max_epochs", "schedule.epochs"},
     {"num_epochs", "schedule.epochs"},
     {"n_epochs", "schedule.epochs"},
@@ -43,6 +47,19 @@ constexpr std::pair<const char*, const char*> kWordsOfOthers[] = {
     {"nproc", "parallel.workers"},
     {"nproc_per_node", "parallel.workers"},
     {"world_size", "parallel.workers"},
+    {"seed", "run.seed"},
+    {"amp", "run.precision"},
+    {"half", "run.precision"},
+    {"dtype", "run.precision"},
+    {"data_dir", "data"},
+    {"data_path", "data"},
+    {"dataset", "data"},
+    {"output", "out"},
+    {"output_dir", "out"},
+    {"save_dir", "out"},
+    {"pretrained", "weights"},
+    {"checkpoint", "weights"},
+    {"num_classes", "classes"},
 };
 
 }  // namespace

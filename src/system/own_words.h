@@ -23,7 +23,8 @@ std::string number_text(double value);
 // "at least 2", "more than 0", "1 to 16777216"; empty for any number.
 std::string range_text(const Range& range);
 
-// The recipe's key for a word of other programs: "lr" is "optimizer.learning_rate". Empty if none is known.
+// What a word of other programs is called here: "lr" is the recipe's key "optimizer.learning_rate", "pretrained" the
+// option "weights". Empty if none is known.
 std::string key_for(std::string_view word);
 
 }  // namespace owt

@@ -27,6 +27,23 @@ int terminal_columns() {
   return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
 }
 
+std::string folded(const std::string& text, size_t columns) {
+  constexpr size_t kIndent = 2;
+  std::string out;
+  size_t column = 0, blank = std::string::npos;  // column: length of the last line; blank: place of its last blank
+  for (const char c : text) {
+    out += c;
+    if ((static_cast<unsigned char>(c) & 0xc0) != 0x80) ++column;  // a byte that begins a character of UTF-8
+    if (c == ' ' && column > kIndent) blank = out.size() - 1;
+    if (column <= columns || blank == std::string::npos) continue;
+    const std::string next = out.substr(blank + 1);
+    out.erase(blank);
+    out += concat("\n", std::string(kIndent, ' '), next);
+    column = kIndent + next.size(), blank = std::string::npos;
+  }
+  return out;
+}
+
 std::string tinted(Tint tint, const std::string& text) {
   if (!terminal_redraws() || !terminal_variable("NO_COLOR").empty()) return text;
   return concat("\x1b[", static_cast<int>(tint), "m", text, "\x1b[0m");

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "src/system/log.h"
+#include "src/system/log_level.h"
 #include "src/system/terminal.h"
 
 namespace owt {
@@ -65,6 +66,7 @@ bool ProgressLine::due() const {
 
 void ProgressLine::show(const std::vector<ProgressField>& fields) {
   last_shown_ = seconds_();
+  if (shown_log() == LogLevel::kQuiet) return;
   if (style_ == ProgressStyle::kPlain) {
     // Not std::cerr, which writes nothing after a disk was full.
     std::fputs((fitted(fields) + '\n').c_str(), stderr);

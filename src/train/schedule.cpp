@@ -127,6 +127,10 @@ ScheduleSettings ScheduleSettings::from(Config& config) {
   static_cast<RateCurve&>(s) = read_curve(config, kCurves);
   s.biases = read_biases(config);
   config.finish("schedule type '" + kCurves[static_cast<size_t>(s.type)] + "'");
+  const bool falls = s.type == Curve::kPoly || s.type == Curve::kCosine || s.type == Curve::kLinear;
+  if (falls && s.end == 0 && s.epochs > 0 && s.warmup_epochs == s.epochs)
+    config.error("warmup_epochs", concat("'warmup_epochs' is ", s.warmup_epochs, ", wanted less than 'epochs', ",
+                                         s.epochs, ": the rate after the warm-up would be 0"));
   return s;
 }
 

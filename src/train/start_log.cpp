@@ -36,10 +36,14 @@ void log_start(const Job& job, bool records, int64_t step, int64_t total_steps) 
            static_cast<double>(weights) / 1e6, job.train->size(), job.images(s.data.evaluated())->size(),
            kind_of(s.data.evaluated()));
   if (const std::string frozen = frozen_text(plan); !frozen.empty()) log_info("{}", frozen);
-  log_info("{} worker{} x {} thread{}, strategy {}, dense update every {}; {} images per step, {} per worker",
-           plan.ranks(), plan.ranks() == 1 ? "" : "s", team_size(), team_size() == 1 ? "" : "s",
-           name_of(plan.request.strategy), plan.request.dense_update == DenseUpdate::kStep ? "step" : "round",
-           plan.request.step_rows, rows_of(plan, plan.request.step_rows).text());
+  const std::string threads = format("{} thread{}", team_size(), team_size() == 1 ? "" : "s");
+  if (plan.ranks() == 1)
+    log_info("1 worker x {}; {} images per step", threads, plan.request.step_rows);
+  else
+    log_info("{} workers x {}, strategy {}, dense update every {}; {} images per step, {} per worker", plan.ranks(),
+             threads, name_of(plan.request.strategy),
+             plan.request.dense_update == DenseUpdate::kStep ? "step" : "round", plan.request.step_rows,
+             rows_of(plan, plan.request.step_rows).text());
   log_uneven_rows(plan, s);
   if (plan.request.slices > 1)
     log_info("gradient accumulation: {} micro-batches per step, up to {} images per worker at a time",
@@ -50,9 +54,13 @@ void log_start(const Job& job, bool records, int64_t step, int64_t total_steps) 
   log_device(s);
   for (const std::string& note : plan_notes(plan)) log_info("{}", note);
   if (s.optimizer.type != OptimizerSettings::Type::kSgd) log_info("optimizer {}", s.optimizer.name());
-  log_info("learning rate {:g} x {:g} (dense layers x {:g}), scale_lr = {}; {} steps; each worker sends {} a step",
-           s.optimizer.learning_rate, s.front_rate_scale(plan), s.back_rate_scale(plan), s.parallel.scale_lr,
-           total_steps, sent_text(plan, 2));
+  const std::string steps = format("{} step{}", total_steps, total_steps == 1 ? "" : "s");
+  if (plan.ranks() == 1)
+    log_info("learning rate {:g}; {}", s.optimizer.learning_rate, steps);
+  else
+    log_info("learning rate {:g} x {:g} (dense layers x {:g}), scale_lr = {}; {}; each worker sends {} a step",
+             s.optimizer.learning_rate, s.front_rate_scale(plan), s.back_rate_scale(plan), s.parallel.scale_lr, steps,
+             sent_text(plan, 2));
   if (s.parallel.scale_lr != "none" && s.data.batch > 0 && plan.ranks() > 1)
     log_warn("scale_lr = {} raises the rate with the workers, but data.batch keeps the step at {} images",
              s.parallel.scale_lr, s.data.batch);

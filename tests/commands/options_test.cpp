@@ -1,4 +1,5 @@
 #include "src/commands/options.h"
+#include "src/system/log_level.h"
 #include "tests/support/message_of.h"
 
 #include <gmock/gmock.h>
@@ -139,7 +140,44 @@ TEST(Options, ListEveryOptionOnceWithItsDefaultInTheHelp) {
             "  --out DIR        run directory\n"
             "  --set KEY=VALUE  sets a key of the config (may be repeated)\n"
             "  --timing         print the table\n"
-            "  --help           print this text\n");
+            "  -q, --quiet      print only results, warnings and errors\n"
+            "  -v, --verbose    print details that otherwise only the log file of a run has\n"
+            "  -h, --help       print this text\n");
+}
+
+TEST(Options, NameTheOptionThatSetsTheKeyOfAnotherProgramsWord) {
+  Options options = train_options();
+  options.key_option("lr", "RATE", "optimizer.learning_rate", "learning rate");
+
+  EXPECT_THAT(options.help(), HasSubstr("learning rate (optimizer.learning_rate)\n"));
+  EXPECT_TRUE(options.sets_key("lr", "optimizer.learning_rate"));
+  EXPECT_FALSE(options.sets_key("rate", "optimizer.learning_rate"));
+  for (const char* word : {"--learning-rate", "--lr0", "--base_lr"}) {
+    try {
+      options.parse({"a.toml", word, "1"});
+      ADD_FAILURE() << word;
+    } catch (const UsageError& e) {
+      EXPECT_THAT(e.what(), HasSubstr("did you mean '--lr'?")) << word;
+    }
+  }
+}
+
+TEST(Options, SayHowMuchOfTheLogIsShown) {
+  Options options = train_options();
+  options.parse({"a", "-q"});
+  EXPECT_EQ(shown_log(), LogLevel::kQuiet);
+  options.parse({"a", "--verbose"});
+  EXPECT_EQ(shown_log(), LogLevel::kVerbose);
+  EXPECT_THROW(options.parse({"a", "-q", "-v"}), UsageError);
+  options.parse({"a"});
+  EXPECT_EQ(shown_log(), LogLevel::kNormal);
+}
+
+TEST(Options, AreListedForCompletion) {
+  Options options = train_options();
+  EXPECT_FALSE(options.parse({Options::kList}));
+  EXPECT_THAT(options.help(), HasSubstr("CONFIG\t\tthe recipe, a TOML file\n"));
+  EXPECT_THAT(options.help(), HasSubstr("--workers\tK\tranks in this process\n"));
 }
 
 TEST(Options, BreakLongHelpLinesBetweenWords) {
@@ -150,7 +188,7 @@ TEST(Options, BreakLongHelpLinesBetweenWords) {
 
   std::istringstream lines(options.help());
   for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 100u) << line;
-  EXPECT_THAT(options.help(), HasSubstr("word\n          word"));
+  EXPECT_THAT(options.help(), HasSubstr("word\n                 word"));
 }
 
 TEST(Options, TakeOptionalArgumentsAndLists) {

@@ -385,8 +385,21 @@ TEST(Nearest, KnowsTheWordsOfOtherPrograms) {
   EXPECT_EQ(nearest("batch-size", {"batch", "batch_per_rank"}), "batch");
   EXPECT_EQ(nearest("weight_decay", {"decay", "momentum"}), "decay");
   EXPECT_EQ(nearest("gpus", {"threads", "workers"}), "workers");
-  EXPECT_EQ(nearest("lr", {"stride"}), "");
+  EXPECT_EQ(nearest("lr", {"stride", "ps"}), "");
   EXPECT_EQ(nearest("learning_rate", {"lr", "type"}), "lr") << "a key that is missing, under another name";
+}
+
+TEST(Nearest, ARecipeNamesTheTableOfAKeyThatStandsOutsideOfIt) {
+  for (const auto& [word, key] : {std::pair("lr", "optimizer.learning_rate"), std::pair("epochs", "schedule.epochs")}) {
+    Config recipe = Config::text(concat(word, " = 3"));
+    recipe.given("data"), recipe.given("ps");
+    try {
+      recipe.finish("a recipe");
+      ADD_FAILURE() << word;
+    } catch (const Error& e) {
+      EXPECT_THAT(e.what(), HasSubstr(concat("did you mean '", key, "'?")));
+    }
+  }
 }
 
 TEST(Nearest, TakesTheFewestEditsWithinAThirdOfTheWord) {

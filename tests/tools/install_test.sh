@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Tests that the results of cmake --install work: the program with its recipes, completion for bash, manual pages.
+# Tests that the results of cmake --install work: the program with its recipes, completion, manual pages.
 #
 #   usage: tests/tools/install_test.sh OWT      OWT: the program in its build folder
 set -euo pipefail
@@ -53,7 +53,24 @@ expect "tf32 " train x --precision tf
 expect "dp dp-zero dp-star " time x --parallel d
 expect "cifar10_quick " plan cifar10_q
 expect "cifar_notes.toml " train cifar_
+expect "bash " completion ba
+expect "--batch " train --batc
 passed "commands, options, their values, recipes and files are completed"
+
+# zsh and fish call the same program; their own scripts are tried where these shells are.
+zsh_script=$work/usr/share/zsh/site-functions/_owt fish_script=$work/usr/share/fish/vendor_completions.d/owt.fish
+[ "$(head -n 1 "$zsh_script")" = "#compdef owt" ] || wrong "no completion for zsh"
+grep -q '^complete -c owt' "$fish_script" || wrong "no completion for fish"
+if command -v zsh >/dev/null; then
+  found=$(zsh -f -c "compdef() { :; }; _describe() { print -l -- \"\${found[@]}\"; }; _files() { :; }
+                     source '$zsh_script'; words=(owt train x --precision tf); CURRENT=5; _owt")
+  [ "$found" = tf32 ] || wrong "zsh completes '$found'"
+fi
+if command -v fish >/dev/null; then
+  found=$(fish --no-config -c "source '$fish_script'; complete -C 'owt train x --precision tf'")
+  [ "$found" = tf32 ] || wrong "fish completes '$found'"
+fi
+passed "the scripts for zsh and fish are installed"
 
 if command -v help2man >/dev/null; then
   mkdir "$work/with blanks"

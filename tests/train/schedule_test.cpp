@@ -255,6 +255,8 @@ TEST(Schedule, RejectsBadTables) {
   EXPECT_THAT(complaint("epochs = 9\nbiases = { epochs = 3 }"), HasSubstr("no key 'epochs'"));
   EXPECT_THAT(complaint("epochs = 9\nbiases = 3"), HasSubstr("biases"));
   EXPECT_THAT(complaint("epochs = 2\nwarmup_epochs = 3"), HasSubstr("wanted at most 'epochs', 2"));
+  EXPECT_THAT(complaint("epochs = 2\nwarmup_epochs = 2\ntype = 'cosine'"), HasSubstr("wanted less than 'epochs', 2"));
+  EXPECT_EQ(complaint("epochs = 2\nwarmup_epochs = 2\ntype = 'cosine'\nend = 0.1"), "");
   EXPECT_THAT(complaint("epochs = 2\ntype = 'dexp'\ntarget_factor = 4\nsteps = 1"), HasSubstr("steps"));
 }
 
