@@ -1,11 +1,11 @@
 #include <algorithm>
 #include <iostream>
 
-#include "src/comm/bench.h"
 #include "src/comm/launch.h"
 #include "src/comm/threads.h"
 #include "src/commands/planner_files.h"
 #include "src/commands/run.h"
+#include "src/predict/bench.h"
 #include "src/system/files.h"
 #include "src/system/log.h"
 #include "src/system/units.h"

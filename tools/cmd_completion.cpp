@@ -86,8 +86,8 @@ bool is_value(const std::string& word) {
 }
 
 // Adds the words of "cpu | cuda | auto"; nothing if the text is no such list.
-void add_choices(const std::string& text, std::vector<Named>& found) {
-  std::vector<Named> choices;
+void add_choices(const std::string& text, std::vector<HelpEntry>& found) {
+  std::vector<HelpEntry> choices;
   std::istringstream parts(text);
   for (std::string part; std::getline(parts, part, '|');) {
     std::istringstream words(part);
@@ -99,8 +99,8 @@ void add_choices(const std::string& text, std::vector<Named>& found) {
 }
 
 // The words that an option takes: of the placeholder "auto|DIR", and of help that begins with "cpu | cuda | auto: ".
-std::vector<Named> values_of_option(const Declared& option) {
-  std::vector<Named> values;
+std::vector<HelpEntry> values_of_option(const Declared& option) {
+  std::vector<HelpEntry> values;
   add_choices(option.placeholder, values);
   if (values.empty()) add_choices(option.help.substr(0, option.help.find_first_of(":;(")), values);
   return values;
@@ -111,9 +111,9 @@ std::string first_clause(const std::string& help) {
   return help.substr(0, end);
 }
 
-std::vector<Named> words_for(const Arguments& words) {
+std::vector<HelpEntry> words_for(const Arguments& words) {
   const std::string first = words.size() > 1 ? words[0] : "";
-  std::vector<Named> found;
+  std::vector<HelpEntry> found;
   if (words.size() < 2 || first == "help") {
     found = program_commands();
     if (words.size() < 2) found.push_back({"--help", "list the commands"}), found.push_back({"--version", ""});
@@ -138,7 +138,7 @@ std::vector<Named> words_for(const Arguments& words) {
 }
 
 void print_words(const Arguments& words) {
-  for (const Named& each : words_for(words))
+  for (const HelpEntry& each : words_for(words))
     if (each.name.starts_with(words.empty() ? "" : words.back()))
       std::cout << each.name << (each.about.empty() ? "" : "\t" + each.about) << '\n';
 }

@@ -108,8 +108,8 @@ std::string usage() {
 
 }  // namespace
 
-std::vector<Named> prepare_kinds() {
-  std::vector<Named> kinds;
+std::vector<HelpEntry> prepare_kinds() {
+  std::vector<HelpEntry> kinds;
   for (const Kind& kind : kKinds) kinds.push_back({kind.name, kind.about});
   return kinds;
 }

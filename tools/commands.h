@@ -16,11 +16,11 @@ using Arguments = std::vector<std::string>;
 
 // Runs the program with these words after its name.
 int run_program(const Arguments& words);
-struct Named {
+struct HelpEntry {
   std::string name, about;
 };
-std::vector<Named> program_commands();
-std::vector<Named> prepare_kinds();  // the words after owt prepare
+std::vector<HelpEntry> program_commands();
+std::vector<HelpEntry> prepare_kinds();  // the words after owt prepare
 
 constexpr const char* kStandardOutput = "-";  // a value of --json FILE
 constexpr int kStoppedOnSignal = 75;          // exit code of a run that can be resumed; EX_TEMPFAIL of sysexits.h

@@ -80,8 +80,8 @@ bool asks_for_help(const std::string& word) { return word == "--help" || word ==
 
 namespace owt {
 
-std::vector<Named> program_commands() {
-  std::vector<Named> commands;
+std::vector<HelpEntry> program_commands() {
+  std::vector<HelpEntry> commands;
   for (const Command& command : kCommands) commands.push_back({command.name, command.about});
   return commands;
 }

@@ -9,9 +9,9 @@
 #include <thread>
 #include <utility>
 
-#include "src/comm/sockets.h"
 #include "src/comm/watch_links.h"
 #include "src/system/check.h"
+#include "src/system/sockets.h"
 #include "src/system/texts.h"
 
 namespace owt {
@@ -28,7 +28,7 @@ constexpr int kFilesOfEach = 2;         // connections to a process that are ope
 constexpr int kMoreFiles = 512;
 
 enum MeetingWord : uint32_t {
-  kJoin = 0x6f777501,  // to rank 0; text: a Joining
+  kJoin = 0x6f777501,  // to rank 0; text: a Registration
   kRefused,            // text: the reason
   kJoined,             // answers kJoin
   kPlace,              // to all; rank: of the process that `text` describes, packed({rendezvous, text of the process})
@@ -37,15 +37,15 @@ enum MeetingWord : uint32_t {
 };
 
 // What a process says when it comes to rank 0.
-struct Joining {
+struct Registration {
   std::string version, ranks, rendezvous, host, text;
 };
 
-std::optional<Joining> joining_in(const std::string& text) {
+std::optional<Registration> registration_in(const std::string& text) {
   try {
     const std::vector<std::string> parts = unpacked(text);
     if (parts.size() != 5) return {};
-    return Joining{parts[0], parts[1], parts[2], parts[3], parts[4]};
+    return Registration{parts[0], parts[1], parts[2], parts[3], parts[4]};
   } catch (const Error&) {  // it comes from another program
     return {};
   }
@@ -61,7 +61,7 @@ class TcpStart {
         places_(static_cast<size_t>(launch.ranks)),
         links_(static_cast<size_t>(launch.ranks)) {
     OWT_CHECK(mine.size() <= kMostText);
-    mine_ = Joining{kVersion, std::to_string(launch.ranks), rendezvous_.address(), host_name(), mine};
+    mine_ = Registration{kVersion, std::to_string(launch.ranks), rendezvous_.address(), host_name(), mine};
     allow_open_files(int64_t{kFilesOfEach} * launch.ranks + kMoreFiles);
   }
   ~TcpStart() {
@@ -167,7 +167,7 @@ class TcpStart {
     places_[0] = mine_;
     until([&] { return missing_processes() == 0; });
     for (int rank = 0; rank < launch_.ranks; ++rank) {
-      const Joining& one = *places_[static_cast<size_t>(rank)];
+      const Registration& one = *places_[static_cast<size_t>(rank)];
       tell_all({kPlace, rank, packed({one.version, one.ranks, one.rendezvous, one.host, one.text})});
     }
   }
@@ -192,32 +192,32 @@ class TcpStart {
     std::optional<Message> said;
     comer.receive([&](const Message& message) { said = message; });
     if (!said) return;
-    auto joining = said->kind == kJoin ? joining_in(said->text) : std::nullopt;
-    if (!joining) return comer.close();
+    auto registration = said->kind == kJoin ? registration_in(said->text) : std::nullopt;
+    if (!registration) return comer.close();
     if (said->rank > 0 && said->rank < launch_.ranks) listen_to(said->rank);  // who has gone may come again
-    const std::string wrong = why_not(said->rank, *joining);
+    const std::string wrong = why_not(said->rank, *registration);
     if (!wrong.empty()) {
       comer.send({kRefused, 0, wrong});
       return comer.close();
     }
     // The address that rank 0 sees is the one that the other ranks can use with the best prospects.
     if (const std::string seen = address_of_peer(comer.socket()); !seen.empty()) {
-      std::string& text = joining->rendezvous;
+      std::string& text = registration->rendezvous;
       const size_t port_ends = text.find(' ', text.find(' ') + 1);
       if (port_ends != std::string::npos) text.insert(port_ends, ' ' + seen);
     }
     const auto rank = static_cast<size_t>(said->rank);
     comer.send({kJoined, 0, ""});
-    places_[rank] = std::move(joining);
+    places_[rank] = std::move(registration);
     talks_[rank] = std::move(comer);
   }
 
-  std::string why_not(int rank, const Joining& joining) const {
-    if (joining.version != kVersion)
-      return concat("rank 0 speaks version ", kVersion, " of owt's protocol, this process version ", joining.version,
-                    "; use the same owt everywhere");
-    if (joining.ranks != mine_.ranks)
-      return concat("rank 0 at ", address(), " has WORLD_SIZE ", mine_.ranks, ", this process ", joining.ranks,
+  std::string why_not(int rank, const Registration& registration) const {
+    if (registration.version != kVersion)
+      return concat("rank 0 speaks version ", kVersion, " of owt's protocol, this process version ",
+                    registration.version, "; use the same owt everywhere");
+    if (registration.ranks != mine_.ranks)
+      return concat("rank 0 at ", address(), " has WORLD_SIZE ", mine_.ranks, ", this process ", registration.ranks,
                     "; set the same one everywhere");
     if (rank < 1 || rank >= launch_.ranks) return concat("there is no rank ", rank, " of ", launch_.ranks);
     const auto& place = places_[static_cast<size_t>(rank)];
@@ -228,7 +228,7 @@ class TcpStart {
   // Other ranks: returns when they know where everybody listens.
   void join() {
     std::string why;
-    while (!begun_joining(why)) {
+    while (!joined_rank_0(why)) {
       if (Clock::now() >= deadline_)
         fail("rank ", launch_.rank, " on ", host_name(), " has not reached rank 0 at ", address(), " within ", seconds_,
              " s: ", why, "; start rank 0, look at MASTER_ADDR and MASTER_PORT, or raise OWT_START_TIMEOUT");
@@ -239,8 +239,8 @@ class TcpStart {
   }
 
   // False: rank 0 has not answered yet; `why`, for a message.
-  bool begun_joining(std::string& why) {
-    const Joining& m = mine_;
+  bool joined_rank_0(std::string& why) {
+    const Registration& m = mine_;
     try {
       for (const std::string& address : addresses_of(launch_.address)) try {
           talks_[0] = connect_to(address, launch_.port, kTry);
@@ -299,12 +299,12 @@ class TcpStart {
     if (message.kind == kConnected && from > 0) ++connected_;
     if (launch_.rank == 0) return;
     if (message.kind == kJoined) joined_ = true;
-    if (message.kind == kPlace && of_rank) places_[static_cast<size_t>(message.rank)] = joining_in(message.text);
+    if (message.kind == kPlace && of_rank) places_[static_cast<size_t>(message.rank)] = registration_in(message.text);
     if (message.kind == kBegin) begun_ = true;
   }
 
   void connect_to_rank(int rank) {
-    const Joining& there = *places_[static_cast<size_t>(rank)];
+    const Registration& there = *places_[static_cast<size_t>(rank)];
     try {
       links_[static_cast<size_t>(rank)] = greet(there.rendezvous, launch_.rank, there.host == mine_.host);
     } catch (const Error& e) {
@@ -323,10 +323,10 @@ class TcpStart {
   Clock::time_point deadline_;
   const Watch::Rendezvous rendezvous_;  // for ranks with greater numbers
   Listener door_;                       // rank 0: where all others come
-  Joining mine_;
+  Registration mine_;
   std::vector<MessageConnection> talks_;              // rank 0: by rank; others: with rank 0
   std::vector<MessageConnection> comers_, partners_;  // have not said yet who they are
-  std::vector<std::optional<Joining>> places_;        // by rank
+  std::vector<std::optional<Registration>> places_;   // by rank
   std::vector<MessageConnection> links_;              // by rank
   std::optional<std::string> refusal_;
   bool joined_ = false, begun_ = false;

@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "src/comm/lost_ranks.h"
-#include "src/comm/sockets.h"
+#include "src/system/sockets.h"
 
 namespace owt {
 

@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "src/comm/sockets.h"
 #include "src/comm/stuck.h"
 #include "src/comm/watch.h"
+#include "src/system/sockets.h"
 
 namespace owt {
 

@@ -20,9 +20,9 @@
 #include <optional>
 
 #include "src/comm/launch.h"
-#include "src/comm/sockets.h"
 #include "src/system/check.h"
 #include "src/system/log.h"
+#include "src/system/sockets.h"
 
 namespace owt {
 namespace {

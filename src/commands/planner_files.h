@@ -22,7 +22,7 @@
 #include <string>
 #include <vector>
 
-#include "src/comm/bench.h"
+#include "src/predict/bench.h"
 #include "src/predict/choose.h"
 #include "src/predict/step_launches.h"
 

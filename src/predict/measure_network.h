@@ -1,7 +1,7 @@
 // Measures the network of this run.
 #pragma once
 
-#include "src/comm/bench.h"
+#include "src/predict/bench.h"
 #include "src/predict/network.h"
 
 namespace owt {

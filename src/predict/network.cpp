@@ -4,8 +4,8 @@
 #include <cmath>
 #include <limits>
 
-#include "src/comm/bench.h"
 #include "src/comm/chain.h"
+#include "src/predict/bench.h"
 #include "src/system/check.h"
 #include "src/system/log.h"
 

@@ -8,10 +8,10 @@
 #include <random>
 #include <thread>
 
-#include "src/comm/sockets.h"
 #include "src/comm/tcp_connection.h"
 #include "src/comm/tcp_meeting.h"
 #include "src/system/check.h"
+#include "src/system/sockets.h"
 #include "src/system/texts.h"
 #include "tests/support/environment.h"
 #include "tests/support/message_of.h"

@@ -14,8 +14,8 @@
 #include <sstream>
 #include <thread>
 
-#include "src/comm/sockets.h"
 #include "src/comm/stuck.h"
+#include "src/system/sockets.h"
 #include "tests/support/environment.h"
 
 namespace owt::watch_test {

@@ -8,8 +8,8 @@
 #include <map>
 #include <set>
 
-#include "src/comm/bench.h"
 #include "src/comm/threads.h"
+#include "src/predict/bench.h"
 #include "src/predict/measure_network.h"
 
 namespace owt::network_test {

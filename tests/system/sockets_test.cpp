@@ -1,10 +1,8 @@
-#include "src/comm/sockets.h"
+#include "src/system/sockets.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
-
-#include "src/comm/watch.h"
 
 namespace owt::sockets_test {
 namespace {

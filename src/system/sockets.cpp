@@ -1,4 +1,4 @@
-#include "src/comm/sockets.h"
+#include "src/system/sockets.h"
 
 #include <fcntl.h>
 #include <ifaddrs.h>

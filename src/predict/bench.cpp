@@ -1,4 +1,4 @@
-#include "src/comm/bench.h"
+#include "src/predict/bench.h"
 
 #include <algorithm>
 #include <chrono>
