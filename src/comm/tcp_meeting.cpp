@@ -160,7 +160,7 @@ class TcpStart {
     const char* const inherited = std::getenv("OWT_LAUNCH_SOCKET");
     const auto open = inherited_listener(inherited ? std::atoi(inherited) : -1);
     try {
-      door_ = open && open->port == launch_.port ? *open : listen_on(numeric_address(), launch_.port);
+      door_ = open && open->port == launch_.port ? *open : listen_at_address();
     } catch (const Error& e) {
       fail("cannot listen for the other ranks at ", address(), ": ", e.what(), "; choose another MASTER_PORT");
     }
@@ -172,12 +172,19 @@ class TcpStart {
     }
   }
 
-  std::string numeric_address() const {
+  // A name may have addresses that this host lacks, e.g. ::1 in many containers. A name that only other hosts know is
+  // no error.
+  Listener listen_at_address() const {
+    std::vector<std::string> addresses;
     try {
-      return addresses_of(launch_.address).front();
-    } catch (const Error&) {  // others may know the name, and this host need not
-      return launch_.address;
+      addresses = addresses_of(launch_.address);
+    } catch (const Error&) {
     }
+    for (const std::string& one : addresses) try {
+        return listen_on(one, launch_.port);
+      } catch (const Error&) {
+      }
+    return listen_on("", launch_.port);
   }
 
   // Refuses everything but a process of this launch.
