@@ -172,8 +172,8 @@ class TcpStart {
     }
   }
 
-  // A name may have addresses that this host lacks, e.g. ::1 in many containers. A name that only other hosts know is no
-  // error.
+  // A name may have addresses that this host lacks, e.g. ::1 in many containers. A name that only other hosts know is
+  // no error.
   Listener listen_at_address() const {
     std::vector<std::string> addresses;
     try {
