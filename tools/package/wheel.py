@@ -73,15 +73,16 @@ def licences(programs, prefix, build):
     packages = packages_of({library for program in programs for library in libraries_of(program)}, prefix)
     texts = [f"{name}\n\n" + Path(f"/usr/share/doc/{name}/copyright").read_text(encoding="utf-8", errors="replace")
              for name in sorted(packages | set(UNLISTED))]
-    if compiler := re.search(r"^CMAKE_CUDA_COMPILER:\w+=(.*)", (build / "CMakeCache.txt").read_text(), re.MULTILINE):
+    cache = (build / "CMakeCache.txt").read_text()
+    if compiler := re.search(r"^CMAKE_CUDA_COMPILER:\w+=(.*)", cache, re.MULTILINE):
         texts.append("CUDA runtime (cudart_static)\n\nThis software contains source code provided by NVIDIA Corporation."
                      "\n\n" + cuda_licence(Path(compiler.group(1)).resolve().parents[1]))
     return ("\n" + "=" * 100 + "\n").join(texts)
 
 
 def programs_of(build):
-    """Each program of the build, and its folder in the package: bin/owt, and if that is a launcher libexec/owt-LEVEL and
-    the library that these share."""
+    """Each program of the build, and its folder in the package: bin/owt, and if that is a launcher libexec/owt-LEVEL
+    and the library that these share."""
     levels = sorted(path for path in build.glob("owt-*") if os.access(path, os.X_OK) and path.is_file())
     return [(build / "owt", "bin")] + [(path, "libexec") for path in levels + sorted(build.glob("libowt_device.so"))]
 
@@ -126,8 +127,7 @@ def main():
         add(f"{information}/entry_points.txt", "[console_scripts]\nowt = owt:main\n")
         add(f"{information}/licenses/LICENSE", (ROOT / "LICENSE").read_text())
         add(f"{information}/licenses/LIBRARIES", licences([path for path, _ in programs], prefix, build))
-        record.append(f"{information}/RECORD,,\n")
-        archive.writestr(f"{information}/RECORD", "".join(record))
+        add(f"{information}/RECORD", "".join(record) + f"{information}/RECORD,,\n")
     print(result)
 
 

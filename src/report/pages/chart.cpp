@@ -24,9 +24,10 @@ struct Extent {
     low = std::min(low, value), high = std::max(high, value);
   }
   bool empty() const { return low > high; }
-  Extent widened() const {  // for the case that all values are equal
-    if (low < high) return *this;
-    const double by = low == 0 ? 1 : std::abs(low) / 2;
+  Extent widened() const {  // for the case that all values are equal, except for rounding errors
+    const double size = std::max(std::abs(low), std::abs(high));
+    if (high - low > 1e-9 * size) return *this;
+    const double by = size == 0 ? 1 : size / 2;
     return {low - by, high + by};
   }
 };
@@ -274,7 +275,8 @@ std::vector<double> ticks_of(double low, double high, int count) {
   for (const double factor : {5.0, 2.0, 1.0})
     if (factor * power >= rough) step = factor * power;
   std::vector<double> ticks;
-  for (double i = std::ceil(low / step - 1e-9); i * step <= high + 1e-9 * step; ++i)
+  // Adding 1 to an i above 2^53 changes nothing.
+  for (double i = std::ceil(low / step - 1e-9); i * step <= high + 1e-9 * step && std::ssize(ticks) <= count; ++i)
     ticks.push_back(i * step + 0.0);  // turns -0 into 0
   return ticks;
 }

@@ -47,7 +47,8 @@ function draw(figure, plot, {axis, unit, smooth, zoom, log}, data, show) {
     ...line, x: data.x[line.x][axis], look: `${line.color % 8} k${Math.floor(line.color / 8) % 3}`,
     raw: line.y, y: line.dots ? line.y : smoothed(line.y, smooth)
   }));
-  let [begin, end] = zoom ?? [Math.min(...lines.map(({x}) => x[0])), Math.max(...lines.map(({x}) => x.at(-1)))];
+  const ends = lines.length ? lines.flatMap(({x}) => [x[0], x.at(-1)]) : [0, 1];
+  let [begin, end] = zoom ?? [Math.min(...ends), Math.max(...ends)];
   if (!(begin < end)) [begin, end] = [begin - 1, begin + 1];
   if (begin < end / 20) begin = Math.min(begin, 0);
   const inside = x => x >= begin && x <= end;
@@ -107,10 +108,10 @@ function draw(figure, plot, {axis, unit, smooth, zoom, log}, data, show) {
     const {left, width} = picture.getBoundingClientRect();
     return begin + ((clientX - left) / width * 440 - kLeft) / kWide * (end - begin);
   };
-  picture.onpointerdown = event => point(from = place(event));
+  picture.onpointerdown = event => (point(place(event)), from = at);
   picture.onpointermove = event => point(place(event));
   picture.onpointerup = () => {
-    const range = [from, at].sort((a, b) => a - b);
+    const range = [from ?? at, at].sort((a, b) => a - b);
     from = null;
     if (range[1] - range[0] > (end - begin) / 50) show(range);
   };

@@ -153,7 +153,7 @@ class PagesOfFolder : public LivePages {
         ListedRun run{name, RunReader((fs::path(folder_) / name).string())};
         run.reader.read();
         runs_.push_back(std::move(run));
-      } catch (const Error& e) {
+      } catch (const std::exception& e) {
         warn_once(name, e);
       }
   }
@@ -161,23 +161,23 @@ class PagesOfFolder : public LivePages {
   bool read(ListedRun& run) {
     try {
       return run.reader.read();
-    } catch (const Error& e) {
+    } catch (const std::exception& e) {
       warn_once(run.name, e);
       return false;
     }
   }
   // A run that cannot be read does not end the service of the others.
-  void warn_once(const std::string& name, const Error& why) {
+  void warn_once(const std::string& name, const std::exception& why) {
     if (unreadable_.insert(name).second) log_warn("run {}: {}", name, why.what());
   }
   void find_below(const fs::path& folder, int depth, std::set<std::string>& found) const {
     std::error_code ignored;  // a folder that was just removed, or may not be read
-    for (const auto& entry : fs::directory_iterator(folder, fs::directory_options::skip_permission_denied, ignored)) {
-      if (!entry.is_directory(ignored)) continue;
-      if (has_run_files(entry.path().string()))
-        found.insert(entry.path().lexically_relative(folder_).string());
+    for (fs::directory_iterator entry(folder, ignored); entry != end(entry); entry.increment(ignored)) {
+      if (!entry->is_directory(ignored)) continue;
+      if (has_run_files(entry->path().string()))
+        found.insert(entry->path().lexically_relative(folder_).string());
       else if (depth > 1)
-        find_below(entry.path(), depth - 1, found);
+        find_below(entry->path(), depth - 1, found);
     }
   }
   static RunRecord record_of(const ListedRun& run) {

@@ -70,6 +70,27 @@ TEST(Ticks, AreRoundNumbersWithinTheRange) {
 
 TEST(Ticks, OfZeroHaveNoSign) { EXPECT_FALSE(std::signbit(ticks_of(0, 10, 5).at(0))); }
 
+TEST(Ticks, OfAnyRangeAreFew) {
+  const double more = std::nextafter(1.0, 2.0);
+  for (const auto& [low, high] : {std::pair(1.0, more),
+                                  {0.1, 0.1 * more},
+                                  {1e20, 1e20 + 1e5},
+                                  {1.0, 1.0},
+                                  {0.0, 0.0},
+                                  {NAN, 1.0},
+                                  {INFINITY, -INFINITY}})
+    EXPECT_LE(ticks_of(low, high, 5).size(), 6u) << low << " to " << high;
+}
+
+// The mean of equal numbers may differ from them by a rounding error.
+TEST(Charts, OfEqualValuesAreFlat) {
+  const Figure figure = figure_of({"Rate", "epochs", "rate", {{"a", points_of(std::vector<double>(880, 0.1)), 0}}});
+  const std::string from = figure.picture.substr(figure.picture.find("class=\"line")),
+                    line = from.substr(0, from.find('>'));
+  const size_t y = line.find(' ', line.find("d=\"M"));
+  EXPECT_EQ(count_of(line, line.substr(y, line.find('L', y) - y)), 250u) << line;
+}
+
 TEST(Charts, NameTheirNumbersForWhoCannotSeeThem) {
   const Figure figure = figure_of({"Loss", "epochs", "loss", {{"a run", points_of({2.5, 1.5, 0.75}), 0}}});
   EXPECT_EQ(figure.about, "a run: 2.5 at first, 0.75 at epochs 2 in the end, between 0.75 and 2.5.");

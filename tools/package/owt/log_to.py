@@ -5,6 +5,7 @@ import datetime
 import hashlib
 import math
 import os
+import re
 import shutil
 import signal
 import sys
@@ -103,11 +104,11 @@ class MLflow:
         found = self.client.get_experiment_by_name(options.project)
         experiment = found.experiment_id if found else self.client.create_experiment(
             options.project, artifact_location=(out / "mlartifacts").as_uri())
-        identity = str(run.path.absolute())
-        for old in self.client.search_runs([experiment], f"tags.`owt.run` = '{_quoted(identity)}'"):
+        for old in self.client.search_runs([experiment], f"tags.`owt.identity` = '{_identity(run)}'"):
             self.client.delete_run(old.info.run_id)
         made = self.client.create_run(experiment, run_name=name, start_time=_milliseconds(_started(facts)), tags={
-            "owt.run": identity, **{f"owt.{key}": str(value)[:5000] for key, value in facts.items()}})
+            "owt.run": str(run.path.absolute()), "owt.identity": _identity(run),
+            **{f"owt.{key}": str(value)[:5000] for key, value in facts.items()}})
         self.id, self.place = made.info.run_id, out / "mlflow.db"
         params = [Param(key, str(value)[:500]) for key, value in _flat(_config(run))]
         for begin in range(0, len(params), 100):
@@ -117,7 +118,8 @@ class MLflow:
 
     def take(self, step, seconds, values):
         self.seconds = seconds
-        self.waiting += [self.metric(name, value, _milliseconds(seconds), step) for name, value in values.items()]
+        self.waiting += [self.metric(re.sub(r"[^\w.:/ -]", "_", name), value, _milliseconds(seconds), step)
+                         for name, value in values.items()]  # MLflow accepts no other characters
         if len(self.waiting) >= self.most:
             self.flush()
 
@@ -131,10 +133,6 @@ class MLflow:
         status = {"finished": "FINISHED", "stopped": "KILLED", "diverged": "FAILED"}.get(state)
         if status:  # else the run may continue
             self.client.set_terminated(self.id, status, _milliseconds(self.seconds))
-
-
-def _quoted(text):
-    return text.replace("\\", "\\\\").replace("'", "\\'")
 
 
 def _milliseconds(seconds):
@@ -153,10 +151,9 @@ class WandB:
         import wandb
         out = Path(options.out).absolute()
         out.mkdir(parents=True, exist_ok=True)
-        identity = "owt-" + hashlib.sha256(str(run.path.absolute()).encode()).hexdigest()[:12]
-        for old in out.glob(f"wandb/offline-run-*-{identity}"):
+        for old in out.glob(f"wandb/offline-run-*-{_identity(run)}"):
             shutil.rmtree(old)
-        self.run = wandb.init(project=options.project, name=name, id=identity, dir=str(out), mode="offline",
+        self.run = wandb.init(project=options.project, name=name, id=_identity(run), dir=str(out), mode="offline",
                               config={**_config(run), "facts": facts}, reinit="create_new")
         self.run.define_metric("step")
         self.run.define_metric("*", step_metric="step")
@@ -173,6 +170,11 @@ class WandB:
 
 
 TARGETS = {"wandb": WandB, "mlflow": MLflow, "tensorboard": TensorBoard}
+
+
+def _identity(run):
+    """The same for the same folder, without characters that need quoting."""
+    return "owt-" + hashlib.sha256(os.fsencode(run.path.absolute())).hexdigest()[:12]
 
 
 def _recipe(run):

@@ -21,10 +21,11 @@ class Error(Exception):
 def runs(*patterns):
     """The runs of all folders that match one of the patterns, such as "runs/*", sorted by path.
 
-    Folders that hold no run are left out. A pattern without *, ? and [ must be the folder of a run."""
+    Folders that hold no run are left out. A pattern without *, ? and [ must be the folder of a run; the name of a
+    run's folder may contain these characters."""
     found = {}
     for pattern in map(os.fspath, patterns or ("runs/*",)):
-        if glob.has_magic(pattern):
+        if glob.has_magic(pattern) and not _holds_run(pattern):
             found.update((path, Run(path)) for path in glob.glob(pattern) if _holds_run(path))
         else:
             found[pattern] = Run(pattern)
@@ -86,7 +87,8 @@ class Run:
     def checkpoint(self, which="best"):
         """The folder of a checkpoint: "best" (the one that `owt eval` takes), "latest", or that of a step number."""
         folder = self.path / "checkpoints"
-        if isinstance(which, int):
+        if hasattr(which, "__index__"):  # also an integer of NumPy or pandas
+            which = operator.index(which)
             found = folder / f"step-{which:08}"
             if _is_checkpoint(found):
                 return found
@@ -97,11 +99,11 @@ class Run:
         latest = self._latest(folder)
         if which == "latest":
             return latest
-        state = _json(latest / "state.json")
-        best = folder / f"step-{state.get('best_step', -1):08}"
+        state = _state(latest)
+        best = folder / f"step-{str(state.get('best_step')):0>8}"
         if best == latest or not _is_checkpoint(best):
             return latest
-        then = _json(best / "state.json")
+        then = _state(best)
         return best if all(then.get(key) == state.get(key) for key in ("best_step", "best_top1")) else latest
 
     def _latest(self, folder):
@@ -141,7 +143,7 @@ def read_safetensors(path):
         return {name: _tensor(numpy, data, entry) for name, entry in header.items()}
     except OSError as e:
         raise Error(f"cannot read {path}: {e.strerror}") from None
-    except (ValueError, KeyError, TypeError, AttributeError) as e:
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as e:
         raise Error(f"{path} is damaged, or no safetensors file: {e}") from None
 
 
@@ -168,11 +170,15 @@ def _is_checkpoint(path):
     return (path / "state.json").is_file()
 
 
-def _json(path):
+def _state(checkpoint):
+    file = checkpoint / "state.json"
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as e:
-        raise Error(f"cannot read {path}: {e}") from None
+        state = record_of(file.read_bytes())
+    except OSError as e:
+        raise Error(f"cannot read {file}: {e.strerror}") from None
+    if state is None:
+        raise Error(f"{file} is damaged; name another checkpoint by its step")
+    return state
 
 
 def _package(name):
@@ -192,20 +198,20 @@ def record_of(line):
     """A line of metrics.jsonl as a dictionary; None if it is damaged."""
     try:
         record = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return record if isinstance(record, dict) else None
 
 
 def blocks_of(file):
     """The rest of a file in blocks of whole lines. A last line without an end is still being written."""
-    rest = b""
-    while True:
-        content = file.read(BLOCK)
-        if not content:
-            return
-        lines, end, rest = (rest + content).rpartition(b"\n")
-        yield lines + end
+    rest = []
+    for content in iter(lambda: file.read(BLOCK), b""):
+        lines, end, begun = content.rpartition(b"\n")
+        if end:
+            yield b"".join([*rest, lines, end])
+            rest = []
+        rest.append(begun)
 
 
 def _columns(path, kind):
@@ -274,7 +280,7 @@ def _without_repeated(columns):
     splits = columns.get("split", [None] * len(steps))
     ends, kept = {}, []
     for row in range(len(steps) - 1, -1, -1):
-        if steps[row] is not None and steps[row] < ends.get(splits[row], float("inf")):
+        if isinstance(steps[row], (int, float)) and steps[row] < ends.get(splits[row], float("inf")):
             ends[splits[row]] = steps[row]
             kept.append(row)
     if len(kept) == len(steps):
