@@ -148,7 +148,7 @@ std::string overview_section(Runs runs) {
   std::string summary;
   if (!runs.empty()) summary = large(best_figures(runs));
   if (runs.size() == 1) summary += "<p class=\"about\">" + origin_of(runs.front()) + "</p>\n";
-  return section("overview", runs.size() == 1 ? "Where it is" : "Where they are", summary + html_of(table) + wrong);
+  return section("overview", "Overview", summary + html_of(table) + wrong);
 }
 
 }  // namespace owt
