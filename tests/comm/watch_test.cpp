@@ -439,5 +439,13 @@ TEST(Watch, ARankWithoutProgressLearnsThatItWasGivenUpAndTheOthersWhichItIs) {
   set_stall_timeout(600);
 }
 
+TEST(Hello, IsThatOfARankThatKnowsTheToken) {
+  constexpr uint32_t kHello = 0x6f777401;
+  EXPECT_EQ(rank_of_hello({kHello, 2, "99"}, 99, 3), 2);
+  for (const Message& message : {Message{kHello, 2, "98"}, Message{kHello, 2, "99 "}, Message{kHello, 0, "99"},
+                                 Message{kHello, 3, "99"}, Message{kHello, -1, "99"}, Message{kHello + 1, 2, "99"}})
+    EXPECT_EQ(rank_of_hello(message, 99, 3), std::nullopt);
+}
+
 }  // namespace
 }  // namespace owt::watch_test
