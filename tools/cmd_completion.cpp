@@ -14,7 +14,8 @@ constexpr const char* kBash = R"(# Completion of owt for bash.
 _owt() {
   local IFS=$'\n' current=${COMP_WORDS[COMP_CWORD]}
   COMPREPLY=($("${COMP_WORDS[0]}" completion words "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null | cut -f1))
-  [ "$COMP_CWORD" = 1 ] || [[ $current == -* ]] || COMPREPLY+=($(compgen -f -- "$current"))
+  [ "$COMP_CWORD" = 1 ] || [[ $current == -* ]] && return
+  COMPREPLY+=($(compgen -f -- "$current"))
   compopt -o filenames 2>/dev/null || true  # outside a completion, in tests, there are no options to set
 }
 complete -F _owt owt

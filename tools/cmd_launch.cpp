@@ -57,7 +57,7 @@ int command_launch(const Arguments& arguments) {
   if (what.command.front() == "owt") what.command.front() = std::filesystem::read_symlink("/proc/self/exe").string();
   what.enable_recovery = options.boolean("enable-recovery");
   if (options.given("workers")) {
-    what.hosts = {{"localhost", static_cast<int>(options.integer("workers", {.low = 1, .high = 4096}))}};
+    what.hosts = {{"localhost", static_cast<int>(options.integer("workers", {.low = 1, .high = kMostWorkers}))}};
     return launch_processes(what);
   }
   what.hosts = read_option("hosts", [&] { return hosts_from(options.string("hosts")); });

@@ -14,7 +14,6 @@
 #include "tools/train_recipe.h"
 
 namespace owt {
-
 namespace {
 
 StartWeights start_weights(const Options& options) {
@@ -29,10 +28,7 @@ StartWeights start_weights(const Options& options) {
   return start;
 }
 
-}  // namespace
-
-int command_train(const Arguments& arguments) {
-  Options options("owt train", "Trains a network from a recipe and writes a run folder with checkpoints and metrics.");
+void declare_options_of_train(Options& options) {
   options.optional_positional("CONFIG", concat("the recipe: ", kFileOrName,
                                                ", or a run folder, whose recipe is used; optional with --resume RUN"));
   options.option("data", "DIR", "the data set (default: the recipe's data.dir, else $OWT_DATA, else ./datasets)");
@@ -64,60 +60,75 @@ int command_train(const Arguments& arguments) {
                  "write the final accuracy as JSON too, like owt eval --json, with the run folder; -: print only this "
                  "JSON");
   options.flag("timing", "print the per-layer timing table and the bottleneck of a step at the end");
-  if (!options.parse(arguments)) {
-    std::cout << options.help();
-    return 0;
-  }
-  Overrides changes;
-  if (options.boolean("tolerate-loss")) changes.emplace_back("ps.tolerate_loss", "true");
-  TrainRecipe recipe = train_recipe(options, with_classes(options, changes));
-  const Settings& settings = recipe.settings;
-  if (options.boolean("tolerate-loss") && settings.computing_ranks() == settings.parallel.workers)
-    throw UsageError("owt train: --tolerate-loss needs a parameter server: --parallel ps with ps.servers");
-  tell_of_drawn_images(options, settings);
-  TrainOptions train_options;
+}
+
+// json: --json; empty: none.
+TrainOptions train_options_of(const Options& options, const TrainRecipe& recipe, const std::string& json) {
+  TrainOptions train;
   const auto take = [&](const char* name) { return options.given(name) ? options.string(name) : std::string(); };
-  train_options.data = given_data(options, settings);
-  train_options.out = take("out");
-  train_options.resume = with_latest(take("resume"));
-  if (train_options.out.empty() && (train_options.resume.empty() || train_options.resume == "auto"))
-    train_options.out = recipe.run;
-  train_options.stays = recipe.stays;
-  train_options.other_data = options.boolean("other-data");
-  if (train_options.other_data && train_options.resume.empty())
+  train.data = given_data(options, recipe.settings);
+  train.out = take("out");
+  train.resume = with_latest(take("resume"));
+  if (train.out.empty() && (train.resume.empty() || train.resume == "auto")) train.out = recipe.run;
+  train.stays = recipe.stays;
+  train.other_data = options.boolean("other-data");
+  if (train.other_data && train.resume.empty())
     throw UsageError("owt train: --other-data is for a resumed run; add --resume auto or --resume RUN");
-  train_options.start = start_weights(options);
-  train_options.threads = shared_threads(options);
-  train_options.timing = options.boolean("timing");
-  const std::string json = take("json");
-  if (json == kStandardOutput && train_options.timing)
+  train.start = start_weights(options);
+  train.threads = shared_threads(options);
+  train.timing = options.boolean("timing");
+  if (json == kStandardOutput && train.timing)
     throw UsageError("owt train: --timing prints a table, and --json - only JSON; leave out one of them");
   if (json != kStandardOutput) check_outputs({json});
-  const TrainOutcome outcome = train(settings, train_options);
-  if (!outcome.finished) return kStoppedOnSignal;
-  if (launch().rank != 0) return 0;
+  return train;
+}
+
+void print_outcome(const TrainOutcome& outcome, const Settings& settings, const std::string& data) {
   const Split split = settings.data.evaluated();
-  if (!json.empty()) {
-    EvalOptions evaluated;
-    evaluated.weights = trained_weights_of(newest_checkpoint(outcome.run_folder).value_or(""));
-    evaluated.request.split = split;
-    const std::string text = evaluation_json(outcome.evaluation, evaluated, outcome.classes, outcome.run_folder);
-    if (json != kStandardOutput) write_file_atomically(json, text);
-    if (json == kStandardOutput) {
-      std::cout << text;
-      return 0;
-    }
-  }
   std::cout << format("{} accuracy: top-1 {:.2f} %, top-5 {:.2f} %, loss {:.4f} ({} images{})\n", kind_of(split),
                       100 * outcome.evaluation.top1, 100 * outcome.evaluation.top5, outcome.evaluation.loss,
                       outcome.evaluation.images, split == Split::kValidation ? " held out of the training images" : "");
   const bool timed = std::filesystem::exists(std::filesystem::path(outcome.run_folder) / "timing.csv");
   std::cout << format("run folder: {} (config.toml, log.txt, metrics.jsonl, {}checkpoints/)\n", outcome.run_folder,
                       timed ? "timing.csv, " : "");
-  if (split == Split::kValidation &&
-      has_images(settings.data, data_folder(settings.data, train_options.data), Split::kTest))
+  if (split == Split::kValidation && has_images(settings.data, data_folder(settings.data, data), Split::kTest))
     std::cout << format("owt eval {} measures the best checkpoint on the test images, which this run has not used\n",
                         outcome.run_folder);
+}
+
+std::string outcome_json(const TrainOutcome& outcome, const Settings& settings) {
+  EvalOptions evaluated;
+  evaluated.weights = trained_weights_of(newest_checkpoint(outcome.run_folder).value_or(""));
+  evaluated.request.split = settings.data.evaluated();
+  return evaluation_json(outcome.evaluation, evaluated, outcome.classes, outcome.run_folder);
+}
+
+}  // namespace
+
+int command_train(const Arguments& arguments) {
+  Options options("owt train", "Trains a network from a recipe and writes a run folder with checkpoints and metrics.");
+  declare_options_of_train(options);
+  if (!options.parse(arguments)) {
+    std::cout << options.help();
+    return 0;
+  }
+  Overrides changes;
+  if (options.boolean("tolerate-loss")) changes.emplace_back("ps.tolerate_loss", "true");
+  const TrainRecipe recipe = train_recipe(options, with_classes(options, changes));
+  const Settings& settings = recipe.settings;
+  if (options.boolean("tolerate-loss") && settings.computing_ranks() == settings.parallel.workers)
+    throw UsageError("owt train: --tolerate-loss needs a parameter server: --parallel ps with ps.servers");
+  tell_of_drawn_images(options, settings);
+  const std::string json = options.given("json") ? options.string("json") : "";
+  const TrainOptions train_options = train_options_of(options, recipe, json);
+  const TrainOutcome outcome = train(settings, train_options);
+  if (!outcome.finished) return kStoppedOnSignal;
+  if (launch().rank != 0) return 0;
+  if (json == kStandardOutput)
+    std::cout << outcome_json(outcome, settings);
+  else
+    print_outcome(outcome, settings, train_options.data);
+  if (!json.empty() && json != kStandardOutput) write_file_atomically(json, outcome_json(outcome, settings));
   return 0;
 }
 

@@ -288,9 +288,8 @@ void end_together(int code) {
   if (!all) return;
   if (!all->end()) {
     if (!all->lacks_processes())
-      log_warn(
-          "MPI has not ended for {} s after all ranks had come to the end; the results are complete, this one goes",
-          watch_timeout());
+      log_warn("{} has not ended for {} s after all ranks had come to the end; the results are complete, this one goes",
+               all->links().links(), watch_timeout());
     std::cout.flush();
     _exit(code);
   }

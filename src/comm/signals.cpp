@@ -60,6 +60,12 @@ bool is_ignored(int signal) {
 
 }  // namespace
 
+std::vector<int> stop_signals() {
+  std::vector<int> signals{SIGTERM, SIGUSR1, SIGINT};
+  if (!is_ignored(SIGHUP)) signals.push_back(SIGHUP);
+  return signals;
+}
+
 Presses::Press Presses::press(int64_t now) {
   int64_t first = kNever;
   if (first_.compare_exchange_strong(first, now)) return Press::kFirst;
@@ -81,8 +87,7 @@ void catch_stop_signals(const char* answer) {
   kept_step = -1;
   answer_to_interrupt = launch().rank == 0 ? answer : nullptr;
   // mpirun sends another SIGTERM to ranks that end a little later than the first.
-  for (const int signal : {SIGTERM, SIGUSR1, SIGINT}) stop_on(signal);
-  if (!is_ignored(SIGHUP)) stop_on(SIGHUP);
+  for (const int signal : stop_signals()) stop_on(signal);
   std::signal(SIGPIPE, SIG_IGN);  // a closed pager causes a write error instead of ending the run
 }
 

@@ -5,9 +5,11 @@
 
 #include <atomic>
 #include <cstdint>
+#include <vector>
 
 namespace owt {
 
+std::vector<int> stop_signals();
 // answer: the line that the first SIGINT prints on rank 0, a string literal; null: none. After note_kept_step() has
 // been called, the line ends with that step.
 void catch_stop_signals(const char* answer = nullptr);

@@ -123,7 +123,8 @@ void TcpConnection::end_frame() {
 ptrdiff_t TcpConnection::read_some(std::byte* to, int64_t bytes) {
   while (true) {
     const ssize_t got = recv(socket_, to, static_cast<size_t>(bytes), MSG_DONTWAIT);
-    if (got > 0) readable_ = got == bytes;  // fewer: the system has no more, and will say so when it has
+    // Fewer: the system has no more, and will say so when it has. It says only once that the connection ends.
+    if (got > 0) readable_ = got == bytes || ends_;
     if (got > 0) return got;
     if (got < 0 && errno == EINTR) continue;
     if (got < 0 && would_wait(errno))

@@ -43,9 +43,11 @@ class TcpConnection {
   void send(Transfer& transfer);
   void receive(Transfer& transfer);
 
-  // The system says that bytes have come, or that there is room for some. The connection remembers both until the
-  // system says otherwise.
-  void set_ready(bool readable, bool writable) { readable_ |= readable, writable_ |= writable; }
+  // The system says that bytes have come, that there is room for some, or that no more will come. The connection
+  // remembers the first two until the system says otherwise.
+  void set_ready(bool readable, bool writable, bool ends = false) {
+    readable_ |= readable | ends, writable_ |= writable, ends_ |= ends;
+  }
   bool has_more() const { return open() && readable_; }  // move() left something to read
   bool receives_pieces() const { return open() && !accepting_.empty(); }
   // Moves what can be moved without waiting. Closes the connection if the other process has, or if it sends what is no
@@ -79,14 +81,14 @@ class TcpConnection {
   ptrdiff_t read_some(std::byte* to, int64_t bytes);
   std::string begin_bytes();  // after a header; returns what is wrong with it
   void end_bytes();
-  Transfer* take_wanted(int tag);
   void give(Transfer& transfer, const Unwanted& come);
   void keep(Unwanted come);
 
   int socket_;
   const std::string name_;
   std::string why_closed_;
-  bool readable_ = true, writable_ = true, broken_ = false;  // broken_: nothing can be sent
+  bool readable_ = true, writable_ = true;
+  bool ends_ = false, broken_ = false;  // nothing more comes; nothing can be sent
 
   std::deque<Frame> urgent_;     // all frames but pieces
   std::deque<Frame> accepted_;   // one for each transfer that is sent in pieces

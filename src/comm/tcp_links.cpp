@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
+#include <cstring>
 #include <deque>
 #include <thread>
 
@@ -20,7 +22,7 @@ class TcpLinks : public ProcessLinks {
  public:
   explicit TcpLinks(const ProcessLaunch& launch)
       : launch_(launch), ready_(epoll_create1(EPOLL_CLOEXEC)), bell_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-    add(bell_, EPOLLIN, nullptr);
+    add(bell_, EPOLLIN, nullptr);  // fails if one of the two was not made
   }
   ~TcpLinks() override {
     close(bell_);
@@ -38,7 +40,7 @@ class TcpLinks : public ProcessLinks {
       if (all.sockets[rank] < 0) continue;
       connections_.back() = std::make_unique<TcpConnection>(all.sockets[rank], concat("rank ", rank));
       // The system reports each change once (EPOLLET); the connection remembers it.
-      add(all.sockets[rank], EPOLLIN | EPOLLOUT | EPOLLET, connections_.back().get());
+      add(all.sockets[rank], EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, connections_.back().get());
     }
     return all.texts;
   }
@@ -97,7 +99,8 @@ class TcpLinks : public ProcessLinks {
     epoll_event event{};
     event.events = events;
     event.data.ptr = connection;
-    epoll_ctl(ready_, EPOLL_CTL_ADD, socket, &event);
+    if (epoll_ctl(ready_, EPOLL_CTL_ADD, socket, &event) != 0)
+      fail("cannot wait for connections: ", std::strerror(errno), "; raise the limit on open files (ulimit -n)");
   }
 
   // Learns which connections are ready; waits for one.
@@ -110,7 +113,8 @@ class TcpLinks : public ProcessLinks {
       auto* const connection = static_cast<TcpConnection*>(event.data.ptr);
       eventfd_t rings = 0;
       if (connection)
-        connection->set_ready(event.events & (EPOLLIN | EPOLLHUP | EPOLLERR), event.events & EPOLLOUT);
+        connection->set_ready(event.events & (EPOLLIN | EPOLLERR), event.events & EPOLLOUT,
+                              event.events & (EPOLLRDHUP | EPOLLHUP));
       else
         eventfd_read(bell_, &rings);
     }

@@ -243,7 +243,8 @@ class TcpStart {
     const Registration& m = mine_;
     try {
       for (const std::string& address : addresses_of(launch_.address)) try {
-          talks_[0] = connect_to(address, launch_.port, kTry);
+          const auto left = std::chrono::ceil<Milliseconds>(deadline_ - Clock::now());
+          talks_[0] = connect_to(address, launch_.port, std::min(kTry, left));
           talks_[0].send({kJoin, launch_.rank, packed({m.version, m.ranks, m.rendezvous, m.host, m.text})});
           while (talks_[0].open() && !joined_ && Clock::now() < deadline_) {
             talks_[0].flush();

@@ -16,10 +16,13 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <iterator>
 #include <map>
 #include <optional>
+#include <sstream>
 
 #include "src/comm/launch.h"
+#include "src/comm/signals.h"
 #include "src/system/check.h"
 #include "src/system/log.h"
 #include "src/system/sockets.h"
@@ -32,8 +35,7 @@ using Clock = std::chrono::steady_clock;
 // After a failure the ranks notify each other, and end within six seconds (src/comm/processes.cpp).
 constexpr auto kGraceToEnd = std::chrono::seconds(8);   // then SIGTERM
 constexpr auto kGraceToKill = std::chrono::seconds(2);  // after that, SIGKILL
-constexpr std::array kPassedOn{SIGINT, SIGTERM, SIGHUP, SIGUSR1};
-constexpr auto kHeldByAnother = "OWT_LAUNCH_STDIN";  // the standard input holds signals, and ends with the launcher
+constexpr auto kHeldByAnother = "OWT_LAUNCH_STDIN";     // the standard input holds signals, and ends with the launcher
 
 using EnvironmentChanges = std::map<std::string, std::string>;
 
@@ -56,6 +58,8 @@ bool is_this_host(const std::string& name) {
   if (name == "localhost" || name == own || name == own.substr(0, own.find('.'))) return true;
   return std::ranges::count(addresses_of_host(), name) > 0;
 }
+
+bool is_loopback(const std::string& name) { return name == "localhost" || name == "::1" || name.starts_with("127."); }
 
 // The file of a program, as a shell finds it. Throws Error if there is none.
 std::string found_program(const std::string& name) {
@@ -83,7 +87,7 @@ struct Child {
 class Launcher {
  public:
   explicit Launcher(const ProcessesToLaunch& what) : what_(what) {
-    for (const int signal : kPassedOn) sigaddset(&signals_, signal);
+    for (const int signal : stop_signals()) sigaddset(&signals_, signal);
     sigaddset(&signals_, SIGCHLD);
     sigprocmask(SIG_BLOCK, &signals_, &mask_before_);
     signal_file_ = signalfd(-1, &signals_, SFD_CLOEXEC);
@@ -113,24 +117,39 @@ class Launcher {
 
  private:
   void start_all() {
-    int ranks = 0, first = 0;
-    for (const HostWorkers& host : what_.hosts) ranks += host.workers;
+    const auto is_here = [&](const HostWorkers& host) {
+      return what_.only_host.empty() ? is_this_host(host.name) : host.name == what_.only_host;
+    };
+    Ranks ranks;
     for (const HostWorkers& host : what_.hosts) {
-      const bool here = what_.only_host.empty() ? is_this_host(host.name) : host.name == what_.only_host;
-      if (here)
-        start_here(host, first, ranks);
+      ranks.all += host.workers;
+      if (is_here(host)) ranks.all_here += host.workers;
+    }
+    if (ranks.all > ranks.all_here && is_loopback(what_.hosts.front().name))
+      log_warn("--hosts begins with {}, which means another host elsewhere; write this host's name in the network",
+               what_.hosts.front().name);
+    for (const HostWorkers& host : what_.hosts) {
+      if (is_here(host))
+        start_here(host, ranks);
       else if (what_.only_host.empty())
         start_there(host);
-      first += host.workers;
+      ranks.first += host.workers;
+      if (is_here(host)) ranks.first_here += host.workers;
     }
   }
 
-  void start_here(const HostWorkers& host, int first, int ranks) {
+  // first, first_here: numbers of the next rank, among all ranks and among this host's. This host may have several
+  // names.
+  struct Ranks {
+    int all = 0, all_here = 0, first = 0, first_here = 0;
+  };
+
+  void start_here(const HostWorkers& host, const Ranks& ranks) {
     const std::string program = found_program(what_.command.front());
     const bool alone = what_.hosts.size() == 1;
     Listener listener;
-    EnvironmentChanges changes{{"WORLD_SIZE", std::to_string(ranks)},
-                               {"LOCAL_WORLD_SIZE", std::to_string(host.workers)},
+    EnvironmentChanges changes{{"WORLD_SIZE", std::to_string(ranks.all)},
+                               {"LOCAL_WORLD_SIZE", std::to_string(ranks.all_here)},
                                {"MASTER_ADDR", alone ? "127.0.0.1" : what_.hosts.front().name},
                                {"OWT_LAUNCH", what_.enable_recovery ? "recovery" : "1"}};
     int port = what_.port;
@@ -141,12 +160,13 @@ class Launcher {
     }
     changes["MASTER_PORT"] = std::to_string(port);
     for (int i = 0; i < host.workers; ++i) {
-      changes["RANK"] = std::to_string(first + i);
-      changes["LOCAL_RANK"] = std::to_string(i);
-      const bool gets_socket = first + i == 0 && listener.socket >= 0;
+      const int rank = ranks.first + i;
+      changes["RANK"] = std::to_string(rank);
+      changes["LOCAL_RANK"] = std::to_string(ranks.first_here + i);
+      const bool gets_socket = rank == 0 && listener.socket >= 0;
       const int socket = gets_socket ? dup(listener.socket) : -1;  // without close-on-exec
       if (gets_socket) changes["OWT_LAUNCH_SOCKET"] = std::to_string(socket);
-      start(concat("rank ", first + i), program, what_.command, changes, -1);
+      start(concat("rank ", rank), program, what_.command, changes, -1);
       changes.erase("OWT_LAUNCH_SOCKET");
       if (gets_socket) close(socket);
     }
@@ -163,21 +183,17 @@ class Launcher {
   }
 
   void start_there(const HostWorkers& host) {
-    const std::string line = concat("cd ", quoted(std::filesystem::current_path().string()), " && ", kHeldByAnother,
-                                    "=1 exec ", line_of(words_for(host)));
-    std::vector<std::string> words;
-    for (size_t begin = 0; begin < what_.ssh.size();) {
-      const size_t end = std::min(what_.ssh.find(' ', begin), what_.ssh.size());
-      if (end > begin) words.push_back(what_.ssh.substr(begin, end - begin));
-      begin = end + 1;
-    }
-    words.push_back(host.name);
-    words.push_back(line);
+    std::istringstream ssh(what_.ssh);
+    std::vector<std::string> words{std::istream_iterator<std::string>(ssh), std::istream_iterator<std::string>()};
     try {
+      if (words.empty()) fail("--ssh is empty, wanted a command");
       const std::string program = found_program(words.front());
+      words.push_back(host.name);
+      // Shells other than sh set variables in other ways.
+      words.push_back(concat("cd ", quoted(std::filesystem::current_path().string()), " && exec env ", kHeldByAnother,
+                             "=1 ", line_of(words_for(host))));
       std::array<int, 2> ends{-1, -1};
-      if (pipe(ends.data()) != 0) fail("cannot make a pipe: ", std::strerror(errno));
-      fcntl(ends[1], F_SETFD, FD_CLOEXEC);
+      if (pipe2(ends.data(), O_CLOEXEC) != 0) fail("cannot make a pipe: ", std::strerror(errno));
       start(concat("the processes of ", host.name), program, words, {}, ends[0]);
       close(ends[0]);
       children_.back().input = ends[1];
@@ -247,7 +263,7 @@ class Launcher {
     if (got == 1) return pass_on(byte);
     input_ended_ = true;
     end_all(SIGTERM);
-    deadline_ = Clock::now() + kGraceToKill;
+    deadline_ = Clock::now() + kGraceToEnd;  // for a checkpoint
     terminated_ = true;
   }
 
@@ -311,10 +327,12 @@ std::vector<HostWorkers> hosts_from(const std::string& text) {
     if (colon != std::string::npos) {
       const char* const last = one.data() + one.size();
       const auto [stopped, error] = std::from_chars(one.data() + colon + 1, last, host.workers);
-      if (error != std::errc() || stopped != last || host.workers < 1)
-        fail("'", one, "': wanted HOST:N with a number of processes");
+      if (error != std::errc() || stopped != last || host.workers < 1 || host.workers > kMostWorkers)
+        fail("'", one, "': wanted HOST:N with a number of processes from 1 to ", kMostWorkers);
     }
     if (host.name.empty() || host.name.starts_with('-')) fail("'", one, "': wanted the name of a host");
+    if (std::ranges::count(hosts, host.name, &HostWorkers::name) > 0)
+      fail("'", host.name, "' is named twice; name it once, with the number of its processes");
     hosts.push_back(host);
     begin = end + 1;
   }

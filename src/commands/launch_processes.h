@@ -11,6 +11,7 @@ struct HostWorkers {
   std::string name;
   int workers = 1;
 };
+constexpr int kMostWorkers = 4096;  // on a host
 // "a:4,b:4"; a host without a number has one process. Throws Error.
 std::vector<HostWorkers> hosts_from(const std::string& text);
 

@@ -4,11 +4,11 @@
 #include <boost/program_options.hpp>
 #include <charconv>
 #include <cmath>
-#include <sstream>
 
 #include "src/system/log.h"
 #include "src/system/log_level.h"
 #include "src/system/own_words.h"
+#include "src/system/terminal.h"
 
 namespace owt {
 namespace {
@@ -25,23 +25,6 @@ bool is_positional(auto kind) {
 
 // Options of every command, with a short form.
 bool is_common(const std::string& name) { return name == "quiet" || name == "verbose" || name == "help"; }
-
-// Wraps `text` between words, from column `indent` on; the first line continues a line of that length.
-std::string wrapped(const std::string& text, size_t indent) {
-  std::string out, word;
-  size_t column = indent;
-  std::istringstream words(text);
-  while (words >> word) {
-    if (column > indent && column + 1 + word.size() > kHelpWidth) {
-      out.append("\n").append(indent, ' ');
-      column = indent;
-    }
-    if (column > indent) out += ' ', ++column;
-    out += word;
-    column += word.size();
-  }
-  return out + "\n";
-}
 
 // "an integer from 0 to 5", "a number of at least 1", "a number that is more than 0".
 std::string with_range(const std::string& what, const Range& range) {
@@ -237,13 +220,13 @@ std::string Options::help() const {
     if (e.kind == Kind::kRepeated) text += " (may be repeated)";
     std::string start = left(e);
     start.resize(width, ' ');
-    return start + wrapped(text, width);
+    return start + folded(text, kHelpWidth, width, width) + "\n";
   };
   std::string arguments, options, last;
   for (const Declaration& e : entries_)
     (is_positional(e.kind) ? arguments : is_common(e.name) ? last : options) += line(e);
-  return usage_line() + "\n" + wrapped(about_, 0) + (arguments.empty() ? "" : "\nArguments:\n" + arguments) +
-         "\nOptions:\n" + options + last;
+  return usage_line() + "\n" + folded(about_, kHelpWidth, 0) + "\n" +
+         (arguments.empty() ? "" : "\nArguments:\n" + arguments) + "\nOptions:\n" + options + last;
 }
 
 bool Options::declares(const std::string& name) const {

@@ -1,6 +1,7 @@
 #include "src/system/markup.h"
 
 #include "src/system/printable.h"
+#include "src/system/utf8.h"
 
 namespace owt {
 
@@ -26,13 +27,6 @@ std::string escaped(std::string_view text) {
   }
   return safe;
 }
-
-namespace {
-
-// Whether a character of UTF-8 begins with this byte.
-bool begins_character(char byte) { return (static_cast<unsigned char>(byte) & 0xc0) != 0x80; }
-
-}  // namespace
 
 std::string shortened(const std::string& text, size_t characters) {
   size_t end = 0, count = 0;  // end: of the kept part, if the text does not fit

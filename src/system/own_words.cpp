@@ -10,6 +10,7 @@
 
 #include "src/system/check.h"
 #include "src/system/log.h"
+#include "src/system/utf8.h"
 
 namespace owt {
 namespace {
@@ -76,10 +77,9 @@ std::string own_words(const std::exception& e) {
 std::string fit_for_message(const std::string& text) {
   if (text.size() <= kLongestMessage) return text;
   // Does not cut within a character of UTF-8.
-  const auto inside = [&](size_t at) { return (static_cast<unsigned char>(text[at]) & 0xc0) == 0x80; };
   size_t front = kLongestMessage - kEndOfMessage, end = text.size() - kEndOfMessage;
-  while (front > 0 && inside(front)) --front;
-  while (end < text.size() && inside(end)) ++end;
+  while (front > 0 && !begins_character(text[front])) --front;
+  while (end < text.size() && !begins_character(text[end])) ++end;
   return concat(text.substr(0, front), " ... (", end - front, " bytes) ... ", text.substr(end));
 }
 

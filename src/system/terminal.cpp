@@ -3,9 +3,11 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 
 #include "src/system/check.h"
+#include "src/system/utf8.h"
 
 namespace owt {
 namespace {
@@ -27,19 +29,18 @@ int terminal_columns() {
   return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
 }
 
-std::string folded(const std::string& text, size_t columns) {
-  constexpr size_t kIndent = 2;
+std::string folded(const std::string& text, size_t columns, size_t indent, size_t begin) {
   std::string out;
-  size_t column = 0, blank = std::string::npos;  // column: length of the last line; blank: place of its last blank
+  size_t column = begin, blank = std::string::npos;  // column: length of the last line; blank: place of its last blank
   for (const char c : text) {
     out += c;
-    if ((static_cast<unsigned char>(c) & 0xc0) != 0x80) ++column;  // a byte that begins a character of UTF-8
-    if (c == ' ' && column > kIndent) blank = out.size() - 1;
+    column += begins_character(c);
+    if (c == ' ' && column > indent) blank = out.size() - 1;
     if (column <= columns || blank == std::string::npos) continue;
     const std::string next = out.substr(blank + 1);
     out.erase(blank);
-    out += concat("\n", std::string(kIndent, ' '), next);
-    column = kIndent + next.size(), blank = std::string::npos;
+    out += concat("\n", std::string(indent, ' '), next);
+    column = indent + static_cast<size_t>(std::ranges::count_if(next, begins_character)), blank = std::string::npos;
   }
   return out;
 }

@@ -128,6 +128,19 @@ std::string header(uint32_t kind, int32_t tag, uint64_t number, int64_t bytes) {
 
 constexpr uint32_t kWhole = 0x6f777601, kOffer = kWhole + 1, kAccept = kWhole + 2, kPiece = kWhole + 3;
 
+// The system reports bytes and the end at once, and then nothing more.
+TEST(TcpConnection, EndsWhereTheOtherProcessHasEndedWithinAFrame) {
+  std::array<int, 2> ends{};
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, ends.data()), 0);
+  TcpConnection connection(ends[0], "rank 1");
+  const std::string half = header(kWhole, 1, 0, 1000) + std::string(500, 'x');
+  ASSERT_EQ(write(ends[1], half.data(), half.size()), std::ssize(half));
+  close(ends[1]);
+  connection.set_ready(true, true, /*ends=*/true);
+  connection.move();
+  EXPECT_FALSE(connection.open());
+}
+
 TEST(TcpConnection, RefusesWhatIsNoFrame) {
   for (const std::string& said :
        {std::string("GET / HTTP/1.1\r\nHost: node1\r\n\r\n"), header(kWhole, 1, 0, 1 << 30), header(kWhole, 1, 0, -1),

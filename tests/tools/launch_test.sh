@@ -69,6 +69,7 @@ on_two_hosts() {
   "$owt" launch --hosts localhost,elsewhere --port "$port" --ssh "$work/ssh" \
     "${train[@]}" "${steps[@]}" --parallel owt-d --out "$work/run" >"$work/out" 2>&1 || wrong "exit code $?"
   same_run "$work/run"
+  grep -q '^warning: --hosts begins with localhost, ' "$work/out" || wrong "no warning of localhost"
   [ "$(cat "$work/reached")" = elsewhere ] || wrong "it reached other hosts: $(cat "$work/reached")"
   "$owt" launch --hosts localhost,elsewhere --ssh "$work/none" true >"$work/out" 2>&1 && wrong "it succeeds without ssh"
   grep -q 'type this line on each host, with its name: .* --host elsewhere ' "$work/out" || wrong "no line to type"
@@ -100,7 +101,39 @@ codes() {
   "$owt" launch --workers 2 sh -c 'echo "$RANK $WORLD_SIZE $LOCAL_RANK $LOCAL_WORLD_SIZE $MASTER_ADDR"' |
     sort >"$work/out" || code=$?
   [ "$code" = 0 ] && diff "$work/out" <(printf '%s 2 %s 2 127.0.0.1\n' 0 0 1 1) || wrong "other variables"
+  "$owt" launch --hosts localhost,127.0.0.1:2 sh -c 'echo "$RANK $WORLD_SIZE $LOCAL_RANK $LOCAL_WORLD_SIZE"' |
+    sort >"$work/out" || code=$?
+  [ "$code" = 0 ] && diff "$work/out" <(printf '%s 3 %s 3\n' 0 0 1 1 2 2) || wrong "other variables with two names"
   passed "exit codes and variables"
+}
+
+refused() {  # refused TEXT WORD...: the command line fails with the text and starts nothing
+  code=0
+  "$owt" launch "${@:2}" touch "$work/started" >"$work/out" 2>&1 || code=$?
+  [ "$code" != 0 ] && [ ! -e "$work/started" ] || wrong "$*: exit code $code"
+  grep -qF -- "$1" "$work/out" || wrong "$*"
+}
+refusals() {
+  refused "'node1' is named twice" --hosts node1:2,node2,node1:2
+  refused "from 1 to 4096" --hosts node1:5000
+  refused "--ssh is empty" --hosts node1 --ssh ' '
+  passed "wrong hosts"
+}
+
+# Under nohup the end of the session is no wish to stop, after which the ends of processes are not reported.
+without_session() {
+  (
+    trap '' HUP
+    exec "$owt" launch --workers 1 sh -c 'touch "$1/runs"; until [ -e "$1/end" ]; do sleep 0.05; done; exit 3' \
+      sh "$work" >"$work/out" 2>&1
+  ) &
+  job=$!
+  wait_for test -e "$work/runs"
+  kill -HUP "$job"
+  touch "$work/end"
+  ended
+  [ "$code" = 3 ] && grep -q 'ended with exit code 3' "$work/out" || wrong "exit code $code"
+  passed "nohup"
 }
 
 # The launcher passes the signal on, and the processes write a checkpoint.
@@ -134,5 +167,5 @@ tolerated() {
   passed "a lost worker"
 }
 
-for cases in on_this_host on_two_hosts by_variables codes interrupted tolerated; do beside "$cases"; done
+for cases in on_this_host on_two_hosts by_variables codes refusals interrupted without_session tolerated; do beside "$cases"; done
 all_ended

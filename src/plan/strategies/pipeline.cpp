@@ -202,9 +202,9 @@ class StageOrder {
   }
 
   // The gradient has arrived, so the next stage has received the activations. There is memory for the gradients of two
-  // micro-batches on their way to the previous stage. The wait comes before
-  // any layer runs, since several layers may run as one op. last: the gradients of the weights are complete after this
-  // micro-batch. Without a flush they are complete after each one.
+  // micro-batches on their way to the previous stage. The wait comes before any layer runs, since several layers may
+  // run as one op. last: the gradients of the weights are complete after this micro-batch. Without a flush they are
+  // complete after each one.
   void backward(int batch, bool last) {
     wait_for_output(batch);
     if (std::ssize(gradients_sent_) == kRoundsAtOnce) wait_for_oldest_gradient();
