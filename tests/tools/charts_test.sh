@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Tests functions of the script of reports: ticks of an axis, and smoothing. Prints what is wrong; exits 1 then.
+# Tests the scripts of reports without a browser: ticks of an axis, smoothing, and when a live page is fetched again.
+# Prints what is wrong; exits 1 then.
 #
 #   usage: charts_test.sh OWT
 set -euo pipefail
@@ -28,3 +29,36 @@ deepEqual(smoothed([1, 2, 3], 0), [1, 2, 3]);
 deepEqual(["1e-7", "0.01235", "12345"], [1e-7, 0.012345678, 12345.4].map(short));
 '
 echo "passed: ticks and smoothing"
+
+node --eval '
+const live = require("fs").readFileSync("src/report/pages/live.js", "utf8"), {deepEqual} = require("assert/strict");
+let source, values = "1.5 a", asked = 0, answer = {ok: true, text: async () => "page " + asked};
+const waiting = [], shown = [], none = () => {};
+const document = {activeElement: {id: ""}, querySelector: () => ({replaceWith: page => shown.push(page)}),
+                  getElementById: () => null};
+const given = {
+  document, begin: none, setInterval: none, setTimeout: done => waiting.push(done),
+  all: selector => selector === "output" ? [{textContent: values}] : [],
+  fetch: async () => (++asked, answer ?? Promise.reject(Error("no network"))),
+  EventSource: class { constructor() { source = this; } },
+  DOMParser: class { parseFromString(text) { return {querySelector: () => text}; } }
+};
+new Function(...Object.keys(given), live)(...Object.values(given));
+const change = () => (source.onmessage(), new Promise(setImmediate));
+(async () => {
+  await change(), await change();
+  deepEqual([asked, waiting.length], [0, 1], "a reader of values is disturbed");
+  values = "", waiting.pop()();
+  await new Promise(setImmediate);
+  deepEqual(shown, ["page 1"]);
+  const good = answer;
+  for (answer of [null, {ok: false, text: async () => "not found"}]) await change();
+  deepEqual([asked, shown], [3, ["page 1"]], "an error replaces the page");
+  answer = good;
+  await change();
+  deepEqual(shown, ["page 1", "page 4"]);
+  process.exitCode = 0;
+})();
+process.exitCode = 1;  // unless the end is reached
+'
+echo "passed: a live page is fetched after changes"

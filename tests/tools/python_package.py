@@ -227,7 +227,7 @@ class Checkpoints(FolderTest):
         self.assertEqual(self.run_.checkpoint(), best)
         self.assertEqual(self.run_.checkpoint("latest"), latest)
         self.assertEqual(self.run_.checkpoint(12), abandoned)
-        self.assertEqual(self.run_.checkpoint(mock.Mock(__index__=lambda _: 12)), abandoned)  # as in NumPy
+        self.assertEqual(self.run_.checkpoint(mock.Mock(__index__=lambda _: 12)), abandoned)  # NumPy's integers have it
         with self.assertRaisesRegex(owt.Error, r"no checkpoint of step 5; it has \[4, 8, 12\]"):
             self.run_.checkpoint(5)
         with self.assertRaisesRegex(owt.Error, "'newest', wanted 'best', 'latest' or a step"):

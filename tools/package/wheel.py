@@ -51,13 +51,22 @@ def libraries_of(program):
 
 def packages_of(libraries, prefix):
     """The Debian packages of libraries; for a library in `prefix` that of the same name."""
-    patterns = []
-    for library in libraries:
-        if prefix and prefix in Path(library).parents:
-            patterns.append("*/" + Path(library).name.split(".so")[0] + ".so.*")
-        else:
-            patterns.append("*" + library.replace("/usr/", "/", 1))  # dpkg may know /usr/lib/... as /lib/...
-    return {line.split(":")[0] for line in output("dpkg-query", "--search", *patterns).splitlines()}
+    def of_system(library):
+        if prefix not in Path(library).parents:
+            return library
+        name = Path(library).name.split(".so")[0]
+        return os.path.realpath(next(Path("/usr/lib").glob(f"*/{name}.so.*")))
+
+    wanted = set(map(of_system, libraries))
+    # dpkg may know /usr/lib/... as /lib/... One of the two names is found. (A pattern for both takes seconds.)
+    names = [name for library in wanted for name in (library, library.replace("/usr/", "/", 1))]
+    found = subprocess.run(["dpkg-query", "--search", *names], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+                           universal_newlines=True).stdout
+    owners = {os.path.realpath(path): package.split(":")[0]
+              for package, path in (line.split(": ", 1) for line in found.splitlines())}
+    if wanted - owners.keys():
+        sys.exit(f"no package has {', '.join(sorted(wanted - owners.keys()))}, so its licence is not known")
+    return {owners[library] for library in wanted}
 
 
 def cuda_licence(toolkit):

@@ -92,8 +92,7 @@ std::string curves_section(Runs all) {
                    missing("No steps are in metrics.jsonl yet: owt train writes the first at once."));
   std::string note =
       "Thin lines are training, lines with dots evaluations. Long lines show means of consecutive steps. What rises "
-      "far "
-      "above all else ends at the edge.";
+      "far above all else ends at the edge.";
   const bool timed = std::any_of(runs.begin(), runs.end(), [](auto& r) { return any_finite(r.metrics.steps.hours); });
   if (!timed) note += " Curves over time need runs of this version of owt, whose metrics.jsonl has seconds.";
   if (runs.size() < all.size()) note += format(" The curves are of the last {} of {} runs.", runs.size(), all.size());

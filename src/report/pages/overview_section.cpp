@@ -88,10 +88,6 @@ std::string origin_of(const RunRecord& run) {
   return escaped(text) + (run.changed > 0 ? "; last line of metrics.jsonl: " + last_line_of(run) : "") + ".";
 }
 
-}  // namespace
-
-namespace {
-
 std::string large(const std::string& figures) { return "<div class=\"summary\">\n" + figures + "</div>\n"; }
 
 // Sorted: training runs, then the others by their last change.

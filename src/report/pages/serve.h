@@ -20,7 +20,8 @@ struct ServeOptions {
 //   /                  the page, with a script that replaces its content after changes
 //   /events            server-sent events: a number that grows with every change of the run's files
 //   /metrics           the state of the runs for Prometheus (prometheus.h)
-// If there is one folder that is no run, the page lists the runs in it and in its subfolders, also later ones:
+// If there is one folder that is no run, the page lists the runs in it and in its subfolders, also later ones. Symbolic
+// links are followed:
 //   /run/NAME/         the page of a run; NAME: its folder, relative to the given one
 //   /run/NAME/events   as /events
 // Nothing else is served: requests name no files and change nothing. A request must name this machine, so a page from
