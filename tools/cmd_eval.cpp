@@ -14,21 +14,22 @@ namespace {
 
 double percent(int64_t part, int64_t whole) { return 100 * static_cast<double>(part) / static_cast<double>(whole); }
 
-void print_classes(const std::vector<ClassAccuracy>& classes) {
+void print_classes(const std::vector<ClassAccuracy>& classes, bool top5) {
   size_t width = 5;
   for (const ClassAccuracy& c : classes) width = std::max(width, printable(c.name).size());
-  std::cout << format("{:<{}}  images  top-1 %  top-5 %  most frequent wrong class\n", "class", width);
+  std::cout << format("{:<{}}  images  top-1 %{}  most frequent wrong class\n", "class", width,
+                      top5 ? "  top-5 %" : "");
   for (const ClassAccuracy& c : classes)
-    std::cout << format("{:<{}}  {:>6}  {:>7.2f}  {:>7.2f}  {}\n", printable(c.name), width, c.images,
-                        percent(c.top1, c.images), percent(c.top5, c.images),
+    std::cout << format("{:<{}}  {:>6}  {:>7.2f}{}  {}\n", printable(c.name), width, c.images,
+                        percent(c.top1, c.images), top5 ? format("  {:>7.2f}", percent(c.top5, c.images)) : "",
                         c.times > 0 ? format("{} ({})", printable(c.taken_for), c.times) : "");
 }
 
-void print(const Evaluation& e, const EvaluationRequest& request) {
-  std::cout << format("top-1 {:.2f} %, top-5 {:.2f} %, loss {:.4f} ({} {} images{})\n", 100 * e.top1, 100 * e.top5,
-                      e.loss, e.images, kind_of(request.split),
+void print(const Evaluation& e, const EvaluationRequest& request, int64_t classes) {
+  std::cout << format("{}, loss {:.4f} ({} {} images{})\n", accuracy_text(e, classes), e.loss, e.images,
+                      kind_of(request.split),
                       request.views.count > 1 ? format(", {} views", request.views.name()) : "");
-  if (request.per_class) print_classes(e.classes);
+  if (request.per_class) print_classes(e.classes, has_top5(classes));
 }
 
 }  // namespace
@@ -76,7 +77,7 @@ int command_eval(const Arguments& arguments) {
   if (json == kStandardOutput)
     std::cout << text;
   else
-    print(e, eval.request);
+    print(e, eval.request, settings.model.classes);
   return 0;
 }
 

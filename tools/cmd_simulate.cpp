@@ -261,9 +261,9 @@ int command_simulate(const Arguments& arguments) {
   std::cout << workers_table(run.record) << staleness_text(run.record) << '\n'
             << format("simulated: {:.3f} s, {} updates; {}\n", run.seconds, run.record.updates, bytes_text(run.record));
   if (!simulation.cluster.times_only)
-    std::cout << format("{} accuracy: top-1 {:.2f} %, top-5 {:.2f} %, loss {:.4f} ({} images)\n",
-                        kind_of(settings.data.evaluated()), 100 * run.evaluation.top1, 100 * run.evaluation.top5,
-                        run.evaluation.loss, run.evaluation.images);
+    std::cout << format("{} accuracy: {}, loss {:.4f} ({} images)\n", kind_of(settings.data.evaluated()),
+                        accuracy_text(run.evaluation, settings.model.classes), run.evaluation.loss,
+                        run.evaluation.images);
   if (!outcome.run_folder.empty())
     std::cout << format("run folder: {} (config.toml, log.txt, metrics.jsonl{})\n", outcome.run_folder,
                         simulation.cluster.times_only ? "" : ", checkpoints/");

@@ -85,8 +85,8 @@ TrainOptions train_options_of(const Options& options, const TrainRecipe& recipe,
 
 void print_outcome(const TrainOutcome& outcome, const Settings& settings, const std::string& data) {
   const Split split = settings.data.evaluated();
-  std::cout << format("{} accuracy: top-1 {:.2f} %, top-5 {:.2f} %, loss {:.4f} ({} images{})\n", kind_of(split),
-                      100 * outcome.evaluation.top1, 100 * outcome.evaluation.top5, outcome.evaluation.loss,
+  std::cout << format("{} accuracy: {}, loss {:.4f} ({} images{})\n", kind_of(split),
+                      accuracy_text(outcome.evaluation, outcome.classes), outcome.evaluation.loss,
                       outcome.evaluation.images, split == Split::kValidation ? " held out of the training images" : "");
   const bool timed = std::filesystem::exists(std::filesystem::path(outcome.run_folder) / "timing.csv");
   std::cout << format("run folder: {} (config.toml, log.txt, metrics.jsonl, {}checkpoints/)\n", outcome.run_folder,

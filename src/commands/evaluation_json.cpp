@@ -8,7 +8,6 @@ namespace {
 using Json = OutputJson;
 
 constexpr const char* kEvaluationFormat = "owt evaluation 1";
-constexpr int64_t kTop5From = 5;  // number of classes
 
 Json class_json(const ClassAccuracy& of, bool top5) {
   const auto share = [&](int64_t part) { return static_cast<double>(part) / static_cast<double>(of.images); };
@@ -23,7 +22,7 @@ Json class_json(const ClassAccuracy& of, bool top5) {
 std::string evaluation_json(const Evaluation& evaluation, const EvalOptions& options, int64_t classes,
                             const std::string& run) {
   const EvaluationRequest& request = options.request;
-  const bool top5 = classes >= kTop5From;
+  const bool top5 = has_top5(classes);
   const bool counted = !request.views.average_logits();  // other views have a name
   Json json{
       {"format", kEvaluationFormat},     {"weights", options.weights},

@@ -170,8 +170,8 @@ void VirtualLearning::evaluate(double now, GradientPool& evaluator) {
     schedule_.note_evaluation(e.loss, e.top1, state_.plateau);
   const int64_t epoch = state_.images_in_epoch == 0 ? state_.epoch - 1 : state_.epoch;
   const Split split = job_.settings.data.evaluated();
-  log_info("simulated {:.3f} s, epoch {}, step {}: {} loss {:.4f}, top-1 {:.2f} %, top-5 {:.2f} %", now, epoch + 1,
-           state_.step, kind_of(split), e.loss, 100 * e.top1, 100 * e.top5);
+  log_info("simulated {:.3f} s, epoch {}, step {}: {} loss {:.4f}, {}", now, epoch + 1, state_.step, kind_of(split),
+           e.loss, accuracy_text(e, job_.settings.model.classes));
   EvalRecord record{split, state_.step, epoch, e.loss, e.top1, e.top5, e.images, false, now};
   if (job_.settings.optimizer.l1 > 0) {
     record.penalty = central_->penalty();

@@ -26,6 +26,10 @@ struct Evaluation {
   std::vector<ClassAccuracy> classes{};  // classes with images, in order, if EvaluationRequest::per_class is set
 };
 
+// Whether top-5 depends on the network: with five classes or fewer it is always 100 %.
+constexpr bool has_top5(int64_t classes) { return classes > 5; }
+std::string accuracy_text(const Evaluation& of, int64_t classes);  // "top-1 76.43 %, top-5 98.41 %"
+
 struct EvaluationRequest {
   Split split = Split::kTest;
   Views views{};                           // views of each image

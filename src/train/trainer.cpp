@@ -271,8 +271,8 @@ bool Trainer::run_evaluation() {
   if (!writes()) return best;
   const Split split = job_.settings.data.evaluated();
   const bool ema = worker_.step.ema();
-  log_info("epoch {}, step {}: {} loss {:.4f}, top-1 {:.2f} %, top-5 {:.2f} % ({} images, {:.1f} s{})", epoch + 1,
-           state_.step, kind_of(split), e.loss, 100 * e.top1, 100 * e.top5, e.images, seconds_now() - begin,
+  log_info("epoch {}, step {}: {} loss {:.4f}, {} ({} images, {:.1f} s{})", epoch + 1, state_.step, kind_of(split),
+           e.loss, accuracy_text(e, job_.settings.model.classes), e.images, seconds_now() - begin,
            ema ? ", averaged weights" : "");
   if (falls) log_info("no improvement: learning rate multiplied by {:g}", job_.settings.schedule.factor);
   metrics_->write(EvalRecord{split, state_.step, epoch, e.loss, e.top1, e.top5, e.images, ema, seconds()});

@@ -269,7 +269,7 @@ TEST_F(DocsOfCommands, DrawingsShowTheOrderThatIsRun) {
   for (const Strategy strategy : all_strategies()) {
     const std::string name = name_of(strategy), drawing = file(name + ".svg");
     const Result drawn = owt("plan " + config("models/alexnet_owt.toml") +
-                             " --workers 4 --set data.batch=512 --gpu A100 --hosts 4 --bandwidth 25Gbit --latency 30us"
+                             " --workers 4 --batch 512 --gpu A100 --hosts 4 --bandwidth 25Gbit --latency 30us"
                              " --parallel " +
                              name + " --draw " + drawing);
     ASSERT_EQ(drawn.code, 0) << drawn.err;

@@ -76,6 +76,14 @@ Plot plot_of(Runs runs, const Curve& curve) {
   return plot;
 }
 
+// Top-5 of five classes or fewer is always 1.
+bool tells_top5(Runs runs) {
+  return std::any_of(runs.begin(), runs.end(), [](const RunRecord& run) {
+    return std::any_of(run.metrics.evaluations.begin(), run.metrics.evaluations.end(),
+                       [](const EvaluationLine& line) { return line.top5 < 1; });
+  });
+}
+
 }  // namespace
 
 std::string curves_section(Runs all) {
@@ -85,14 +93,15 @@ std::string curves_section(Runs all) {
     plots.places.push_back(places_of_steps(run.metrics.steps));
     plots.places.push_back(places_of_evaluations(run.metrics.evaluations));
   }
-  for (const Curve& curve : kCurves) plots.plots.push_back(plot_of(runs, curve));
+  for (const Curve& curve : kCurves)
+    if (curve.of_evaluations != &EvaluationLine::top5 || tells_top5(runs)) plots.plots.push_back(plot_of(runs, curve));
   const std::string content = html_of(plots);
   if (content.empty())
     return section("curves", "Curves",
                    missing("No steps are in metrics.jsonl yet: owt train writes the first at once."));
   std::string note =
-      "Thin lines are training, lines with dots evaluations. Long lines show means of consecutive steps. What rises "
-      "far above all else ends at the edge.";
+      "Thin lines are training, lines with dots are evaluations. Long lines show means of consecutive steps. Values "
+      "far above all others are cut off at the edge.";
   const bool timed = std::any_of(runs.begin(), runs.end(), [](auto& r) { return any_finite(r.metrics.steps.hours); });
   if (!timed) note += " Curves over time need runs of this version of owt, whose metrics.jsonl has seconds.";
   if (runs.size() < all.size()) note += format(" The curves are of the last {} of {} runs.", runs.size(), all.size());

@@ -333,6 +333,13 @@ TEST_F(Pages, ListTheRunsOfAFolderWithLinks) {
 }
 
 TEST_F(Pages, PointAtWeightsThatLearnHardlyAtAllOrTooMuchAtATime) {
+TEST_F(Pages, LeaveOutATopFiveThatIsAlwaysRight) {
+  RunRecord run = summarized_run();
+  EXPECT_THAT(curves_section({&run, 1}), AllOf(HasSubstr("Top-1 accuracy"), Not(HasSubstr("Top-5 accuracy"))));
+  run.metrics.evaluations[0].top5 = 0.99;
+  EXPECT_THAT(curves_section({&run, 1}), HasSubstr("Top-5 accuracy"));
+}
+
   RunRecord run{.name = "a", .folder = "a"};
   // The first evaluation has no ratio.
   run.metrics.weights = {
