@@ -22,7 +22,7 @@ PATH=$work/usr/bin:$PATH
 
 [ "$(command -v owt)" = "$work/usr/bin/owt" ] || wrong "the program is not in bin"
 owt plan alexnet_owt --workers 4 | grep fc6 >/dev/null || wrong "no plan of a model by its name"
-owt recipes | grep "$work/usr/share/owt/configs/cifar10_quick.toml" >/dev/null || wrong "the recipes are not in share/owt/configs"
+owt recipes --json | grep "$work/usr/share/owt/configs/cifar10_quick.toml" >/dev/null || wrong "the recipes are not in share/owt/configs"
 passed "the installed program finds its recipes from any folder"
 
 [ -s "$work/usr/share/doc/owt/copyright" ] || wrong "no licence"

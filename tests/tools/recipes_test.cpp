@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <sstream>
 
 #include "tests/support/program.h"
 
@@ -11,8 +12,11 @@ namespace {
 
 namespace fs = std::filesystem;
 using ::testing::AllOf;
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
+using ::testing::Le;
 using ::testing::Not;
+using ::testing::SizeIs;
 
 class RecipesTest : public ProgramTest {
  protected:
@@ -112,12 +116,26 @@ TEST_F(RecipesTest, AnUnknownNameIsAnErrorWithTheFoldersSearchedAndTheNearestNam
   EXPECT_THAT(owt_in("elsewhere", "train something_else").err, HasSubstr("'owt recipes' lists the names"));
 }
 
-TEST_F(RecipesTest, AreListedWithTheirFiles) {
+TEST_F(RecipesTest, AreListedWithTheFirstLinesOfTheirFiles) {
   write_recipe("here/configs/my_own.toml", "mine");
+  write("here/configs/broken.toml", "# Not yet right.\nmodel = \n");
   const Result result = owt_in("here", "recipes");
   EXPECT_EQ(result.code, 0);
-  EXPECT_THAT(result.out, AllOf(HasSubstr("configs/my_own.toml\n"), HasSubstr("configs/quickstart.toml\n"),
-                                HasSubstr("models/alexnet_owt.toml\n")));
+  const size_t models = result.out.find("\nModels");
+  ASSERT_NE(models, std::string::npos);
+  EXPECT_THAT(result.out.substr(0, models), AllOf(HasSubstr("  my_own  "), ContainsRegex("\n  broken +Not yet right\n"),
+                                                  ContainsRegex("\n  quickstart +A first network")));
+  EXPECT_THAT(result.out.substr(models), AllOf(ContainsRegex("\n  alexnet_owt +AlexNet with one tower"),
+                                               HasSubstr("\nTheir files are in configs, ")));
+}
+
+TEST_F(RecipesTest, OfTheProgramHaveADescriptionThatFitsALine) {
+  const Result result = owt_in("elsewhere", "recipes");
+  std::istringstream lines(result.out);
+  for (std::string line; std::getline(lines, line);) {
+    if (!line.starts_with("  ")) continue;
+    EXPECT_THAT(line, AllOf(ContainsRegex("^  [^ ]+  +[^ ]+ "), SizeIs(Le(112))));
+  }
 }
 
 }  // namespace

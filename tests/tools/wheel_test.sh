@@ -38,7 +38,7 @@ mkdir "$work/elsewhere"
 cd "$work/elsewhere"
 run() { env -i HOME="$work" PATH="$work/venv/bin:/usr/bin:/bin" OMP_WAIT_POLICY=PASSIVE "$@"; }
 [ "$(run owt --version)" = "$("$owt" --version)" ] || wrong "owt --version says $(run owt --version)"
-run owt recipes | grep "$work/venv/lib.*/owt/configs/cifar10_quick.toml" >/dev/null || wrong "no recipes in the package"
+run owt recipes --json | grep "$work/venv/lib.*/owt/configs/cifar10_quick.toml" >/dev/null || wrong "no recipes in the package"
 run owt plan alexnet_owt --workers 4 >plan
 run "$python" -m owt plan alexnet_owt --workers 4 | cmp - plan || wrong "python -m owt is another program"
 grep -q fc6 plan || wrong "no plan of a model by its name"
