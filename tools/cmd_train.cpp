@@ -24,7 +24,7 @@ StartWeights start_weights(const Options& options) {
   start.except_mismatched = options.boolean("except-mismatched");
   if (start.file.empty() && (!start.except.empty() || start.except_mismatched))
     throw UsageError(
-        "owt train: --except and --except-mismatched need --weights FILE: they name the layers that are not taken from "
+        "--except and --except-mismatched need --weights FILE: they name the layers that are not taken from "
         "it");
   return start;
 }
@@ -73,7 +73,7 @@ int command_train(const Arguments& arguments) {
   TrainRecipe recipe = train_recipe(options, with_classes(options, changes));
   const Settings& settings = recipe.settings;
   if (options.boolean("tolerate-loss") && settings.computing_ranks() == settings.parallel.workers)
-    throw UsageError("owt train: --tolerate-loss needs a parameter server: --parallel ps with ps.servers");
+    throw UsageError("--tolerate-loss needs a parameter server: --parallel ps with ps.servers");
   tell_of_drawn_images(options, settings);
   TrainOptions train_options;
   const auto take = [&](const char* name) { return options.given(name) ? options.string(name) : std::string(); };
@@ -85,13 +85,13 @@ int command_train(const Arguments& arguments) {
   train_options.stays = recipe.stays;
   train_options.other_data = options.boolean("other-data");
   if (train_options.other_data && train_options.resume.empty())
-    throw UsageError("owt train: --other-data is for a resumed run; add --resume auto or --resume RUN");
+    throw UsageError("--other-data is for a resumed run; add --resume auto or --resume RUN");
   train_options.start = start_weights(options);
   train_options.threads = shared_threads(options);
   train_options.timing = options.boolean("timing");
   const std::string json = take("json");
   if (json == kStandardOutput && train_options.timing)
-    throw UsageError("owt train: --timing prints a table, and --json - only JSON; leave out one of them");
+    throw UsageError("--timing prints a table, and --json - only JSON; leave out one of them");
   if (json != kStandardOutput) check_outputs({json});
   const TrainOutcome outcome = train(settings, train_options);
   if (!outcome.finished) return kStoppedOnSignal;
