@@ -108,7 +108,8 @@ int ranks_from(const Options& options) {
 int command_bench_comm(const Arguments& arguments) {
   Options options("owt bench-comm", "Measures how long collectives between workers take, size by size.");
   options.option("workers", "K",
-                 "number of workers, as threads of this process (default: 2); under mpirun every process is a worker");
+                 "number of workers, as threads of this process (default: 2); under mpirun, srun or owt launch every "
+                 "process is a worker");
   options.option("device", "NAME", "cpu", "cpu | cuda | auto: device that holds the tensors");
   options.option(
       "threads", "T", "0",

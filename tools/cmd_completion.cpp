@@ -165,7 +165,7 @@ int command_completion(const Arguments& arguments) {
     std::cout << shell.script;
     return 0;
   }
-  throw UsageError(concat("owt completion: SHELL is '", options.string("SHELL"), "', wanted bash, zsh or fish"));
+  throw UsageError(concat("SHELL is '", options.string("SHELL"), "', wanted bash, zsh or fish"));
 }
 
 }  // namespace owt

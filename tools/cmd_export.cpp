@@ -20,7 +20,7 @@ int command_export(const Arguments& arguments) {
     std::cout << options.help();
     return 0;
   }
-  if (!options.given("onnx")) throw UsageError("owt export: --onnx FILE is missing");
+  if (!options.given("onnx")) throw UsageError("--onnx FILE is missing: the ONNX file to write");
   OnnxOptions onnx;
   if (options.string("batch") != "dynamic") onnx.batch = options.integer("batch", {.low = 1, .high = 1 << 20});
   onnx.opset = static_cast<int>(options.integer("opset", {.low = kFirstOpset, .high = kLastOpset}));

@@ -25,7 +25,7 @@ int command_extract(const Arguments& arguments) {
     return 0;
   }
   for (const std::string name : {"layer", "out"})
-    if (!options.given(name)) throw UsageError("owt extract: --" + name + " is missing");
+    if (!options.given(name)) throw UsageError("--" + name + " is missing");
   check_two_files(options, "out", "labels");
   ExtractOptions extraction;
   extraction.photos = options.list("IMAGE");

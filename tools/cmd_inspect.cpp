@@ -140,8 +140,9 @@ OutputJson checkpoint_json(const std::string& folder, const RunState& state) {
 
 void print_checkpoint(const std::string& folder, const RunState& state) {
   std::cout << format("checkpoint {}: all checksums match\n", folder);
-  std::cout << format("step {}, epoch {} (+{} images), seed {}, {} worker(s), strategy {}\n", state.step, state.epoch,
-                      state.images_in_epoch, state.seed, state.workers, printable(state.strategy));
+  std::cout << format("step {}, epoch {} (+{} images), seed {}, {} worker{}, strategy {}\n", state.step, state.epoch,
+                      state.images_in_epoch, state.seed, state.workers, state.workers == 1 ? "" : "s",
+                      printable(state.strategy));
   if (state.best_step >= 0)
     std::cout << format("best top-1 {:.2f} % at step {}\n", 100 * state.best_top1, state.best_step);
   if (state.ema_step >= 0)
@@ -193,12 +194,12 @@ void check_used(const Options& options, const std::string& path) {
   for (const char* name : {"recipe", "samples", "seed"}) options.only_with(name, {"sheet"});
   const bool is_data = fs::is_directory(path) && !is_checkpoint(path) && !is_run_folder(path);
   if (options.boolean("classes") && !is_data)
-    throw UsageError(concat("owt inspect: --classes is for data sets, but ", path, " is not one"));
+    throw UsageError(concat("--classes is for data sets, but ", path, " is not one"));
   const bool has_layers = !fs::is_directory(path) && !path.ends_with(".safetensors");
   if (has_layers || options.given("draw")) return;
   for (const char* name : {"workers", "device", "precision", "set", "batch", "parallel", "shares"})
     if (options.given(name))
-      throw UsageError(concat("owt inspect: --", name, " is for recipes and models, and ", path, " is ",
+      throw UsageError(concat("--", name, " is for recipes and models, and ", path, " is ",
                               fs::is_directory(path) ? "a folder" : "a weights file"));
 }
 

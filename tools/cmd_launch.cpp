@@ -28,7 +28,7 @@ int command_launch(const Arguments& arguments) {
       "MPI: each gets the environment variables RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR "
       "and MASTER_PORT. If one fails, the others end too, and the exit code is that of the first that "
       "failed. Ctrl-C is passed on to all.");
-  options.positional_list("COMMAND", "program and arguments, e.g. owt train quickstart");
+  options.command_line("COMMAND", "program and arguments, e.g. owt train quickstart");
   options.option("workers", "N", "number of processes on this host");
   options.option(
       "hosts", "HOST:N,...",
@@ -50,7 +50,7 @@ int command_launch(const Arguments& arguments) {
   if (launch().several())
     fail("owt launch starts processes itself, but ", launch().by, " has started ", launch().ranks,
          " of it; leave one of the two out");
-  if (options.given("workers") == options.given("hosts")) throw UsageError("owt launch: wanted --workers or --hosts");
+  if (options.given("workers") == options.given("hosts")) throw UsageError("wanted --workers or --hosts");
   for (const char* const name : {"host", "port", "ssh"}) options.only_with(name, {"hosts"});
   ProcessesToLaunch what;
   what.command = options.list("COMMAND");

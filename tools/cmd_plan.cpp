@@ -50,7 +50,7 @@ void declare_plan(Options& options) {
                  "number of hosts, with equally many workers on each (default: 1, or the hosts of --links)");
   options.option("local-bandwidth", "B",
                  "bandwidth of a worker to others on its host (default: 10GB/s; with --gpu, the GPU's)");
-  options.option("local-latency", "T", "latency per message on a host (default: 5us; with --gpu, the GPU's)");
+  options.option("local-latency", "T", "latency per message within a host (default: 5us; with --gpu, the GPU's)");
   options.option("gpu", "NAME", concat("compute times from the roofline limits of this GPU: ", joined(device_names())));
   options.option("images-per-second", "N",
                  "with --gpu: measured speed of one GPU with a worker's rows; scales all layer times");
@@ -82,7 +82,7 @@ OptionalMachine machine_from(const Options& options) {
   for (const char* other :
        {"gpu", "times", "links", "bandwidth", "latency", "hosts", "local-bandwidth", "local-latency", "ranks-here"})
     if (options.given(other))
-      throw UsageError(concat("owt plan: --machine and --", other, " do not go together: the file has both"));
+      throw UsageError(concat("--machine and --", other, " do not go together: the file has both"));
   return read_machine(find_machine(options.string("machine")));
 }
 
@@ -139,10 +139,9 @@ void take_speeds(Settings& settings, const Options& options) {
 // Launches are listed for a GPU that trains alone. Throws UsageError.
 void check_launches(const Options& options, int workers) {
   if (!options.boolean("launches")) return;
-  if (!options.given("gpu")) throw UsageError("owt plan: --launches needs a GPU: --gpu NAME");
+  if (!options.given("gpu")) throw UsageError("--launches needs a GPU: --gpu NAME");
   if (workers > 1)
-    throw UsageError(
-        concat("owt plan: --launches lists the step of one worker, but there are ", workers, "; add --workers 1"));
+    throw UsageError(concat("--launches lists the step of one worker, but there are ", workers, "; add --workers 1"));
 }
 
 // The links from the options. Throws UsageError if options contradict each other.
@@ -150,7 +149,7 @@ Network network_from(const Options& options, const OptionalMachine& machine, int
   if (machine) return machine->network(ranks);
   Network network;
   if (options.given("links") && (options.given("bandwidth") || options.given("latency")))
-    throw UsageError("owt plan: --links and --bandwidth or --latency do not go together: the file has both");
+    throw UsageError("--links and --bandwidth or --latency do not go together: the file has both");
   Link asked{quantity(options, "latency", parse_seconds), 0};
   if (options.given("bandwidth")) asked.bytes_per_s = quantity(options, "bandwidth", parse_bandwidth);
   int hosts = 1;
@@ -176,13 +175,13 @@ Network network_from(const Options& options, const OptionalMachine& machine, int
     network.algorithm = Network::Algorithm::kHierarchical;
   }
   if (options.given("latency") && !options.given("bandwidth"))
-    throw UsageError("owt plan: --latency is for the links of --bandwidth; give both");
+    throw UsageError("--latency is for the links of --bandwidth; give both");
   if (options.given("bandwidth")) (hosts > 1 ? network.between : network.local) = asked;
   if (options.given("local-bandwidth"))
     network.local.bytes_per_s = quantity(options, "local-bandwidth", parse_bandwidth);
   if (options.given("local-latency")) network.local.latency_s = quantity(options, "local-latency", parse_seconds);
   if (hosts > 1 && !options.given("bandwidth") && !options.given("links"))
-    throw UsageError("owt plan: --hosts needs the links between them: --bandwidth and --latency, or --links");
+    throw UsageError("--hosts needs the links between them: --bandwidth and --latency, or --links");
   return network;
 }
 
@@ -332,21 +331,20 @@ void predict_all(const Settings& settings, const Options& options, const Optiona
 bool predicts(const Options& options) {
   const int computing = int{options.given("gpu")} + int{options.given("times")} + int{options.boolean("measure")} +
                         int{options.given("machine")};
-  if (computing > 1) throw UsageError("owt plan: give one of --gpu, --machine, --times and --measure");
+  if (computing > 1) throw UsageError("give one of --gpu, --machine, --times and --measure");
   options.only_with("ascii", {"compare"});
   if (computing == 1)
     for (const char* measuring : {"threads", "ranks-here"}) options.only_with(measuring, {"measure"});
   if (options.given("images-per-second") && !options.given("gpu"))
-    throw UsageError("owt plan: --images-per-second needs the GPU with this speed: --gpu NAME");
+    throw UsageError("--images-per-second needs the GPU with this speed: --gpu NAME");
   if (computing == 1 || options.given("links") || options.given("bandwidth")) return true;
   for (const char* time : {"latency", "local-latency"})
     if (options.given(time)) quantity(options, time, parse_seconds);
   for (const char* needs : {"json", "draw", "compare", "hosts", "latency", "ranks-here", "local-bandwidth",
                             "local-latency", "speeds", "threads"})
     if (options.given(needs))
-      throw UsageError(
-          concat("owt plan: --", needs,
-                 " is for predictions; give --gpu NAME, --measure, --links FILE or --bandwidth B as well"));
+      throw UsageError(concat(
+          "--", needs, " is for predictions; give --gpu NAME, --measure, --links FILE or --bandwidth B as well"));
   return false;
 }
 

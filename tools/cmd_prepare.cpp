@@ -126,7 +126,7 @@ int command_prepare(const Arguments& arguments) {
     names.push_back(kind.name);
   }
   const std::string near = nearest(wanted, names);
-  throw UsageError(concat("owt prepare: wanted ", joined(names), wanted.empty() ? "" : concat(", not '", wanted, "'"),
+  throw UsageError(concat("wanted ", joined(names), wanted.empty() ? "" : concat(", not '", wanted, "'"),
                           near.empty() ? "; owt prepare --help" : concat("; did you mean '", near, "'?")));
 }
 

@@ -68,7 +68,7 @@ int command_report(const Arguments& arguments) {
   Options options("owt report",
                   "Writes one self-contained HTML page about runs: the curves of all runs in one chart, the settings "
                   "in which they differ, filters, sizes of weights and updates, times, and the plan.");
-  options.positional_list("RUN", "run folders; a run that is still training too");
+  options.positional_list("RUN", "run folders, also of runs that are still training");
   options.option("out", "FILE", "report.html", "the page to write");
   options.option("layer", "NAME", "layer whose filters are shown (default: the first layer with weights)");
   options.option("data", "DIR",

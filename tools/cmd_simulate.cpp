@@ -188,7 +188,7 @@ std::string strategy_option(const Options& options) {
        {"servers", "delay", "pushes", "backup", "pull-every", "push-every", "filter", "async-from-epoch", "full-rate",
         "rate-by-staleness", "blocks", "rate-by-delay", "message-work"})
     if (options.given(other))
-      throw UsageError(concat("owt simulate: --", other, " is for a parameter server, --strategy ps, not for ", name));
+      throw UsageError(concat("--", other, " is for a parameter server, --strategy ps, not for ", name));
   return name;
 }
 
@@ -240,10 +240,10 @@ int command_simulate(const Arguments& arguments) {
     return 0;
   }
   if (options.boolean("measure") && (options.given("gpu") || options.given("images-per-second")))
-    throw UsageError("owt simulate: --measure and --gpu or --images-per-second do not go together");
+    throw UsageError("--measure and --gpu or --images-per-second do not go together");
   for (const char* other : {"data", "classes", "weights", "epochs", "lr", "async-from-epoch"})
     if (options.boolean("times-only") && options.given(other))
-      throw UsageError(concat("owt simulate: --times-only and --", other, " do not go together"));
+      throw UsageError(concat("--times-only and --", other, " do not go together"));
   const DeviceSpeed worker = options.given("gpu") ? gpu_option(options) : kUsualWorker;
   const Settings settings = shared_settings(options, with_classes(options));
   SimulateOptions simulation;

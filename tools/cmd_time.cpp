@@ -38,7 +38,7 @@ int command_time(const Arguments& arguments) {
   if (options.given("trace")) time_options.trace = options.string("trace");
   time_options.what_if = options.boolean("what-if");
   if (time_options.what_if && time_options.evaluation)
-    throw UsageError("owt time: --what-if is about training steps; leave out --evaluation");
+    throw UsageError("--what-if is about training steps; leave out --evaluation");
   if (options.given("links")) time_options.links = options.string("links");
   if (options.given("csv")) time_options.csv = options.string("csv");
   const TimeOutcome timed = time_steps(shared_settings(options), time_options);

@@ -23,7 +23,7 @@ StartWeights start_weights(const Options& options) {
   start.except_mismatched = options.boolean("except-mismatched");
   if (start.file.empty() && (!start.except.empty() || start.except_mismatched))
     throw UsageError(
-        "owt train: --except and --except-mismatched need --weights FILE: they name the layers that are not taken from "
+        "--except and --except-mismatched need --weights FILE: they name the layers that are not taken from "
         "it");
   return start;
 }
@@ -73,12 +73,12 @@ TrainOptions train_options_of(const Options& options, const TrainRecipe& recipe,
   train.stays = recipe.stays;
   train.other_data = options.boolean("other-data");
   if (train.other_data && train.resume.empty())
-    throw UsageError("owt train: --other-data is for a resumed run; add --resume auto or --resume RUN");
+    throw UsageError("--other-data is for a resumed run; add --resume auto or --resume RUN");
   train.start = start_weights(options);
   train.threads = shared_threads(options);
   train.timing = options.boolean("timing");
   if (json == kStandardOutput && train.timing)
-    throw UsageError("owt train: --timing prints a table, and --json - only JSON; leave out one of them");
+    throw UsageError("--timing prints a table, and --json - only JSON; leave out one of them");
   if (json != kStandardOutput) check_outputs({json});
   return train;
 }
@@ -117,7 +117,7 @@ int command_train(const Arguments& arguments) {
   const TrainRecipe recipe = train_recipe(options, with_classes(options, changes));
   const Settings& settings = recipe.settings;
   if (options.boolean("tolerate-loss") && settings.computing_ranks() == settings.parallel.workers)
-    throw UsageError("owt train: --tolerate-loss needs a parameter server: --parallel ps with ps.servers");
+    throw UsageError("--tolerate-loss needs a parameter server: --parallel ps with ps.servers");
   tell_of_drawn_images(options, settings);
   const std::string json = options.given("json") ? options.string("json") : "";
   const TrainOptions train_options = train_options_of(options, recipe, json);

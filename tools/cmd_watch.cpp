@@ -9,10 +9,11 @@
 namespace owt {
 
 int command_watch(const Arguments& arguments) {
-  Options options("owt watch",
-                  "Serves the page of owt report to browsers on this machine and updates it while the runs train. "
-                  "Of a folder of runs it lists the runs, also those that begin later. /metrics serves the metrics in "
-                  "Prometheus' text format. Ctrl-C ends it.");
+  Options options(
+      "owt watch",
+      "Serves the page of owt report to browsers on this machine and updates it while the runs train. "
+      "For a folder of runs, the page lists the runs, also those that begin later. /metrics serves the metrics in "
+      "Prometheus' text format. Ctrl-C ends it.");
   options.positional_list("RUN", "run folders, or one folder of run folders");
   options.option("port", "N", "8765", "TCP port to listen on; 0: any free port");
   options.option("host", "ADDRESS", "127.0.0.1",

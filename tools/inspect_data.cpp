@@ -79,7 +79,7 @@ void print_sizes(const ShardDataset& images) {
     const ShardDataset::Stored stored = images.stored(i);
     heights.push_back(stored.height), widths.push_back(stored.width), bytes.push_back(stored.bytes);
   }
-  std::cout << format("  least / median / most: height {}, width {}, bytes {}\n", spread(heights), spread(widths),
+  std::cout << format("  min / median / max: height {}, width {}, bytes {}\n", spread(heights), spread(widths),
                       spread(bytes));
 }
 
@@ -111,9 +111,11 @@ std::vector<int64_t> images_of_classes(const Dataset& images) {
 void print_counts(const Dataset& images, const std::string& sizes, Split split, bool all_classes,
                   const std::string& folder = "") {
   const std::vector<int64_t> counts = images_of_classes(images);
-  std::cout << format("{}{}: {} images{}, {} classes of {} to {} images\n", name_of(split), folder, images.size(),
-                      sizes, images.classes(), *std::min_element(counts.begin(), counts.end()),
-                      *std::max_element(counts.begin(), counts.end()));
+  const auto [least, most] = std::minmax_element(counts.begin(), counts.end());
+  const std::string each = *least < *most ? format("{} to {} images", *least, *most)
+                                          : format("{} image{} each", *least, *least == 1 ? "" : "s");
+  std::cout << format("{}{}: {} images{}, {} classes of {}\n", name_of(split), folder, images.size(), sizes,
+                      images.classes(), each);
   print_classes(images.class_names(), counts, all_classes);
 }
 

@@ -32,7 +32,7 @@ constexpr Command kCommands[] = {
     {"extract", owt::command_extract, Under::kAlone, "write the outputs of a layer as features, for NumPy"},
     {"time", owt::command_time, Under::kTogether, "show where the time of a training step goes, layer by layer"},
     {"check", owt::command_check, Under::kAlone, "check a step's gradients, under any strategy"},
-    {"simulate", owt::command_simulate, Under::kAlone, "train with a parameter server on a simulated clock"},
+    {"simulate", owt::command_simulate, Under::kAlone, "train in simulated time, with stragglers and slow links"},
     {"plan", owt::command_plan, Under::kAlone, "show what each worker computes and sends under each strategy"},
     {"bench-comm", owt::command_bench_comm, Under::kTogether, "measure how long collectives between workers take"},
     {"launch", owt::command_launch, Under::kTogether, "start the processes of a run, on one or several hosts"},
@@ -64,7 +64,7 @@ The wheel also has 'owt log-to', which sends runs to Weights & Biases, MLflow or
 
 void print_help(std::ostream& out) {
   out << "owt " << owt::program_version()
-      << ": trains convolutional networks, convolutions data-parallel, dense layers model-parallel\n\n"
+      << ": trains convolutional networks, convolutions data parallel, dense layers tensor parallel\n\n"
          "Usage: owt COMMAND ...\n\nCommands:\n";
   for (const Command& command : kCommands) {
     std::string name = command.name;
@@ -79,6 +79,20 @@ bool asks_for_help(const std::string& word) { return word == "--help" || word ==
 }  // namespace
 
 namespace owt {
+namespace {
+
+// Every message about a wrong command line says where the options are listed.
+int run_command(const Command& command, const Arguments& words) {
+  try {
+    return command.run(words);
+  } catch (const UsageError& e) {
+    const std::string what = e.what();
+    if (what.find("--help") != std::string::npos) throw;
+    throw UsageError(concat(what, " (see 'owt ", command.name, " --help')"));
+  }
+}
+
+}  // namespace
 
 std::vector<HelpEntry> program_commands() {
   std::vector<HelpEntry> commands;
@@ -108,7 +122,7 @@ int run_program(const Arguments& words) {
   for (const Command& command : kCommands) {
     if (words[0] == command.name) {
       if (command.launcher == Under::kAlone && launch().rank > 0) return 0;
-      return command.run({words.begin() + 1, words.end()});
+      return run_command(command, {words.begin() + 1, words.end()});
     }
     names.push_back(command.name);
   }

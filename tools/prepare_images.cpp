@@ -101,8 +101,9 @@ int prepare_one(const PhotoSources& sources, const std::string& split, const Pre
                         last.done, last.photos);
     return kStoppedOnSignal;
   }
-  std::cout << format("{}: {} images of {} classes in {} shards, {:.1f} MB; {}{:.1f} s\n", dir, prepared.images,
-                      sources.classes.size(), prepared.shards, static_cast<double>(prepared.bytes) / 1e6,
+  std::cout << format("{}: {} images of {} classes in {} shard{}, {:.1f} MB; {}{:.1f} s\n", dir, prepared.images,
+                      sources.classes.size(), prepared.shards, prepared.shards == 1 ? "" : "s",
+                      static_cast<double>(prepared.bytes) / 1e6,
                       prepared.skipped > 0 ? format("{} skipped, see {}; ", prepared.skipped, in(dir, "skipped.txt"))
                                            : "none skipped; ",
                       now_seconds() - begun);

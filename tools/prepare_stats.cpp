@@ -45,9 +45,9 @@ int measure_colours(const std::string& folder, int threads, MeasureWhen measured
     return kStoppedOnSignal;
   }
   write_statistics(folder, statistics);
-  std::cout << path << ": of " << images.size() << " images; mean";
+  std::cout << path << ": " << images.size() << " images; channel mean";
   for (const double mean : statistics.channel_mean) std::cout << ' ' << mean;
-  std::cout << ", deviation";
+  std::cout << ", std";
   for (const double deviation : statistics.channel_std) std::cout << ' ' << deviation;
   std::cout << '\n';
   return 0;

@@ -62,8 +62,8 @@ namespace {
 
 void declare_workers(Options& options) {
   options.option("workers", "K",
-                 "number of workers, as threads of this process (default: the recipe's, else 1); under mpirun or srun "
-                 "every process is a worker, and K must be their number");
+                 "number of workers, as threads of this process (default: the recipe's, else 1); under mpirun, srun or "
+                 "owt launch every process is a worker, and K must be their number");
 }
 
 void declare_precision(Options& options) {

@@ -358,9 +358,9 @@ std::string CheckOutcome::table() const {
     text += "\n";
   }
   text += format(
-      "\n'error': relative difference of the gradients of {} elements of each parameter from difference quotients of "
+      "\n'error': relative difference of the gradients of {} element{} of each parameter from difference quotients of "
       "the loss;\n'noise': relative difference of these quotients from each other. ",
-      samples);
+      samples, samples == 1 ? "" : "s");
   if (loss_of_one)
     text += format("'difference': of the whole gradients from the gradients of one worker, whose loss is {:.6f}.\n",
                    *loss_of_one);

@@ -20,7 +20,7 @@ constexpr size_t kHelpWidth = 100;
 bool is_positional(auto kind) {
   using Kind = decltype(kind);
   return kind == Kind::kPositional || kind == Kind::kOptionalPositional || kind == Kind::kPositionalList ||
-         kind == Kind::kOptionalList;
+         kind == Kind::kOptionalList || kind == Kind::kCommandLine;
 }
 
 // Options of every command, with a short form.
@@ -48,7 +48,7 @@ bool parse_number(const std::string& text, const Range& range, Number& value) {
 
 Options::Options(std::string command, std::string about) : command_(std::move(command)), about_(std::move(about)) {
   flag("quiet", "print only results, warnings and errors");
-  flag("verbose", "print details that otherwise only the log file of a run has");
+  flag("verbose", "also print the details in the log file of a run");
   flag("help", "print this text");
 }
 
@@ -71,6 +71,10 @@ void Options::positional_list(const std::string& name, const std::string& help) 
 
 void Options::optional_list(const std::string& name, const std::string& help) {
   declare({name, name, help, Kind::kOptionalList});
+}
+
+void Options::command_line(const std::string& name, const std::string& help) {
+  declare({name, name, help, Kind::kCommandLine});
 }
 
 void Options::option(const std::string& name, const std::string& placeholder, const std::string& help) {
@@ -178,7 +182,7 @@ void Options::assign_positionals(const std::vector<std::string>& words) {
         wrong(concat("missing ", e.name, ": ", e.help));
       continue;
     }
-    const bool list = e.kind == Kind::kPositionalList || e.kind == Kind::kOptionalList;
+    const bool list = e.kind == Kind::kPositionalList || e.kind == Kind::kOptionalList || e.kind == Kind::kCommandLine;
     const size_t end = list ? words.size() : next + 1;
     values_[e.name].assign(words.begin() + static_cast<std::ptrdiff_t>(next),
                            words.begin() + static_cast<std::ptrdiff_t>(end));
@@ -194,6 +198,7 @@ std::string Options::usage_line() const {
     if (e.kind == Kind::kOptionalPositional) line += " [" + e.name + "]";
     if (e.kind == Kind::kPositionalList) line += " " + e.name + "...";
     if (e.kind == Kind::kOptionalList) line += " [" + e.name + "...]";
+    if (e.kind == Kind::kCommandLine) return line + " [options] " + e.name + "...\n";
   }
   return line + " [options]\n";
 }

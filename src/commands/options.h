@@ -36,6 +36,7 @@ class Options {
   void optional_positional(const std::string& name, const std::string& help);
   void positional_list(const std::string& name, const std::string& help);  // one or more
   void optional_list(const std::string& name, const std::string& help);    // any number
+  void command_line(const std::string& name, const std::string& help);     // one or more, after all options
 
   // Options, by name without dashes; `placeholder` stands for the value in the help.
   void option(const std::string& name, const std::string& placeholder, const std::string& help);
@@ -73,7 +74,16 @@ class Options {
   void only_with(const std::string& name, const std::vector<std::string>& others) const;
 
  private:
-  enum class Kind { kValue, kRepeated, kFlag, kPositional, kOptionalPositional, kPositionalList, kOptionalList };
+  enum class Kind {
+    kValue,
+    kRepeated,
+    kFlag,
+    kPositional,
+    kOptionalPositional,
+    kPositionalList,
+    kOptionalList,
+    kCommandLine
+  };
   struct Declaration {
     std::string name, placeholder, help;
     Kind kind;

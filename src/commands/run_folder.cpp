@@ -113,7 +113,7 @@ void RunFolder::write_recipe(const Job& job) const {
   const auto there = recipe_in(folder_);
   if (!there || !differences(*there, job.settings.recipe).empty()) {
     const std::string kept = write_keeping_old(file_in(folder_, "config.toml"), job.settings.recipe.to_toml());
-    if (!kept.empty()) log_info("the recipe that was there is kept as {}", kept);
+    if (!kept.empty()) log_info("the previous recipe is kept as {}", kept);
   }
   if (job.train) write_data_facts(folder_, {job.statistics, job.class_lines});
 }

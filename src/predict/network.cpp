@@ -158,7 +158,8 @@ std::string Network::text() const {
   std::string links;
   if (!measured.empty()) links = format("measured between {} workers", measured_ranks);
   const bool formulas = measured.empty() || (hosts > 1 && ranks_per_host > 1);
-  if (formulas && ranks_per_host > 1) links += format("{}on a host {}", links.empty() ? "" : "; ", link_text(local));
+  if (formulas && ranks_per_host > 1)
+    links += format("{}within a host {}", links.empty() ? "" : "; ", link_text(local));
   if (measured.empty() && hosts > 1)
     links += format("{}between hosts {}", links.empty() ? "" : "; ", link_text(between));
   return format("{}: {}{}", where, links.empty() ? "no links" : links,

@@ -48,7 +48,7 @@ DataSettings read_data(Config config, const Model& model) {
   data.batch_per_rank = config.integer("batch_per_rank", 0, {.low = 1, .high = 1 << 24});
   if (data.batch > 0 && data.batch_per_rank > 0)
     config.error("batch_per_rank",
-                 "give 'batch' (rows of a step) or 'batch_per_rank' (grows with the ranks), not both; --set "
+                 "give 'batch' (rows of a step) or 'batch_per_rank' (rows of a worker), not both; --set "
                  "data.batch= removes the recipe's");
   if (data.batch == 0 && data.batch_per_rank == 0)
     config.error("batch", "'batch' is missing (rows of one step; or batch_per_rank)");

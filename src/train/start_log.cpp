@@ -25,6 +25,13 @@ void log_uneven_rows(const Plan& plan, const Settings& settings) {
              workers, idle == 1 ? "has" : "have");
 }
 
+// How the learning rate grows with the workers; empty: it does not.
+std::string rate_scale_text(const Plan& plan, const Settings& settings) {
+  const double front = settings.front_rate_scale(plan), back = settings.back_rate_scale(plan);
+  if (front == 1 && back == 1) return "";
+  return format(" x {:g} (dense layers x {:g}), scale_lr = {}", front, back, settings.parallel.scale_lr);
+}
+
 }  // namespace
 
 void log_start(const Job& job, bool records, int64_t step, int64_t total_steps) {
@@ -55,12 +62,8 @@ void log_start(const Job& job, bool records, int64_t step, int64_t total_steps) 
   for (const std::string& note : plan_notes(plan)) log_info("{}", note);
   if (s.optimizer.type != OptimizerSettings::Type::kSgd) log_info("optimizer {}", s.optimizer.name());
   const std::string steps = format("{} step{}", total_steps, total_steps == 1 ? "" : "s");
-  if (plan.ranks() == 1)
-    log_info("learning rate {:g}; {}", s.optimizer.learning_rate, steps);
-  else
-    log_info("learning rate {:g} x {:g} (dense layers x {:g}), scale_lr = {}; {}; each worker sends {} a step",
-             s.optimizer.learning_rate, s.front_rate_scale(plan), s.back_rate_scale(plan), s.parallel.scale_lr, steps,
-             sent_text(plan, 2));
+  log_info("learning rate {:g}{}; {}{}", s.optimizer.learning_rate, rate_scale_text(plan, s), steps,
+           plan.ranks() == 1 ? "" : format("; each worker sends {} a step", sent_text(plan, 2)));
   if (s.parallel.scale_lr != "none" && s.data.batch > 0 && plan.ranks() > 1)
     log_warn("scale_lr = {} raises the rate with the workers, but data.batch keeps the step at {} images",
              s.parallel.scale_lr, s.data.batch);

@@ -141,7 +141,7 @@ TEST(Options, ListEveryOptionOnceWithItsDefaultInTheHelp) {
             "  --set KEY=VALUE  sets a key of the config (may be repeated)\n"
             "  --timing         print the table\n"
             "  -q, --quiet      print only results, warnings and errors\n"
-            "  -v, --verbose    print details that otherwise only the log file of a run has\n"
+            "  -v, --verbose    also print the details in the log file of a run\n"
             "  -h, --help       print this text\n");
 }
 
@@ -207,6 +207,11 @@ TEST(Options, TakeOptionalArgumentsAndLists) {
   images.parse({"a.png", "b.png"});
   EXPECT_THAT(images.list("IMAGE"), ElementsAre("a.png", "b.png"));
   EXPECT_THAT(images.help(), HasSubstr("Usage: owt predict IMAGE... [options]"));
+  Options started("owt launch", "");
+  started.command_line("COMMAND", "");
+  EXPECT_THAT(started.help(), HasSubstr("Usage: owt launch [options] COMMAND..."));
+  EXPECT_TRUE(started.parse({"--", "owt", "train"}));
+  EXPECT_THAT(started.list("COMMAND"), ElementsAre("owt", "train"));
   EXPECT_THROW(images.parse({}), UsageError);
 }
 

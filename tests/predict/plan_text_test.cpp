@@ -92,11 +92,12 @@ TEST(Network, SaysWhetherCollectivesOverlapAndWhichLinksItHas) {
     network.hosts = 1;
     const auto sentence = HasSubstr("; collectives do not overlap computation");
     EXPECT_EQ(testing::Value(network.text(), sentence), !overlaps) << network.text();
-    EXPECT_THAT(network.text(), HasSubstr("1 host with 4 workers: on a host 20 us, 3000 MB/s"));
+    EXPECT_THAT(network.text(), HasSubstr("1 host with 4 workers: within a host 20 us, 3000 MB/s"));
     EXPECT_THAT(network.text(), Not(HasSubstr("between hosts")));
     network.hosts = 2;
-    EXPECT_THAT(network.text(),
-                HasSubstr("2 hosts with 4 workers each: on a host 20 us, 3000 MB/s; between hosts 50 us, 1000 MB/s"));
+    EXPECT_THAT(
+        network.text(),
+        HasSubstr("2 hosts with 4 workers each: within a host 20 us, 3000 MB/s; between hosts 50 us, 1000 MB/s"));
   }
 }
 

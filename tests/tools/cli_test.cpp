@@ -234,7 +234,7 @@ TEST_F(CliTest, TrainsEvaluatesAndInspectsPreparedData) {
   ASSERT_EQ(owt("prepare synthetic " + file("data") + " --train 500 --test 100").code, 0);
   EXPECT_EQ(owt("prepare synthetic " + file("data") + " --train 500 --test 100").code,
             1);  // never overwritten
-  EXPECT_THAT(owt("inspect " + file("data")).out, HasSubstr("500 images of 32x32x3, 10 classes of 50 to 50"));
+  EXPECT_THAT(owt("inspect " + file("data")).out, HasSubstr("500 images of 32x32x3, 10 classes of 50 images each"));
   const Result sheet = owt("inspect " + file("data") + " --samples 12 --sheet " + file("sheet.png") + " --recipe " +
                            config("cifar10_bn.toml"));
   ASSERT_EQ(sheet.code, 0) << sheet.err;
@@ -415,7 +415,7 @@ TEST_F(CliTest, PlanTakesHostsAndModelRanks) {
   EXPECT_EQ(two.code, 0) << two.err;
   EXPECT_THAT(
       two.out,
-      AllOf(HasSubstr("2 hosts with 2 workers each: on a host 3 us, 100000 MB/s; between hosts 20 us, 125 MB/s"),
+      AllOf(HasSubstr("2 hosts with 2 workers each: within a host 3 us, 100000 MB/s; between hosts 20 us, 125 MB/s"),
             HasSubstr("owt-a 2x2")));
   const Result grid = owt(words + " --model-ranks 2");
   EXPECT_EQ(grid.code, 0) << grid.err;
@@ -468,7 +468,7 @@ TEST_F(CliTest, WrongOptionsOfThePlannerExitWith2) {
   wrong(plan + "--shares quick", "--shares quick: wanted numbers");
   wrong(plan + "--speeds 1,2", "--speeds 1,2: wanted a positive number for each of 4 workers");
   wrong(plan + "--speeds 1,2,0,1", "--speeds 1,2,0,1: wanted a positive number");
-  wrong(plan + "--speeds measured", "--speeds measured: wanted numbers, as 2,1,1\n");
+  wrong(plan + "--speeds measured", "--speeds measured: wanted numbers, as 2,1,1 (see");
   wrong("bench-comm --workers 1", "--workers");
   wrong("bench-comm --sizes 4K..1", "the smaller size first");
   wrong("bench-comm --sizes 4Q", "--sizes: '4Q'");

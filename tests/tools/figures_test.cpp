@@ -165,7 +165,7 @@ TEST_F(FiguresTest, PrepareReportsWhatItMadeSkippedAndIgnored) {
   std::filesystem::remove(file("more/class1/readme.txt"));
   std::filesystem::remove(file("more/class2/notes"));
   const std::string all_good = printed("prepare folder " + file("more") + words + " --split val");
-  EXPECT_THAT(all_good, AllOf(HasSubstr("val: 3 images of 3 classes in 1 shards, "), HasSubstr(" MB; none skipped; ")));
+  EXPECT_THAT(all_good, AllOf(HasSubstr("val: 3 images of 3 classes in 1 shard, "), HasSubstr(" MB; none skipped; ")));
   EXPECT_EQ(all_good.find(" ignored"), std::string::npos);
 }
 
@@ -182,9 +182,9 @@ TEST_F(FiguresTest, PrepareStatsPrintsWhatItWrites) {
   const std::string shown = printed("prepare stats " + file("set"));
   const auto json = nlohmann::json::parse(read_file(file("set/train/stats.json")));
   std::ostringstream wanted;
-  wanted << file("set/train/stats.json") << ": of 5 images; mean";
+  wanted << file("set/train/stats.json") << ": 5 images; channel mean";
   for (const double value : json["mean"]) wanted << ' ' << value;
-  wanted << ", deviation";
+  wanted << ", std";
   for (const double value : json["std"]) wanted << ' ' << value;
   EXPECT_EQ(shown, wanted.str() + "\n");
   // Colours as fractions of white, with four digits.
@@ -194,7 +194,7 @@ TEST_F(FiguresTest, PrepareStatsPrintsWhatItWrites) {
   for (const double value : json["std"]) colours += format(" {:.4f}", value / 255);
   EXPECT_THAT(printed("inspect " + file("set")),
               AllOf(HasSubstr("\n" + colours + "\n"), HasSubstr("\n     1 n00000001 class 1 "),
-                    HasSubstr("  least / median / most: height 40 / 42 / 44, width 52 / 54 / 56, bytes ")));
+                    HasSubstr("  min / median / max: height 40 / 42 / 44, width 52 / 54 / 56, bytes ")));
 }
 
 TEST_F(FiguresTest, TrainAndInspectReportTheFolderAndTheAccuracyOfTheRun) {
@@ -217,7 +217,7 @@ TEST_F(FiguresTest, TrainAndInspectReportTheFolderAndTheAccuracyOfTheRun) {
   const std::string checkpoint = file("run/checkpoints/step-00000007");
   const std::string inspected = printed("inspect " + file("run"));
   EXPECT_EQ(inspected.find(format("checkpoint {}: all checksums match\n"
-                                  "step 7, epoch 1 (+48 images), seed 5, 2 worker(s), strategy owt-b\n"
+                                  "step 7, epoch 1 (+48 images), seed 5, 2 workers, strategy owt-b\n"
                                   "best top-1 {:.2f} % at step {}\n",
                                   checkpoint, percent(best["top1"]), best["step"].get<int64_t>())),
             0u)

@@ -230,7 +230,7 @@ TEST_F(PrepareProgramTest, SomeOfEachClassAreHeldOutAndColoursMeasured) {
   const Result result = owt(words);
   EXPECT_EQ(result.code, 0) << result.err;
   EXPECT_THAT(result.out, AllOf(HasSubstr("out/train: 16 images"), HasSubstr("out/val: 4 images"),
-                                HasSubstr("out/train/stats.json: of 16 images")));
+                                HasSubstr("out/train/stats.json: 16 images")));
   std::vector<std::string> all = records_of("out/train");
   const std::vector<std::string> val = records_of("out/val");
   EXPECT_EQ(std::count_if(val.begin(), val.end(), [](const std::string& line) { return line[0] == 'c'; }), 2);
@@ -253,8 +253,8 @@ TEST_F(PrepareProgramTest, ShardsOfOtherProgramsAreReadAfterIndexing) {
   const Result result = owt("prepare index web");
   EXPECT_EQ(result.code, 0) << result.err;
   EXPECT_THAT(result.out, AllOf(HasSubstr("web/train: 2 images of 2 classes in 1 tar files, indexed; none skipped"),
-                                HasSubstr("web/train/stats.json: of 2 images")));
-  EXPECT_THAT(owt("inspect web").out, HasSubstr("train: 2 images, 2 classes of 1 to 1 images"));
+                                HasSubstr("web/train/stats.json: 2 images")));
+  EXPECT_THAT(owt("inspect web").out, HasSubstr("train: 2 images, 2 classes of 1 image each"));
   EXPECT_THAT(result.out, testing::Not(HasSubstr("EXIF")));
   // More tars, also beside the folders of the splits, with other colours.
   write("make/c.jpg", with_exif(jpeg(40), exif(6, true)));
@@ -262,7 +262,7 @@ TEST_F(PrepareProgramTest, ShardsOfOtherProgramsAreReadAfterIndexing) {
   shell("tar -C make -cf web/more.tar c.jpg c.cls");
   EXPECT_THAT(owt("prepare index web").out,
               AllOf(HasSubstr("web/train: 1 of the images is rotated by EXIF, which is ignored"),
-                    HasSubstr("web/train/stats.json: of 3 images")));
+                    HasSubstr("web/train/stats.json: 3 images")));
   EXPECT_TRUE(fs::is_symlink(file("web/train/more.tar")));
 }
 

@@ -12,7 +12,7 @@ struct Bar {
   std::string name;
   std::vector<double> values;  // the parts in order; negative values count as 0
   double most = 0;             // largest of the values of which this bar is typical, marked by a line; 0: none
-  std::string most_is{};       // "rank 3"
+  std::string most_is{};       // "worker 3"
 };
 
 struct Bars {

@@ -43,7 +43,7 @@ std::vector<RankTimes> rank_times_of(const CsvTable& times, const Plan& plan) {
   std::vector<RankTimes> ranks(static_cast<size_t>(plan.ranks()));
   for (const auto& row : times.rows) {
     const double rank = times.number(row, "rank");
-    if (rank < 0 || rank >= plan.ranks()) fail("timing.csv is of more than ", plan.ranks(), " ranks");
+    if (rank < 0 || rank >= plan.ranks()) fail("timing.csv is of more than ", plan.ranks(), " workers");
     add_row(times, row, ranks[static_cast<size_t>(rank)]);
   }
   for (RankTimes& each : ranks)

@@ -108,8 +108,8 @@ std::string listed(const RunRecord& run) {
                            escaped(run.name), escaped(state_of(run)));
   for (const std::string& cell :
        {steps_text(run), short_number(last_finite(run.metrics.steps.loss)),
-        short_number(all.empty() ? NAN : all.back().loss), percent_text(all.empty() ? NAN : 1 - all.back().top1),
-        percent_text(best ? 1 - best->top1 : NAN), std::isfinite(left) ? duration_text(left) : "–"})
+        short_number(all.empty() ? NAN : all.back().loss), percent_text(all.empty() ? NAN : all.back().top1),
+        percent_text(best ? best->top1 : NAN), std::isfinite(left) ? duration_text(left) : "–"})
     row += "<td class=\"n\">" + escaped(cell) + "</td>";
   return row + "<td class=\"n\">" + last_line_of(run) + "</td></tr>\n";
 }
@@ -121,8 +121,8 @@ std::string runs_section(Runs runs) {
   std::string html = runs.empty() ? "" : large(best_figures(runs));
   html +=
       "<div class=\"scroll\"><table class=\"runs\">\n<thead><tr><th scope=\"col\">run</th><th scope=\"col\">state</th>";
-  for (const std::string& head : {std::string("step"), std::string("training loss"), split + " loss", split + " error",
-                                  "least " + split + " error", std::string("left"), std::string("last line")})
+  for (const std::string& head : {std::string("step"), std::string("training loss"), split + " loss", split + " top-1",
+                                  "best " + split + " top-1", std::string("left"), std::string("last line")})
     html += "<th scope=\"col\" class=\"n\">" + head + "</th>";
   html += "</tr></thead>\n<tbody>\n";
   for (const RunRecord* const run : newest_first(runs)) html += listed(*run);

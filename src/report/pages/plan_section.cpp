@@ -51,7 +51,7 @@ std::string boxes_of(const Plan& plan, const LayerPlan& at) {
   for (int rank = 0; rank < std::min(plan.ranks(), kMostRanks); ++rank) {
     const Held held = held_by(plan, at, rank);
     html += format(
-        "<span class=\"box\" title=\"rank {}: {}\"><i class=\"{}\" style=\"left:{:.1f}%;width:{:.1f}%\"></i></span>",
+        "<span class=\"box\" title=\"worker {}: {}\"><i class=\"{}\" style=\"left:{:.1f}%;width:{:.1f}%\"></i></span>",
         rank, words_of(held), held.kind, 100 * held.begin, 100 * (held.end - held.begin));
   }
   return html;
@@ -80,7 +80,7 @@ std::string drawn_plan(const Plan& plan) {
   std::string html = format(
       "<div class=\"scroll\"><table class=\"plan\">\n<thead><tr><th scope=\"col\">layer</th><th "
       "scope=\"col\">output</th>"
-      "<th scope=\"col\" class=\"n\">weights, MB</th><th scope=\"col\">ranks "
+      "<th scope=\"col\" class=\"n\">weights, MB</th><th scope=\"col\">workers "
       "0 to {}</th></tr></thead>\n<tbody>\n",
       std::min(plan.ranks(), kMostRanks) - 1);
   for (int64_t i = 0; i < std::ssize(plan.layers); ++i) {
@@ -114,7 +114,7 @@ Bars memory_of(const RunRecord& run, const Plan& plan) {
           "MB",
           {"weights, gradients, optimizer", "activations and their gradients", "pieces of checkpoints"},
           {2, 0, 7},
-          {{"rank 0",
+          {{"worker 0",
             {weights / 1e6, need.step_row_bytes * static_cast<double>(plan.request.step_rows) / 1e6, pieces / 1e6}}}};
 }
 

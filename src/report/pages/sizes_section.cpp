@@ -122,9 +122,9 @@ std::string sizes_section(Runs runs) {
     content = missing("No sizes of weights are recorded: owt train writes them into metrics.jsonl at each evaluation.");
   else
     content = paragraph(
-                  "At each evaluation: the mean size of a parameter's values, and of what the last update before it "
-                  "changed. A ratio near 0.001 is common; outside of 0.0001 to 0.01, the shaded range, a layer learns "
-                  "hardly at all, or too much at a time.") +
+                  "At each evaluation: |w| is the mean absolute value of a parameter, and |dw| that of its last "
+                  "update. A ratio near 0.001 is common. The shaded range is 0.0001 to 0.01: below it a layer hardly "
+                  "changes, above it the steps are too large.") +
               content;
   return section("sizes", "Weights and their updates", content);
 }

@@ -60,7 +60,8 @@ std::vector<Bar> step_bars(const RunRecord& run) {
   const int ranks = ranks_in(run.times);
   if (ranks == 1) return {step_bar(run.name, run.times, 0)};
   std::vector<Bar> bars;
-  for (int rank = 0; rank < ranks; ++rank) bars.push_back(step_bar(concat(run.name, ", rank ", rank), run.times, rank));
+  for (int rank = 0; rank < ranks; ++rank)
+    bars.push_back(step_bar(concat(run.name, ", worker ", rank), run.times, rank));
   if (ranks <= kMostRankBars) return bars;
   std::stable_sort(bars.begin(), bars.end(), [](const Bar& a, const Bar& b) { return computing(a) < computing(b); });
   Bar middle = bars[bars.size() / 2], slowest = bars.back();
@@ -104,13 +105,13 @@ std::vector<CsvRow> rows_of_any_rank(const CsvTable& times, const std::string& k
 Bar bar_over_ranks(const CsvTable& times, const CsvRow& row, const std::vector<std::string>& columns) {
   const OverRanks over = over_ranks(times, row, columns);
   Bar bar{times.text(row, "name"), over.columns};
-  if (ranks_in(times) > 1) bar.most = over.most_ms, bar.most_is = concat("rank ", over.slowest);
+  if (ranks_in(times) > 1) bar.most = over.most_ms, bar.most_is = concat("worker ", over.slowest);
   return bar;
 }
 
 // The time of every row on the median rank and on the slowest.
 HtmlTable table_of_ranks(const CsvTable& times) {
-  HtmlTable table{{"", "median, ms", "slowest, ms", "of rank"}, {}};
+  HtmlTable table{{"", "median, ms", "slowest, ms", "of worker"}, {}};
   for (const char* kind : {"layer", "transfer", "other", "rest", "step"})
     for (const CsvRow& row : rows_of_any_rank(times, kind)) {
       const OverRanks over = over_ranks(times, row, {});
@@ -140,15 +141,17 @@ Bars bars_of_transfers(const RunRecord& run) {
 }
 
 Bars bars_of_bytes(const RunRecord& run) {
-  Bars bars{"Sent by rank 0 in a step of " + run.name, "MB", {"sent"}, {kTransferColor}};
+  Bars bars{"Sent by worker 0 in a step of " + run.name, "MB", {"sent"}, {kTransferColor}};
   for (const CsvRow& row : rows_of_kind(run.times, "transfer"))
     bars.bars.push_back({run.times.text(row, "name"), {run.times.number(row, "bytes_sent") / 1e6}});
   return bars;
 }
 
 Bars bars_of_memory(const RunRecord& run) {
-  Bars bars{
-      "Memory of each layer on rank 0 of " + run.name, "MB", {"activations", "weights"}, {kForwardColor, kUpdateColor}};
+  Bars bars{"Memory of each layer on worker 0 of " + run.name,
+            "MB",
+            {"activations", "weights"},
+            {kForwardColor, kUpdateColor}};
   for (const CsvRow& row : rows_of_kind(run.times, "layer"))
     bars.bars.push_back(
         {run.times.text(row, "name"),
