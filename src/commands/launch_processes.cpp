@@ -9,8 +9,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <cerrno>
-#include <charconv>
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
@@ -21,7 +21,6 @@
 #include <optional>
 #include <sstream>
 
-#include "src/comm/launch.h"
 #include "src/comm/signals.h"
 #include "src/system/check.h"
 #include "src/system/log.h"
@@ -52,14 +51,6 @@ std::string line_of(const std::vector<std::string>& words) {
   for (const std::string& word : words) line += (line.empty() ? "" : " ") + quoted(word);
   return line;
 }
-
-bool is_this_host(const std::string& name) {
-  const std::string own = host_name();
-  if (name == "localhost" || name == own || name == own.substr(0, own.find('.'))) return true;
-  return std::ranges::count(addresses_of_host(), name) > 0;
-}
-
-bool is_loopback(const std::string& name) { return name == "localhost" || name == "::1" || name.starts_with("127."); }
 
 // The file of a program, as a shell finds it. Throws Error if there is none.
 std::string found_program(const std::string& name) {
@@ -125,7 +116,7 @@ class Launcher {
       ranks.all += host.workers;
       if (is_here(host)) ranks.all_here += host.workers;
     }
-    if (ranks.all > ranks.all_here && is_loopback(what_.hosts.front().name))
+    if (ranks.all > ranks.all_here && means_another_elsewhere(what_.hosts.front()))
       log_warn("--hosts begins with {}, which means another host elsewhere; write this host's name in the network",
                what_.hosts.front().name);
     for (const HostWorkers& host : what_.hosts) {
@@ -316,28 +307,6 @@ class Launcher {
 };
 
 }  // namespace
-
-std::vector<HostWorkers> hosts_from(const std::string& text) {
-  std::vector<HostWorkers> hosts;
-  for (size_t begin = 0; begin <= text.size();) {
-    const size_t end = std::min(text.find(',', begin), text.size());
-    const std::string one = text.substr(begin, end - begin);
-    const size_t colon = one.find(':');
-    HostWorkers host{one.substr(0, colon), 1};
-    if (colon != std::string::npos) {
-      const char* const last = one.data() + one.size();
-      const auto [stopped, error] = std::from_chars(one.data() + colon + 1, last, host.workers);
-      if (error != std::errc() || stopped != last || host.workers < 1 || host.workers > kMostWorkers)
-        fail("'", one, "': wanted HOST:N with a number of processes from 1 to ", kMostWorkers);
-    }
-    if (host.name.empty() || host.name.starts_with('-')) fail("'", one, "': wanted the name of a host");
-    if (std::ranges::count(hosts, host.name, &HostWorkers::name) > 0)
-      fail("'", host.name, "' is named twice; name it once, with the number of its processes");
-    hosts.push_back(host);
-    begin = end + 1;
-  }
-  return hosts;
-}
 
 int launch_processes(const ProcessesToLaunch& what) { return Launcher(what).run(); }
 

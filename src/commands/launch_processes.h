@@ -4,16 +4,9 @@
 #include <string>
 #include <vector>
 
-namespace owt {
+#include "src/commands/launch_hosts.h"
 
-// A host, and the number of processes on it.
-struct HostWorkers {
-  std::string name;
-  int workers = 1;
-};
-constexpr int kMostWorkers = 4096;  // on a host
-// "a:4,b:4"; a host without a number has one process. Throws Error.
-std::vector<HostWorkers> hosts_from(const std::string& text);
+namespace owt {
 
 struct ProcessesToLaunch {
   std::vector<HostWorkers> hosts;    // rank 0 is on the first one

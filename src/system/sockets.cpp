@@ -70,8 +70,6 @@ int port_of(int socket) {
   return ntohs(port);
 }
 
-bool is_loopback(const std::string& address) { return address.starts_with("127.") || address == "::1"; }
-
 // The numeric text. Empty if it is no IP address, or one that needs an interface name (link-local).
 std::string text_of(const sockaddr* address) {
   char text[NI_MAXHOST] = "";
@@ -95,6 +93,8 @@ bool becomes_writable(int socket, std::chrono::milliseconds patience) {
 }
 
 }  // namespace
+
+bool is_loopback(const std::string& address) { return address.starts_with("127.") || address == "::1"; }
 
 bool take_messages(std::string& bytes, const std::function<void(const Message&)>& take) {
   size_t begin = 0;

@@ -61,6 +61,7 @@ Listener listen_on(const std::string& address, int port);
 // The listener that this process inherited; none if this number is no listening socket.
 std::optional<Listener> inherited_listener(int socket);
 MessageConnection accept_from(int listener);                     // not open if no connection is waiting
+bool is_loopback(const std::string& address);                    // address: numeric
 std::vector<std::string> addresses_of_host();                    // numeric; loopback last
 std::vector<std::string> addresses_of(const std::string& host);  // numeric; throws Error if there are none
 std::string address_of_peer(int socket);                         // numeric; empty: not over a network, or on this host

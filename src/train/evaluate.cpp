@@ -4,6 +4,7 @@
 
 #include "src/comm/on_host.h"
 #include "src/core/conversions.h"
+#include "src/system/log.h"
 #include "src/train/predictions.h"
 #include "src/train/weights.h"
 #include "src/train/worker.h"
@@ -116,6 +117,10 @@ Evaluation evaluate_weights(const Job& job, const EvaluationRequest& request, co
     if (comm.rank() == 0) result = std::move(mine);
   });
   return result;
+}
+
+std::string accuracy_text(const Evaluation& of, int64_t classes) {
+  return format("top-1 {:.2f} %{}", 100 * of.top1, has_top5(classes) ? format(", top-5 {:.2f} %", 100 * of.top5) : "");
 }
 
 }  // namespace owt
