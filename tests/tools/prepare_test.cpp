@@ -130,7 +130,7 @@ TEST_F(PrepareProgramTest, TheOfficialArchivesAreReadAsTheyAre) {
   const Result result = owt("prepare imagenet in out --size 0 --shard-images 4");
   EXPECT_EQ(result.code, 0) << result.err;
   EXPECT_THAT(result.out, AllOf(HasSubstr("out/train: 6 images of 3 classes in 2 shards"),
-                                HasSubstr("out/val: 4 images of 3 classes in 1 shards"), HasSubstr("none skipped")));
+                                HasSubstr("out/val: 4 images of 3 classes in 1 shard, "), HasSubstr("none skipped")));
   EXPECT_EQ(read_file(file("out/classes.txt")),
             "n02100735\tEnglish setter\nn02110185\tSiberian husky\nn02119789\tkit fox, Vulpes macrotis\n");
   EXPECT_THAT(records_of("out/train"),
@@ -394,7 +394,7 @@ TEST_F(PrepareProgramTest, TooManyBadImagesExitWith1AndSayWhereTheyAreListed) {
   EXPECT_EQ(owt("prepare folder in out --max-skipped 49%").code, 1);
   const Result more = owt("prepare folder in out --max-skipped 50%");
   EXPECT_EQ(more.code, 0) << more.err;
-  EXPECT_THAT(more.out, HasSubstr("1 images of 1 classes in 1 shards"));
+  EXPECT_THAT(more.out, HasSubstr("1 images of 1 classes in 1 shard, "));
   EXPECT_THAT(more.out, HasSubstr("1 skipped, see"));
 }
 
