@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# From a fresh clone to a trained network: installs missing packages, builds, trains and reports. Takes about four
+# From a fresh clone to a trained network: installs missing packages, builds, trains and reports. Takes about three
 # minutes on two cores; later runs only train.
 #
 #   usage: tools/quickstart.sh [OPTION OF owt train]...      e.g. tools/quickstart.sh --workers 4 --parallel owt-a
@@ -129,6 +129,8 @@ END
 owt=$(shown "$owt") home=$(shown "$root") from=${data:+" --data $(shown "$data")"}
 say "What to try next"
 cat <<END
+The run as one page with curves, network and times, for a browser:
+  $owt report $(shown "$run")
 Accuracy once more, from the run's best checkpoint:
   $owt eval $(shown "$run")$from
 What four workers would send each other to train AlexNet, strategy by strategy:

@@ -47,6 +47,7 @@ expect_call "^cmake -S $tree --preset release"
 expect_call "^cmake --build $tree/build --target owt"
 expect_call "^owt train $tree/configs/quickstart.toml --timing --out $tree/runs/quickstart-[0-9-]+$"
 grep -q "owt eval .*tree/runs/quickstart-[0-9-]*$" "$work/output" || wrong "it does not say how to evaluate the run"
+grep -q "owt report .*tree/runs/quickstart-[0-9-]*$" "$work/output" || wrong "it does not name the page of the run"
 passed
 
 begin "the data set in \$OWT_DATA is used"
