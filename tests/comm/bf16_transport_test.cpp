@@ -288,7 +288,7 @@ class LateTwins : public Communicator {
   std::shared_ptr<Late> last;
 };
 
-TEST(HalfWireInFlight, WidensOnceWhenItIsWaitedFor) {
+TEST(Bf16TransportInFlight, WidensOnceWhenItIsWaitedFor) {
   LateTwins twins;
   const auto comm = make_bf16_transport(twins, Device::kCpu);
   Tensor sum = upload({1, kOdd}, {2}, Device::kCpu);
@@ -304,7 +304,7 @@ TEST(HalfWireInFlight, WidensOnceWhenItIsWaitedFor) {
   EXPECT_THAT(download(sum), Each(7)) << "the tensor belongs to the caller again";
 }
 
-TEST(HalfWireInFlight, IsDoneOnlyWithItsValuesInPlace) {
+TEST(Bf16TransportInFlight, IsDoneOnlyWithItsValuesInPlace) {
   LateTwins twins;
   const auto comm = make_bf16_transport(twins, Device::kCpu);
   Tensor sum = upload({3}, {1}, Device::kCpu);
@@ -314,7 +314,7 @@ TEST(HalfWireInFlight, IsDoneOnlyWithItsValuesInPlace) {
   EXPECT_THAT(download(sum), ElementsAre(6));
 }
 
-TEST(HalfWireInFlight, KeepsSeveralApart) {
+TEST(Bf16TransportInFlight, KeepsSeveralApart) {
   LateTwins twins;
   const auto comm = make_bf16_transport(twins, Device::kCpu);
   std::vector<Tensor> sums;
@@ -329,7 +329,7 @@ TEST(HalfWireInFlight, KeepsSeveralApart) {
   for (int i = 0; i < 5; ++i) EXPECT_THAT(download(sums[static_cast<size_t>(i)]), ElementsAre(2 * i));
 }
 
-TEST(HalfWireInFlight, KeepsApartWhatSeveralSend) {
+TEST(Bf16TransportInFlight, KeepsApartWhatSeveralSend) {
   LateTwins twins;
   const auto comm = make_bf16_transport(twins, Device::kCpu);
   std::vector<Tensor> all;
@@ -343,7 +343,7 @@ TEST(HalfWireInFlight, KeepsApartWhatSeveralSend) {
 }
 
 // Work that ends when it is waited for.
-TEST(HalfWireInFlight, RoundsWhenTheTensorIsReady) {
+TEST(Bf16TransportInFlight, RoundsWhenTheTensorIsReady) {
   LateTwins twins;
   const auto comm = make_bf16_transport(twins, Device::kCpu);
   Tensor sum = upload({1}, {1}, Device::kCpu);
@@ -352,7 +352,7 @@ TEST(HalfWireInFlight, RoundsWhenTheTensorIsReady) {
   EXPECT_THAT(download(sum), ElementsAre(10));
 }
 
-TEST(HalfWireInFlight, ReportsItsTransferWhoeverFindsItDone) {
+TEST(Bf16TransportInFlight, ReportsItsTransferWhoeverFindsItDone) {
   LateTwins twins;
   Profiler profiler;
   profiler.enable(true);
