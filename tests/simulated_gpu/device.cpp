@@ -77,8 +77,11 @@ cudaError_t copy_now(const Copy& copy, cudaMemcpyKind kind) {
   const Place to = place_of(copy.to, copy.to_bytes()), from = place_of(copy.from, copy.from_bytes());
   if (const cudaError_t status = check_copy(copy, kind, to, from); status != cudaSuccess) return status;
   drain_device(current_device, Which::kBlocking);
-  const MemoryAccess access;
-  copy.run();
+  {
+    const MemoryAccess access;
+    copy.run();
+  }
+  close_unused_memory();
   return cudaSuccess;
 }
 
@@ -394,8 +397,11 @@ cudaError_t cudaMemset(void* to, int value, size_t bytes) {
   if (bytes == 0) return cudaSuccess;
   if (const cudaError_t status = check_fill(to, bytes); status != cudaSuccess) return report(status);
   drain_device(current_device, Which::kBlocking);
-  const MemoryAccess access;
-  std::memset(to, value, bytes);
+  {
+    const MemoryAccess access;
+    std::memset(to, value, bytes);
+  }
+  close_unused_memory();
   return cudaSuccess;
 }
 

@@ -49,7 +49,8 @@ simulated_gpu_begin_fiber:
 namespace simulated_gpu {
 namespace {
 
-constexpr size_t kStackBytes = 128 << 10, kStacksPerSlab = 32;
+// Not a power of two, so that the used ends of the stacks lie in different sets of the caches.
+constexpr size_t kStackBytes = (128 << 10) + 4160, kStacksPerSlab = 32;
 constexpr uint64_t kCanary = 0x5afe57ac4b10c4edULL;
 
 // Sanitizers must be notified of a change of stacks: before it, and after it on the new stack.
@@ -71,6 +72,7 @@ void arrive([[maybe_unused]] void* sanitizer, [[maybe_unused]] Context& from) {
   const void* stack = nullptr;
   size_t bytes = 0;
   __sanitizer_finish_switch_fiber(sanitizer, &stack, &bytes);
+  if (from.stack) return;  // known, and the switch may have come from another fiber
   from.stack = const_cast<void*>(stack);
   from.stack_bytes = bytes;
 #endif
@@ -102,6 +104,10 @@ void Fiber::entry(Fiber* fiber) {
   for (;;) {
     (*fiber->work_)();
     fiber->working_ = false;
+    if (std::memcmp(fiber->self_.stack, &kCanary, sizeof kCanary) != 0) {
+      std::fprintf(stderr, "simulated GPU: a thread of a kernel used more than %zu KiB of stack\n", kStackBytes >> 10);
+      std::abort();
+    }
     fiber->yield();
   }
 }
@@ -114,17 +120,12 @@ void Fiber::switch_contexts(Context& from, Context& to) {
 
 void Fiber::yield() { switch_contexts(self_, *scheduler_); }
 
-bool Fiber::resume(const std::function<void()>& work) {
+void Fiber::resume(const std::function<void()>& work) {
   if (!working_) {
     working_ = true;
     work_ = &work;
   }
   switch_contexts(*scheduler_, self_);
-  if (std::memcmp(self_.stack, &kCanary, sizeof kCanary) != 0) {
-    std::fprintf(stderr, "simulated GPU: a thread of a kernel used more than %zu KiB of stack\n", kStackBytes >> 10);
-    std::abort();
-  }
-  return !working_;
 }
 
 FiberPool::FiberPool() = default;

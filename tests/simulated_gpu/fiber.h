@@ -16,7 +16,7 @@ struct Context {
   void* sanitizer = nullptr;  // data of the sanitizer in use, if any, for this stack
 };
 
-// Runs `work` each time it is resumed from its pool, until the work is done; then it can be used again.
+// Runs `work` when it is resumed from its pool, until the work is done; then it can be used again.
 class Fiber {
  public:
   Fiber(std::byte* stack, size_t stack_bytes, Context* scheduler);
@@ -24,10 +24,12 @@ class Fiber {
   Fiber& operator=(const Fiber&) = delete;
   ~Fiber();
 
-  // From the scheduler: runs until the fiber calls yield() or ends its work. True: the work has ended.
-  bool resume(const std::function<void()>& work);
-  // From the fiber: back to the scheduler, until the next resume().
+  // From the scheduler: runs until this fiber, or one that it switched to, yields or ends its work.
+  void resume(const std::function<void()>& work);
+  // From the fiber: back to the scheduler, or to another fiber at work; until it is resumed or switched to.
   void yield();
+  void switch_to(Fiber& other) { switch_contexts(self_, other.self_); }
+  bool working() const { return working_; }
 
  private:
   static void entry(Fiber* fiber);

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <memory>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #include "tests/simulated_gpu/fiber.h"
@@ -21,6 +22,7 @@ namespace simulated_gpu {
 namespace {
 
 constexpr int kLanes = 32;
+constexpr size_t kNone = ~size_t{0};
 
 [[noreturn]] void broken_kernel(const char* what) {
   std::fprintf(stderr,
@@ -47,16 +49,14 @@ class BlockRunner {
     body_ = &body;
     descending_ = descending;
     threads_.assign(static_cast<size_t>(blockDim.x) * blockDim.y * blockDim.z, {});
-    warps_.assign((threads_.size() + kLanes - 1) / kLanes, {});
+    if (warps_.size() * kLanes < threads_.size()) warps_.resize((threads_.size() + kLanes - 1) / kLanes);
     started_ = ended_ = at_barrier_ = 0;
     barrier_sum_ = 0;
     while (ended_ < threads_.size()) {
       if (started_ < threads_.size())
         resume(pool_.take());
-      else if (!ready_.empty())
-        resume_thread();
-      else if (at_barrier_ == threads_.size() - ended_)
-        release_barrier();
+      else if (const size_t thread = next_thread(); thread != kNone)
+        resume(become(thread));
       else
         broken_kernel("a warp operation waits for lanes that have ended or wait elsewhere; all 32 must take part");
     }
@@ -109,7 +109,8 @@ class BlockRunner {
 
   void resume(Fiber* fiber) {
     fiber_ = fiber;
-    if (fiber->resume(start_threads_)) pool_.give_back(fiber);
+    fiber->resume(start_threads_);
+    if (!fiber_->working()) pool_.give_back(fiber_);
   }
 
   // Runs in a fiber: starts threads until one must wait. A kernel without synchronisation needs one fiber only.
@@ -123,17 +124,25 @@ class BlockRunner {
     }
   }
 
-  void become(size_t thread) {
+  // Returns the thread's fiber, which is null before the thread has waited.
+  Fiber* become(size_t thread) {
     current_ = thread;
-    threadIdx.x = static_cast<unsigned>(thread % blockDim.x);
-    threadIdx.y = static_cast<unsigned>(thread / blockDim.x % blockDim.y);
-    threadIdx.z = static_cast<unsigned>(thread / blockDim.x / blockDim.y);
+    const auto index = static_cast<unsigned>(thread);
+    threadIdx = {index % blockDim.x, index / blockDim.x % blockDim.y, index / blockDim.x / blockDim.y};
+    return threads_[thread].fiber;
   }
 
+  // Once all threads have started, a waiting thread switches to the next one itself, or continues if that is its own.
   void wait(State state) {
     threads_[current_].state = state;
     threads_[current_].fiber = fiber_;
-    fiber_->yield();
+    const size_t next = started_ < threads_.size() ? kNone : next_thread();
+    if (next == kNone) {
+      fiber_->yield();
+    } else if (next != current_) {
+      Fiber* const from = std::exchange(fiber_, become(next));
+      from->switch_to(*fiber_);
+    }
   }
 
   void make_ready(size_t thread) {
@@ -141,14 +150,16 @@ class BlockRunner {
     ready_.push_back(thread);
   }
 
-  void resume_thread() {
+  // The next thread that can run, or kNone. The barrier opens when all threads that have not ended wait there.
+  size_t next_thread() {
+    if (ready_.empty() && at_barrier_ > 0 && at_barrier_ == threads_.size() - ended_) release_barrier();
+    if (ready_.empty()) return kNone;
     const size_t thread = ready_[ready_begin_++];
     if (ready_begin_ == ready_.size()) {
       ready_.clear();
       ready_begin_ = 0;
     }
-    become(thread);
-    resume(threads_[thread].fiber);
+    return thread;
   }
 
   void release_barrier() {

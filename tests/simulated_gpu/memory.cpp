@@ -2,6 +2,7 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -23,8 +24,9 @@ constexpr bool kPlainMemory = false;
 
 constexpr size_t kRangeBytes = size_t{16} << 30;  // addresses of a device
 constexpr size_t kGranule = 512;
-constexpr size_t kPage = 2 << 20, kKeptBytes = 8 << 20;
-constexpr size_t kFence = 512;  // bytes after each allocation that must not change
+constexpr size_t kPage = 2 << 20, kKeptBytes = 256 << 20;
+constexpr size_t kFilledWhenFreed = 1 << 20;  // shows a use of freed memory; an allocation is filled as a whole
+constexpr size_t kFence = 512;                // bytes after each allocation that must not change
 constexpr int kFresh = 0xff, kFenceByte = 0xa5;
 
 size_t round_up(size_t bytes, size_t granule) { return (bytes + granule - 1) / granule * granule; }
@@ -81,7 +83,7 @@ class Memory {
     }
     const MemoryAccess access;
     check_fence(allocation, granules);
-    std::memset(allocation.begin, kFresh, granules);
+    std::memset(allocation.begin, kFresh, std::min(granules, kFilledWhenFreed));
     give_back(range, static_cast<size_t>(allocation.begin - range.begin), granules + kFence);
     give_pages_back(range);
     return cudaSuccess;
@@ -118,18 +120,25 @@ class Memory {
 
   void open() {
     const std::lock_guard lock(guard_mutex_);
-    if (users_++ == 0) protect(PROT_READ | PROT_WRITE);
+    ++users_;
+    if (!accessible_) set_accessible(true);
   }
 
   void close() {
     const std::lock_guard lock(guard_mutex_);
-    if (--users_ == 0 && guarded_) protect(PROT_NONE);
+    --users_;
+  }
+
+  void close_unused() {
+    const std::lock_guard lock(guard_mutex_);
+    if (users_ == 0 && accessible_) set_accessible(false);
   }
 
  private:
   Memory() {
     const char* guard = std::getenv("OWT_SIMULATED_GPU_GUARD");
     guarded_ = !guard || std::strcmp(guard, "0") != 0;
+    accessible_ = !guarded_;
   }
 
   Range& range_of(int device) {
@@ -148,8 +157,11 @@ class Memory {
     return range;
   }
 
-  void protect(int protection) {
-    for (const Range* range : guarded_ranges_) set_protection(range->begin, range->in_use, protection);
+  void set_accessible(bool accessible) {
+    if (!accessible && !guarded_) return;
+    for (const Range* range : guarded_ranges_)
+      set_protection(range->begin, range->in_use, accessible ? PROT_READ | PROT_WRITE : PROT_NONE);
+    accessible_ = accessible;
   }
 
   static void set_protection(std::byte* begin, size_t bytes, int protection) {
@@ -194,7 +206,7 @@ class Memory {
     if (bytes < range.in_use) {
       set_protection(range.begin + bytes, range.in_use - bytes, PROT_NONE);
       madvise(range.begin + bytes, range.in_use - bytes, MADV_DONTNEED);
-    } else if (users_ > 0 || !guarded_) {
+    } else if (accessible_) {
       set_protection(range.begin + range.in_use, bytes - range.in_use, PROT_READ | PROT_WRITE);
     }
     range.in_use = bytes;
@@ -224,6 +236,7 @@ class Memory {
   std::vector<const Range*> guarded_ranges_;
   size_t users_ = 0;
   bool guarded_ = true;
+  bool accessible_ = false;
 };
 
 class PinnedMemory {
@@ -285,5 +298,6 @@ bool is_pinned(const void* address) { return PinnedMemory::instance().contains(a
 
 MemoryAccess::MemoryAccess() { Memory::instance().open(); }
 MemoryAccess::~MemoryAccess() { Memory::instance().close(); }
+void close_unused_memory() { Memory::instance().close_unused(); }
 
 }  // namespace simulated_gpu

@@ -26,7 +26,8 @@ cudaError_t allocate_pinned(size_t bytes, void** memory);
 cudaError_t free_pinned(void* memory);
 bool is_pinned(const void* address);
 
-// While one lives, the memory of all devices can be touched by every thread.
+// While one lives, the memory of all devices can be touched by every thread. A change of that is slow, so the memory
+// stays accessible afterwards, until the host has waited for a stream or an event.
 class MemoryAccess {
  public:
   MemoryAccess();
@@ -34,5 +35,7 @@ class MemoryAccess {
   MemoryAccess(const MemoryAccess&) = delete;
   MemoryAccess& operator=(const MemoryAccess&) = delete;
 };
+
+void close_unused_memory();  // the host has waited
 
 }  // namespace simulated_gpu

@@ -259,6 +259,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
     mark = event->state->mark;
   }
   if (mark) mark->wait();
+  close_unused_memory();
   return cudaSuccess;
 }
 

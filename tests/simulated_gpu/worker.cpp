@@ -81,6 +81,7 @@ void Worker::drain() const {
   std::unique_lock lock(queue_->mutex);
   const uint64_t last = queue_->pushed;
   queue_->changed.wait(lock, [&] { return queue_->finished >= last; });
+  close_unused_memory();
 }
 
 bool Worker::idle() const {
@@ -90,23 +91,21 @@ bool Worker::idle() const {
 
 void Worker::work(Queue& queue) {
   Jitter jitter(queue.number);
-  // Kept from operation to operation while there are more: changing the protection of memory is slow.
-  std::optional<MemoryAccess> access;
   std::unique_lock lock(queue.mutex);
   for (;;) {
     queue.changed.wait(lock, [&] { return !queue.waiting.empty() || queue.closed; });
     if (queue.waiting.empty()) return;
     Operation operation = std::move(queue.waiting.front());
     queue.waiting.pop_front();
-    // Before anyone hears that the work is done.
-    if (!operation.touches_memory && queue.waiting.empty()) access.reset();
     lock.unlock();
     jitter.delay();
-    if (operation.touches_memory && !access) access.emplace();
-    operation.run();
-    operation.run = nullptr;
+    {
+      std::optional<MemoryAccess> access;
+      if (operation.touches_memory) access.emplace();
+      operation.run();
+      operation.run = nullptr;
+    }
     lock.lock();
-    if (queue.waiting.empty()) access.reset();
     ++queue.finished;
     queue.changed.notify_all();
   }
