@@ -16,6 +16,7 @@ source "$here/../support/small_processes.sh"
 # shellcheck source-path=SCRIPTDIR/../support
 source "$here/../support/lanes.sh"
 export OMP_NUM_THREADS=1
+export ONEDNN_MAX_CPU_ISA=SSE41  # kernels for six steps, which are generated in the shortest time
 export OMPI_MCA_odls_base_sigkill_timeout=0  # one rank's error is enough here: mpirun need not wait for the others'
 work=$(mktemp -d)
 clean_up() {
