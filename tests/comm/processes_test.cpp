@@ -131,7 +131,8 @@ class Moves : public Sums {};
 std::string name(const ::testing::TestParamInfo<std::tuple<DType, int64_t>>& info) {
   return concat(name_of(std::get<0>(info.param)), '_', std::get<1>(info.param));
 }
-INSTANTIATE_TEST_SUITE_P(Processes, Sums, ::testing::ValuesIn(sizes_of({DType::kF32, DType::kF64, DType::kBF16})), name);
+INSTANTIATE_TEST_SUITE_P(Processes, Sums, ::testing::ValuesIn(sizes_of({DType::kF32, DType::kF64, DType::kBF16})),
+                         name);
 INSTANTIATE_TEST_SUITE_P(Processes, Moves, ::testing::ValuesIn(sizes_of({DType::kF32, DType::kU8, DType::kI64})), name);
 
 TEST_P(Sums, OfAllReduceHaveTheBitsOfThreads) {

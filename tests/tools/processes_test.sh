@@ -207,7 +207,7 @@ alike() {  # alike NAME PROCESSES PATTERN OPTION...
 }
 lars=(--set optimizer.type=lars --set optimizer.learning_rate=5 --set optimizer.clip=1)
 
-# The same as one rank, too. What a strategy sends on two and on four processes: processes_test.cpp has each transfer
+# Processes also have the losses of one rank. Three are enough here, because processes_test.cpp has each transfer
 # with 2, 3 and 4, and train_test each strategy with more numbers of workers.
 alike_under_strategies() {
   local strategy norms=("${lars[@]}" --set optimizer.ema=0.7)
