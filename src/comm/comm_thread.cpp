@@ -26,6 +26,9 @@ constexpr auto kRest = std::chrono::microseconds(50);
 constexpr auto kRestGrowth = std::chrono::microseconds(10);
 constexpr auto kLongestRest = std::chrono::microseconds(1000);
 constexpr auto kLongestRestInTransfer = std::chrono::microseconds(250);
+// A rank that waits rests for this part of its waiting time so far. It is late by no more, and takes little time from the
+// rank that it waits for.
+constexpr int kPartsOfWait = 100;
 // Links that can wait end a rest as soon as a message moves. Lost ranks are looked for in between.
 constexpr auto kLongestRestOfLinks = std::chrono::milliseconds(5);
 // How much earlier than the watch the links may notice that a process has ended.
@@ -255,7 +258,7 @@ void CommThread::pause() {
   std::unique_lock lock(mutex_);
   const auto called = [&] { return calls_ != calls_seen_ || !posted_.empty() || (!running_ && !queue_.empty()); };
   if (!links_rest) {
-    wake_.wait_for(lock, rest_without_links(asked), called);
+    wake_.wait_for(lock, rest_without_links(asked, now - idle_since_), called);
   } else {
     rests_.store(true);
     const bool rests = !called();
@@ -269,8 +272,10 @@ void CommThread::pause() {
   idle_ = 0;
 }
 
-std::chrono::microseconds CommThread::rest_without_links(bool asked) const {
-  if (asked || running_) return kRest;
+std::chrono::microseconds CommThread::rest_without_links(bool asked, std::chrono::nanoseconds waited) const {
+  if (asked || running_)
+    return std::clamp(std::chrono::duration_cast<std::chrono::microseconds>(waited) / kPartsOfWait, kRest,
+                      kLongestRestInTransfer);
   const bool small = std::ranges::all_of(messages_, [](const auto& job) { return job->message_->awaits_packet(); });
   return std::min(kRest + rests_taken_ * kRestGrowth, small ? kLongestRest : kLongestRestInTransfer);
 }

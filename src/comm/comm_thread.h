@@ -68,7 +68,7 @@ class CommThread {
   void begin_wait();
   void end_wait() { --waiting_; }
   void pause();
-  std::chrono::microseconds rest_without_links(bool asked) const;
+  std::chrono::microseconds rest_without_links(bool asked, std::chrono::nanoseconds waited) const;
   void wake();
 
   const std::unique_ptr<ProcessLinks> links_;

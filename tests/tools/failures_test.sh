@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Tests a run of several processes when one of them is killed or stops answering, when a link goes down, and on SIGTERM;
-# and that the run resumes with another number of processes.
+# and that the run resumes with another number of processes. A run of several losses resumes after each.
 #
 #   usage: failures_test.sh PROGRAM        FAILURES=N: number of random moments (default 20); SEED=N: other moments
 #
@@ -50,16 +50,31 @@ wrong() {
 
 # begin NAME LAUNCHER...: starts a fresh run under the launcher's words and waits for its first checkpoint.
 begin() {
+  rm -rf "$work/run"
+  step=0
+  go_on "$@"
+}
+
+# go_on NAME LAUNCHER...: starts the run again, from its checkpoint of step $step, and waits for the next checkpoint.
+go_on() {
   case_name=$1
   shift
-  rm -rf "$work/run" "$work/output" "$work/launcher" "$work/codes"
+  rm -rf "$work/output" "$work/launcher" "$work/codes"
   mkdir "$work/codes" "$work/output"
   OWT_TEST_MARK=$ranks_mark "$@" >"$work/launcher" 2>&1 &
   launched=$!
-  until [ -e "$work/run/checkpoints/latest" ]; do
-    kill -0 "$launched" 2>/dev/null || wrong "it ended before the first checkpoint"
+  until [ "$(newest_step)" -gt "$step" ]; do
+    kill -0 "$launched" 2>/dev/null || wrong "it ended before the next checkpoint"
     sleep 0.1
   done
+  [ "$step" = 0 ] || grep -q "^resumed from .* at step $step of " "$work/output/stderr.0" ||
+    wrong "it did not go on from step $step"
+}
+
+newest_step() {
+  local name=step-0
+  { [ ! -e "$work/run/checkpoints/latest" ] || read -r name <"$work/run/checkpoints/latest"; } 2>/dev/null || true
+  echo $((10#${name#step-}))
 }
 
 # Waits for the end of the launcher and of all ranks; sets `status` and `seconds`.
@@ -116,11 +131,12 @@ noting_codes='trap : TERM USR1; "$@"; code=$?; echo $code >"$0/$OMPI_COMM_WORLD_
   until [ "$(ls "$0" | wc -l)" -ge "$OWT_TEST_CODES" ]; do sleep 0.1; done
   exit $code'
 
-lose_a_rank() {
-  local number=$1 ranks=3 victim signal ms rank others=(1 2 4) strategies=(dp owt-a owt-c)
-  local launcher=(mpirun -np 3 -x OWT_TEST_CODES=$((ranks - 1)) "$work/rank")
+lose_a_rank() {  # lose_a_rank NUMBER: at a random moment
+  local number=$1 ranks victim signal ms rank strategies=(dp owt-a owt-c) launcher
   RANDOM=$((seed + number))
-  victim=$((RANDOM % ranks)) ms=$((RANDOM % 500))  # a step takes a few ms, and after 25 steps there is a checkpoint
+  ranks=$((2 + RANDOM % 3))
+  victim=$((RANDOM % ranks)) ms=$((RANDOM % 250))  # a step takes a few ms, and 25 steps later is the next checkpoint
+  launcher=(mpirun -np "$ranks" -x OWT_TEST_CODES=$((ranks - 1)) "$work/rank")
   # The two signals alternate, so that few moments cover both. mpirun's reaction depends on how a process ends, so a
   # killed rank is a direct child of mpirun, not of a shell.
   if [ $((number % 2)) = 0 ]; then
@@ -129,7 +145,8 @@ lose_a_rank() {
   else
     signal=KILL
   fi
-  begin "SIG$signal to rank $victim of $ranks" "${launcher[@]}" "${train[@]}" --parallel "${strategies[RANDOM % 3]}"
+  go_on "SIG$signal to rank $victim of $ranks" "${launcher[@]}" "${train[@]}" --resume auto \
+    --parallel "${strategies[RANDOM % 3]}"
   sleep "$(printf '0.%03d' "$ms")"
   kill "-$signal" "$(pid_of_rank "$victim")"
   wait_for_end
@@ -140,8 +157,7 @@ lose_a_rank() {
     [ $signal = KILL ] || [ "$(cat "$work/codes/$rank")" = 1 ] || wrong "rank $rank did not end with 1"
   done
   expect_intact_checkpoint
-  goes_on_with "${others[RANDOM % 3]}"
-  passed "$ms ms after the first checkpoint; all ended after $seconds s; went on from step $step"
+  passed "$ms ms after a checkpoint; all ended after $seconds s; the newest checkpoint is of step $step"
 }
 
 stop_all_ranks() {  # stop_all_ranks NAME SIGNAL WHOM OPTION_OF_MPIRUN...
@@ -149,7 +165,7 @@ stop_all_ranks() {  # stop_all_ranks NAME SIGNAL WHOM OPTION_OF_MPIRUN...
   shift 3
   begin "$name" mpirun -np 3 "$@" -x OWT_TEST_CODES=3 "$work/rank" \
     sh -c "$noting_codes" "$work/codes" "${train[@]}"
-  sleep 0.7
+  sleep 0.3
   kill "-$signal" "$("$whom")"
   wait_for_end
   codes=$(cat "$work"/codes/* | xargs)
@@ -165,7 +181,7 @@ stop_all_ranks() {  # stop_all_ranks NAME SIGNAL WHOM OPTION_OF_MPIRUN...
 
 kill_all_ranks() {  # kill_all_ranks NAME: only the latest checkpoint is left
   begin "$1" mpirun -np 3 "$work/rank" "${train[@]}"
-  sleep 0.7
+  sleep 0.3
   kill -TERM "$launched"
   wait_for_end
   expect_intact_checkpoint
@@ -210,9 +226,11 @@ fi
 
 one_rank() { pid_of_rank 1; }
 the_launcher() { echo "$launched"; }
-moments() {  # moments SHARE: one of five shares of the random moments
-  local number
+moments() {  # moments SHARE: one of five shares of the random moments, all of one run
+  local number others=(1 2 4)
+  step=0
   for ((number = $1; number <= ${FAILURES:-20}; number += 5)); do lose_a_rank "$number"; done
+  goes_on_with "${others[RANDOM % 3]}"
 }
 end_by_signal() {
   stop_all_ranks "SIGTERM to one rank" TERM one_rank
@@ -221,7 +239,7 @@ end_by_signal() {
 end_mpirun() {
   if grep -q '(Open MPI) 4' <<<"$(mpirun --version)"; then
     # mpirun waits that long before it passes SIGTERM on, and as long again before it kills the ranks.
-    stop_all_ranks "SIGTERM to mpirun" TERM the_launcher --mca odls_base_sigkill_timeout 10
+    stop_all_ranks "SIGTERM to mpirun" TERM the_launcher --mca odls_base_sigkill_timeout 5
   else
     kill_all_ranks "SIGTERM to mpirun, which leaves no time"
   fi

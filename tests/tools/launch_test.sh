@@ -151,7 +151,7 @@ interrupted() {
 # A worker of a parameter server is killed; the others train on.
 tolerated() {
   run=("${train[@]}" --parallel ps --set ps.servers=1 --set ps.delay=1 --tolerate-loss
-    --set data.train_images=48000 --set run.checkpoint_every_steps=10000 --out "$work/run")
+    --set data.train_images=4800 --set data.batch=4 --set run.checkpoint_every_steps=10000 --out "$work/run")
   code=0
   "$owt" launch --workers 3 "${run[@]}" --steps 5 >"$work/out" 2>&1 || code=$?
   [ "$code" = 1 ] && grep -q 'owt launch ends all processes when one is lost' "$work/out" || wrong "not refused"

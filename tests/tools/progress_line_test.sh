@@ -8,7 +8,7 @@ set -euo pipefail
 owt=$(realpath "$1")
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-"$owt" prepare synthetic "$work/shapes" --train 1000 --test 100 >/dev/null
+"$owt" prepare synthetic "$work/shapes" --train 200 --test 20 >/dev/null
 
 cat >"$work/test.py" <<'END'
 import fcntl
@@ -68,8 +68,8 @@ def command(*options):
     runs += 1
     out = WORK / f"run{runs}"
     return out, [OWT, "train", "quickstart", "--data", str(WORK / "shapes"), "--out", str(out), "--workers", "2",
-                 "--set", "run.eval_every_steps=4", "--set", "parallel.scale_lr=linear", "--set", "data.batch=100",
-                 *options]
+                 "--set", "run.eval_every_steps=4", "--set", "parallel.scale_lr=linear", "--set", "data.batch=20",
+                 "--set", "run.conv_algorithm=direct", *options]
 
 
 def set_columns(terminal, columns):

@@ -61,6 +61,8 @@ if ! command -v mpirun >/dev/null || ! "$owt" devices | grep -q '^mpi .*Open MPI
   echo "skipped: a round: no mpirun, or owt is built without MPI"
   exit 0
 fi
+# The reasons are in tests/support/small_processes.sh.
+export OMPI_MCA_pml=ob1 ONEDNN_MAX_CPU_ISA=AVX2
 # Patient, since the machine may be busy.
 soak() {  # soak STATUS PROGRAM SEED LEGS KINDS
   ends_with "$1" "$bench/soak.sh" --owt "$2" --rounds 1 --seed "$3" --legs "$4" --kinds "$5" --timeout 60 --grace 120 \

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Tests owt train --tolerate-loss: workers with separate servers are killed and stopped, and the others finish with
-# their rows. The loss of a server, or of a worker without --tolerate-loss, ends all. Prints each case; exits 1 at the
-# first that fails.
+# their rows. The loss of a server, or of a worker without --tolerate-loss, ends all. Prints each case; exits 1 if one
+# has failed.
 #
 #   usage: tolerate_loss_test.sh PROGRAM
 #
@@ -16,7 +16,8 @@ source "$here/../support/bench_cases.sh"
 source "$here/../../tools/bench/ranks.sh"
 # shellcheck source-path=SCRIPTDIR/../support
 source "$here/../support/small_processes.sh"
-export OWT_TEST_MARK=$ranks_mark
+# shellcheck source-path=SCRIPTDIR/../support
+source "$here/../support/lanes.sh"
 mpirun_pid=
 
 if ! command -v mpirun >/dev/null || ! grep -q libmpi <<<"$(ldd "$owt")"; then
@@ -26,93 +27,110 @@ fi
 
 # If a case fails, no process may remain.
 clean_up() {
+  end_lanes
   if [ -n "$mpirun_pid" ]; then kill -KILL "$mpirun_pid" 2>/dev/null || true; fi
   kill_ranks
   rm -rf "$work"
 }
 trap clean_up EXIT
 
-# 178 steps are an epoch, and all meet at its end and every 100 steps.
-train=("$owt" train "$small_recipe" --out "$work/run" --threads 1 --parallel ps --set ps.servers=1
-  --set data.train_images=4800 --set data.batch=27 --set run.log_every=1 --set run.eval_every_epochs=0
-  --set run.checkpoint_every_steps=100 --set schedule.max_steps=500)
-
-begin() {  # begin WORD...: of owt, in four processes, the last of which serves
-  rm -rf "$work/run"
-  mpirun --enable-recovery -np 4 "${train[@]}" "$@" >"$work/output" 2>&1 &
-  mpirun_pid=$!
+with_ranks() {  # with_ranks COMMAND...: runs in a lane, with separate ranks
+  ranks_mark+=-$lane
+  export OWT_TEST_MARK=$ranks_mark
+  # 80 steps are an epoch, at whose end all meet.
+  train=("$owt" train "$small_recipe" --out "$work/run" --threads 1 --parallel ps --set ps.servers=1
+    --set data.train_images=2160 --set data.batch=27 --set run.log_every=1 --set run.eval_every_epochs=0
+    --set run.checkpoint_every_steps=80 --set schedule.max_steps=240)
+  "$@"
 }
 
-step() {
-  local last
-  last=$({ tail -n 1 "$work/run/metrics.jsonl" || true; } 2>/dev/null)
-  sed -n 's/.*"kind":"train","step":\([0-9]*\).*/\1/p' <<<"$last"
+begin() {  # begin WORD...: of owt, in four processes, the last of which serves
+  rm -rf "$work/run" "$work"/process.*
+  # shellcheck disable=SC2016
+  mpirun --enable-recovery -np 4 sh -c 'echo $$ >"$0/process.$OMPI_COMM_WORLD_RANK"; exec "$@"' "$work" \
+    "${train[@]}" "$@" >"$work/output" 2>&1 &
+  mpirun_pid=$!
+  workers=4 step=0 begun=$SECONDS
+  until [ -e "$work/run/metrics.jsonl" ]; do rest || wrong "it ended too early"; done
+  exec {metrics}<"$work/run/metrics.jsonl" {output}<"$work/output"
+}
+
+# What waits for a moment of the run starts no process, because on a busy machine the run would be over before.
+exec {nothing}<> <(:)
+rest() {  # for a moment; fails if mpirun has ended
+  [ $((SECONDS - begun)) -lt 300 ] || wrong "it is at step $step after 300 s, with $workers workers"
+  read -rt 0.02 -u "$nothing" || true
+  kill -0 "$mpirun_pid" 2>/dev/null
+}
+
+read_on() {  # the latest step, and how many workers train
+  local line
+  while read -r line; do
+    [[ ! $line =~ '"kind":"train","step":'([0-9]+) ]] || step=${BASH_REMATCH[1]}
+  done <&"$metrics"
+  while read -r line; do
+    [[ ! $line =~ ^([0-9])' workers x' ]] || workers=${BASH_REMATCH[1]}
+  done <&"$output"
 }
 
 wait_for_step() {
-  local begun=$SECONDS now=
-  until [ "${now:-0}" -ge "$1" ]; do
-    kill -0 "$mpirun_pid" 2>/dev/null || wrong "it ended too early"
-    [ $((SECONDS - begun)) -lt 300 ] || wrong "there is no step $1"
-    sleep 0.05
-    now=$(step)
-  done
+  until read_on && [ "$step" -ge "$1" ]; do rest || wrong "it ended too early"; done
 }
 
-ended() {
-  local begun=$SECONDS
-  while kill -0 "$mpirun_pid" 2>/dev/null; do
-    [ $((SECONDS - begun)) -lt 300 ] || wrong "it does not end"
-    sleep 0.1
+# goes_on_with K: waits until K workers have made a few steps together; fails if the run ends before.
+goes_on_with() {
+  local from=
+  until read_on && [ -n "$from" ] && [ "$step" -ge $((from + 3)) ]; do
+    rest || return 1
+    [ "$workers" != "$1" ] || from=${from:-$step}
   done
+}
+process() { cat "$work/process.$1"; }
+
+ended() {
+  while rest; do :; done
   wait "$mpirun_pid" || true
   mpirun_pid=
 }
 
-# A loss while all meet ends the run, and names the collective: then the case is begun again.
-met() { grep -q 'owt: error: .*rank . on .* was lost: .*; \(during\|after\) [a-z_]*, step' "$work/output"; }
-
-# goes_on_with K: K workers have made a few steps together, after the first record with K.
-goes_on_with() {
-  local begun=$SECONDS from=
-  until [ -n "$from" ] && [ "$(step)" -ge $((from + 3)) ]; do
-    if met || ! kill -0 "$mpirun_pid" 2>/dev/null; then return 1; fi
-    [ $((SECONDS - begun)) -lt 300 ] || wrong "there are no $1 workers"
-    sleep 0.05
-    [ -n "$from" ] || ! grep -q "^$1 workers x" "$work/output" || from=$(step)
-  done
+# Ends an attempt. It fails if the losses came too late, or while all met, which ends the run and names the collective.
+in_time() {
+  ended
+  ! grep -q 'owt: error: .*rank . on .* was lost: .*; \(during\|after\) [a-z_]*, step' "$work/output" &&
+    grep -q '^2 workers x' "$work/output"
 }
 
 has_all_steps() {
   python3 - "$work/run/metrics.jsonl" <<'END' || wrong "not every step is there once"
 import json, sys
 steps = [record["step"] for record in map(json.loads, open(sys.argv[1])) if record["kind"] == "train"]
-sys.exit(steps != list(range(1, 501)))
+sys.exit(steps != list(range(1, 241)))
 END
 }
 
-case_name="mpirun would end all the same, or the worker has a share of the weights: refused"
-if grep -q '(Open MPI) 4' <<<"$(mpirun --version)"; then
-  ends_with 1 mpirun -np 4 "${train[@]}" --tolerate-loss
-  expect 'owt: error: mpirun ends all processes .* --enable-recovery'
-fi
-ends_with 1 "${train[@]}" --workers 3 --tolerate-loss --set ps.servers=0
-expect 'needs separate servers'
-ends_with 2 "$owt" train "$small_recipe" --out "$work/run" --workers 3 --parallel dp --tolerate-loss
-expect 'needs a parameter server'
-passed
+refused() {
+  case_name="mpirun would end all the same, or the worker has a share of the weights: refused"
+  if grep -q '(Open MPI) 4' <<<"$(mpirun --version)"; then
+    ends_with 1 mpirun -np 4 "${train[@]}" --tolerate-loss
+    expect 'owt: error: mpirun ends all processes .* --enable-recovery'
+  fi
+  ends_with 1 "${train[@]}" --workers 3 --tolerate-loss --set ps.servers=0
+  expect 'needs separate servers'
+  ends_with 2 "$owt" train "$small_recipe" --out "$work/run" --workers 3 --parallel dp --tolerate-loss
+  expect 'needs a parameter server'
+  passed
+}
 
-for rules in ps.delay=0 ps.delay=4 "ps.delay=2 --set ps.pushes=0"; do
-  case_name="two of three workers are killed: the others go on to the end ($rules)"
+killed() {  # killed OPTION...: the rules of the server
+  case_name="two of three workers are killed: the others go on to the end ($*)"
+  local attempt
   for attempt in 1 2 3 4 5; do
-    # shellcheck disable=SC2086
-    begin --tolerate-loss --set $rules
+    begin --tolerate-loss "$@"
     wait_for_step 2
-    kill -KILL "$(pid_of_rank 1)"
-    if goes_on_with 3; then kill -KILL "$(pid_of_rank 2)"; fi
-    ended
-    met || break
-    echo "attempt $attempt: lost while all met"
+    kill -KILL "$(process 1)"
+    if goes_on_with 3; then kill -KILL "$(process 2)" || true; fi
+    if in_time; then break; fi
+    echo "attempt $attempt: lost too late, or while all met"
   done
   expect 'warning: rank 1 on .* was lost: its process has ended; training continues without it'
   expect 'warning: rank 2 on .* was lost: its process has ended; training continues without it'
@@ -121,41 +139,47 @@ for rules in ps.delay=0 ps.delay=4 "ps.delay=2 --set ps.pushes=0"; do
   expect '^test accuracy'
   has_all_steps
   passed
-done
+}
 
-case_name="two workers are stopped: they are given up; one ends when it goes on, the other is killed in the end"
-for attempt in 1 2 3 4 5; do
-  begin --tolerate-loss --set parallel.timeout_s=2
+stopped() {
+  case_name="two workers are stopped: they are given up; one ends when it goes on, the other is killed in the end"
+  local attempt
+  for attempt in 1 2 3 4 5; do
+    begin --tolerate-loss --set parallel.timeout_s=2
+    wait_for_step 2
+    kill -STOP "$(process 2)"
+    if goes_on_with 3; then kill -STOP "$(process 1)" || true; fi
+    kill -CONT "$(process 2)"
+    if in_time; then break; fi
+    echo "attempt $attempt: stopped too late, or while all met"
+  done
+  expect 'warning: rank 1 on .* (makes no progress|was lost): '
+  expect 'warning: rank 2 on .* (makes no progress|was lost): '
+  expect 'owt: error: rank 2: the other ranks have given this one up'
+  expect '^test accuracy'
+  has_all_steps
+  passed
+}
+
+ends_all() {  # ends_all NAME RANK OPTION...: the loss of this rank
+  case_name="$1 is killed: all end, and name it"
+  begin "${@:3}"
   wait_for_step 2
-  pid=$(pid_of_rank 2) stopped=$(pid_of_rank 1)
-  kill -STOP "$pid"
-  if goes_on_with 3; then kill -STOP "$stopped"; fi
-  kill -CONT "$pid"
+  kill -KILL "$(process "$2")"
   ended
-  met || break
-  echo "attempt $attempt: lost while all met"
-done
-expect 'warning: rank 1 on .* (makes no progress|was lost): '
-expect 'warning: rank 2 on .* (makes no progress|was lost): '
-expect 'owt: error: rank 2: the other ranks have given this one up'
-expect '^test accuracy'
-has_all_steps
-passed
+  expect "owt: error: rank $2 on .* was lost: its process has ended"
+  expect_none '^test accuracy'
+  passed
+}
+ended_runs() {
+  refused
+  ends_all "a server" 3 --tolerate-loss
+  ends_all "a worker that is not gone on without" 1
+}
 
-case_name="a server is killed: all end, and name it"
-begin --tolerate-loss
-wait_for_step 2
-kill -KILL "$(pid_of_rank 3)"
-ended
-expect 'owt: error: rank 3 on .* was lost: its process has ended'
-expect_none '^test accuracy'
-passed
-
-case_name="a worker is killed that is not gone on without: all end, and name it"
-begin
-wait_for_step 2
-kill -KILL "$(pid_of_rank 1)"
-ended
-expect 'owt: error: rank 1 on .* was lost: its process has ended'
-expect_none '^test accuracy'
-passed
+beside with_ranks stopped
+beside with_ranks killed --set ps.delay=0
+beside with_ranks killed --set ps.delay=4
+beside with_ranks killed --set ps.delay=2 --set ps.pushes=0
+beside with_ranks ended_runs
+all_ended

@@ -10,13 +10,13 @@
 ranks_mark=owt-ranks-$$-$RANDOM
 
 ranks_running() {
-  local folder variables
-  for folder in /proc/[0-9]*; do
+  local file rank
+  for file in $(grep -lzxF "OWT_TEST_MARK=$ranks_mark" /proc/[0-9]*/environ 2>/dev/null); do
     # shellcheck disable=SC2154
-    [ "$folder/exe" -ef "$owt" ] || continue
-    variables=$({ tr '\0' '\n' <"$folder/environ"; } 2>/dev/null) || continue  # the process may have ended
-    grep -qx "OWT_TEST_MARK=$ranks_mark" <<<"$variables" || continue
-    echo "$(sed -n 's/^OMPI_COMM_WORLD_RANK=//p' <<<"$variables") ${folder#/proc/}"
+    [ "${file%/environ}/exe" -ef "$owt" ] || continue
+    rank=$({ tr '\0' '\n' <"$file" | sed -n 's/^OMPI_COMM_WORLD_RANK=//p'; } 2>/dev/null) || continue  # it may have ended
+    file=${file#/proc/}
+    [ -z "$rank" ] || echo "$rank ${file%/environ}"
   done
 }
 

@@ -9,6 +9,7 @@
 #     --rates "RATE ..."     rate of every link in both directions, in tc's units; default "1gbit 100mbit"
 #     --strategies "..."     default "dp dp-zero dp-star owt-a owt-b owt-c owt-d mp-dense pipeline auto"
 #                            dp/8 is dp with parallel.average_every = 8, and more steps: a multiple of eight
+#     --rows N               rows of a step over all hosts; default 32 for alexnet_small, otherwise 128
 #     --steps N              timed steps of a run, at least 2; default 8
 #     --links HOW            measured, the default: predict from the measurement of `owt bench-comm` between the hosts;
 #                            given: predict from the rate and the latency
@@ -29,7 +30,7 @@ source "$here/virtual_hosts.sh"
 configs=$(cd "$here/../../configs" && pwd)
 
 owt=build/owt nets="alexnet_small cifar10_quick" hosts="2 4" rates="1gbit 100mbit"
-strategies="dp dp-zero dp-star owt-a owt-b owt-c owt-d mp-dense pipeline auto" steps=8 links=measured probe=16 latency=100us seconds=660 keep=
+strategies="dp dp-zero dp-star owt-a owt-b owt-c owt-d mp-dense pipeline auto" rows= steps=8 links=measured probe=16 latency=100us seconds=660 keep=
 virtual_hosts_seconds=90
 
 stop() {  # stop STATUS WORDS...
@@ -51,7 +52,7 @@ read_options() {
         shift
         continue
         ;;
-      --owt | --nets | --hosts | --rates | --strategies | --steps | --links | --probe | --latency | --seconds | --keep) ;;
+      --owt | --nets | --hosts | --rates | --strategies | --rows | --steps | --links | --probe | --latency | --seconds | --keep) ;;
       *) stop 2 "no option '$1'; see --help" ;;
     esac
     [ $# -gt 1 ] || stop 2 "$1 wants a value; see --help"
@@ -59,6 +60,7 @@ read_options() {
     shift 2
   done
   [[ $steps =~ ^[1-9][0-9]*$ && $steps != 1 ]] || stop 2 "--steps is '$steps', wanted a number of at least 2"
+  [[ $rows =~ ^([1-9][0-9]*)?$ ]] || stop 2 "--rows is '$rows', wanted a number"
   [[ $seconds =~ ^[0-9]+$ ]] || stop 2 "--seconds is '$seconds', wanted a number"
   [[ $probe =~ ^[1-9][0-9]*$ ]] || stop 2 "--probe is '$probe', wanted seconds"
   [[ $links =~ ^(measured|given)$ ]] || stop 2 "--links is '$links', wanted measured or given"
@@ -78,9 +80,10 @@ config_of() {
   stop 2 "no recipe or model '$net' in $configs"
 }
 
-# Rows of a step over all hosts. For alexnet_small the number corresponds to AlexNet's 128: see the model file.
+# For alexnet_small the number corresponds to AlexNet's 128: see the model file.
 rows_of() {
-  case $1 in
+  case ${rows:-$1} in
+    [1-9]*) echo "$rows" ;;
     alexnet_small) echo 32 ;;
     *) echo 128 ;;
   esac
@@ -89,9 +92,9 @@ rows_of() {
 # Sets `words`, the options of every run of a net on this many hosts with equal numbers of rows. The convolution
 # algorithm is fixed, so that no run measures it.
 set_words() {
-  local rows
-  rows=$(rows_of "$1")
-  words=("$(config_of "$1")" --device cpu --set "data.batch=$((rows / $2 * $2))" --set run.conv_algorithm=direct)
+  local all
+  all=$(rows_of "$1")
+  words=("$(config_of "$1")" --device cpu --set "data.batch=$((all / $2 * $2))" --set run.conv_algorithm=direct)
 }
 
 sent_by_all() {  # sent_by_all HOSTS COUNTER

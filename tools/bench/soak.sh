@@ -200,7 +200,7 @@ damage_data() {
 # Sets `reference` to the metrics of an undisturbed run of one process, with at least this many steps on the round's
 # data.
 refer_to() {
-  local steps=200 folder=$data-reference
+  local steps=50 folder=$data-reference
   reference=$folder/metrics.jsonl
   while [ "$steps" -lt "$1" ]; do steps=$((steps * 2)); done
   if [ "$(last_step_of "$reference")" -ge "$steps" ]; then return; fi
