@@ -65,4 +65,8 @@ files=$(grep -c '^### [0-9]' "$page")
 
 echo "includes keep their direction, and the format is that of the tree"
 "$work/tree/tools/check_includes.sh" "$work/tree"
-"$work/tree/tools/check_format.sh"
+# Only the files of the page: tools/test.sh checks the others.
+mkdir -p "$work/page"/{src,layers,data,tools,tests,configs}
+(cd "$root" && cp -r tools/{check_format.sh,packages.sh} "$work/page/tools" && cp .clang-format CMakeLists.txt "$work/page")
+write_files "$work/page"
+"$work/page/tools/check_format.sh"

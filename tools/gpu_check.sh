@@ -41,7 +41,7 @@ case ${1:-} in
     exit
     ;;
 esac
-"$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || {
+"$python" -ISc 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || {
   echo "gpu_check: error: found no Python 3.11 or newer as '$python'; name one, the one with PyTorch, in \$PYTHON" >&2
   exit 1
 }

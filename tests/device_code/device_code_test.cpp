@@ -113,9 +113,12 @@ class Compiled {
   }
 
   const Kernels& kernels() const { return kernels_; }
-  Kernels machine_code() const {
-    run(concat("'" OWT_NVDISASM "' -c ", folder_.file(name_ + ".sm_90a")));
-    return read_machine_code(read_file(folder_.file("said")));
+  const Kernels& machine_code() const {
+    if (machine_code_.empty()) {
+      run(concat("'" OWT_NVDISASM "' -c ", folder_.file(name_ + ".sm_90a")));
+      machine_code_ = read_machine_code(read_file(folder_.file("said")));
+    }
+    return machine_code_;
   }
 
  private:
@@ -128,6 +131,7 @@ class Compiled {
   TempFolder folder_;
   std::string name_;
   Kernels kernels_;
+  mutable Kernels machine_code_;  // disassembled when it is first wanted
 };
 
 std::string why_no_compiler() {
@@ -148,6 +152,8 @@ struct Wanted {
 struct HotFile {
   const char* path;
   std::vector<Wanted> kernels;
+
+  std::string folder() const { return std::filesystem::path(path).begin()->string(); }  // "layers" or "src"
 };
 
 // A row for each kernel that takes time in a step; f32 if it is used outside of tests.
@@ -208,6 +214,18 @@ void expect_accesses(const KernelCode& kernel, const Wanted& wanted) {
   EXPECT_EQ(kernel.local_bytes, 0) << "local memory";
 }
 
+// The hot files of a folder as one unit, compiled once: most of nvcc's time goes into headers that all of them include.
+const Compiled& compiled(const std::string& folder) {
+  static std::map<std::string, Compiled> units;
+  if (const auto found = units.find(folder); found != units.end()) return found->second;
+  const TempFolder sources;
+  std::string text;
+  for (const HotFile& file : hot_files())
+    if (file.folder() == folder) text += concat("#include \"", file.path, "\"\n");
+  write_bytes(sources.file(folder + ".cu"), text);
+  return units.try_emplace(folder, sources.file(folder + ".cu")).first->second;
+}
+
 class HotKernels : public testing::TestWithParam<HotFile> {
  protected:
   void SetUp() override {
@@ -218,10 +236,9 @@ INSTANTIATE_TEST_SUITE_P(Files, HotKernels, testing::ValuesIn(hot_files()),
                          [](const auto& info) { return std::filesystem::path(info.param.path).stem().string(); });
 
 TEST_P(HotKernels, MoveSixteenBytesAtATimeAndKeepToTheirRegisters) {
-  const Compiled compiled(concat(OWT_SOURCE_DIR "/", GetParam().path));
   for (const Wanted& wanted : GetParam().kernels) {
     SCOPED_TRACE(wanted.kernel);
-    const KernelCode* kernel = find(compiled.kernels(), wanted.kernel);
+    const KernelCode* kernel = find(compiled(GetParam().folder()).kernels(), wanted.kernel);
     ASSERT_TRUE(kernel) << "no such kernel";
     expect_accesses(*kernel, wanted);
     EXPECT_LE(kernel->registers, wanted.registers);
@@ -230,10 +247,9 @@ TEST_P(HotKernels, MoveSixteenBytesAtATimeAndKeepToTheirRegisters) {
 
 TEST_P(HotKernels, AreTheSameInMachineCode) {
   if (!std::filesystem::exists(OWT_NVDISASM)) GTEST_SKIP() << "CUDA's nvdisasm is not here";
-  const Kernels kernels = Compiled(concat(OWT_SOURCE_DIR "/", GetParam().path)).machine_code();
   for (const Wanted& wanted : GetParam().kernels) {
     SCOPED_TRACE(wanted.kernel);
-    const KernelCode* kernel = find(kernels, wanted.kernel);
+    const KernelCode* kernel = find(compiled(GetParam().folder()).machine_code(), wanted.kernel);
     ASSERT_TRUE(kernel) << "no such kernel";
     expect_accesses(*kernel, wanted);
   }

@@ -33,8 +33,8 @@ says() {  # says WORDS COMMAND...: the command fails with these words
 for line in 'instructions of x86-64-v2$' '^cuda +none: .*built without the CUDA back-end' '^mpi +none: .*without MPI'; do
   grep -qE "$line" "$work/devices" || wrong "no line '$line': $(cat "$work/devices")"
 done
-"$least" prepare synthetic "$work/data" --train 200 --test 50 >/dev/null
-train() { "$least" train quickstart --data "$work/data" --set data.batch=20 --steps 2 "$@"; }
+"$least" prepare synthetic "$work/data" --train 40 --test 10 >/dev/null
+train() { "$least" train quickstart --data "$work/data" --set data.batch=8 --steps 2 "$@"; }
 says "built without the CUDA back-end" train --device cuda --out "$work/none"
 OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=2 says "built without MPI" train --out "$work/none"
 echo "passed: it says what it was built without"
@@ -43,7 +43,7 @@ train --workers 2 --out "$work/run" >"$work/said" 2>&1 || wrong "it does not tra
 "$least" eval "$work/run" --data "$work/data" >"$work/said" 2>&1 || wrong "it does not evaluate: $(cat "$work/said")"
 echo "passed: it trains two workers and evaluates what they have learned"
 
-"$least" launch --workers 2 "$least" train quickstart --data "$work/data" --set data.batch=20 --steps 2 \
+"$least" launch --workers 2 "$least" train quickstart --data "$work/data" --set data.batch=8 --steps 2 \
   --out "$work/processes" >"$work/said" 2>&1 && grep -q 'communicate over TCP' "$work/said" ||
   wrong "it does not train two processes: $(cat "$work/said")"
 echo "passed: it trains two processes"

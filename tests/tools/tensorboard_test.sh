@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Tests that TensorBoard reads the files of run.tensorboard, also of a resumed run. Prints each case; exits 1 at the
-# first that fails. TensorBoard is installed from PyPI beside the program, once; skipped (exit 77) if that fails.
+# first that fails. If python3 has no TensorBoard, it is installed from PyPI beside the program, once; skipped (exit 77)
+# if that fails.
 #
 #   usage: tensorboard_test.sh OWT
 set -euo pipefail
@@ -9,12 +10,19 @@ owt=$(realpath "$1")
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
+# shellcheck source-path=SCRIPTDIR/../support
+source "$(dirname "${BASH_SOURCE[0]}")/../support/venv.sh"
+reads_events() { "$1" -c 'from tensorboard.backend.event_processing import plugin_event_accumulator' 2>/dev/null; }
+install() { "${pip[@]}" install --quiet --no-compile --timeout 20 --retries 1 "$@" >"$work/pip" 2>&1; }
 venv=$(dirname "$owt")/tensorboard-venv
 python=$venv/bin/python
-if ! "$python" -c 'import tensorboard' 2>/dev/null; then
+if reads_events python3; then
+  python=python3
+elif ! reads_events "$python"; then
   rm -rf "$venv"
-  if ! { python3 -m venv "$venv" && "$venv/bin/pip" install --quiet --timeout 20 --retries 1 tensorboard; } >"$work/pip" 2>&1
-  then
+  # First only what reads events; the other packages serve pages.
+  if ! { make_venv "$venv" >"$work/pip" 2>&1 && install --no-deps tensorboard numpy protobuf absl-py &&
+    { reads_events "$python" || install tensorboard; }; }; then
     rm -rf "$venv"
     echo "skipped: tensorboard cannot be installed from PyPI: $(tail -n 1 "$work/pip")"
     exit 77

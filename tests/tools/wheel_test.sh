@@ -8,6 +8,8 @@ set -euo pipefail
 
 owt=$(realpath "$1")
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+# shellcheck source-path=SCRIPTDIR/../support
+source "$root/tests/support/venv.sh"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
@@ -17,13 +19,13 @@ wrong() {
 }
 passed() { echo "passed: $*"; }
 
-python3 -m venv "$work/venv" >"$work/log" 2>&1 || {
+make_venv "$work/venv" >"$work/log" 2>&1 || {
   echo "skipped: python3 makes no environment; install python3-venv"
   exit 77
 }
 python=$work/venv/bin/python
 wheel=$(python3 "$root/tools/package/wheel.py" "$(dirname "$owt")" "$work/wheels")
-"$work/venv/bin/pip" install --no-index -q "$wheel" >"$work/log" 2>&1 || wrong "pip install: $(cat "$work/log")"
+"${pip[@]}" install --no-index -q "$wheel" >"$work/log" 2>&1 || wrong "pip install: $(cat "$work/log")"
 "$python" - <<'END' || wrong "files differ from what the wheel says of them"
 import base64, hashlib, importlib.metadata
 for file in importlib.metadata.files("owt"):

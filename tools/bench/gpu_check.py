@@ -173,7 +173,7 @@ def losses(check, *words):
 
 
 def smoke(check):
-    return losses(check, "--steps", 20 if check.on_gpu else 3, "--workers", "")
+    return losses(check, "--steps", 20 if check.on_gpu else 2, "--workers", "")
 
 
 def speed(check, engines, cases, *words):
@@ -282,7 +282,7 @@ def profile(check):
 
 
 def ranks(check):
-    return losses(check, *([] if check.on_gpu else ["--steps", 3, "--workers", "2", "--strategies", "dp,owt-c"]))
+    return losses(check, *([] if check.on_gpu else ["--steps", 2, "--workers", "2", "--strategies", "dp,owt-c"]))
 
 
 def top1(done):
