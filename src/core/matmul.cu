@@ -27,9 +27,10 @@
 namespace owt {
 namespace {
 
-constexpr int64_t kWorkspaceBytes = 32 << 20;  // NVIDIA's recommendation for Hopper
-constexpr int kCandidates = 16;                // algorithms that are measured
-constexpr int kFillByte = 0x3c;                // 0.0115 in f32 and in bf16
+constexpr int64_t kMostWorkspaceBytes = 32 << 20;  // NVIDIA's recommendation for Hopper
+constexpr int64_t kSmallWorkspaceBytes = 1 << 20;
+constexpr int kCandidates = 16;  // algorithms that are measured
+constexpr int kFillByte = 0x3c;  // 0.0115 in f32 and in bf16
 constexpr int kSamples = 3, kRunsPerSample = 4;
 // A candidate's share of the best time so far. Measurements differ from run to run by a few percent, and cuBLASLt lists
 // the algorithms best first: what is not clearly faster does not change the choice.
@@ -70,7 +71,7 @@ using Preference = std::unique_ptr<cublasLtMatmulPreferenceOpaque_t, Destroy>;
 
 // State shared by the products of one host thread on one GPU.
 struct Context {
-  Context() : workspace({kWorkspaceBytes}, DType::kU8, Device::kCuda) {
+  Context() {
     cublasLtHandle_t created = nullptr;
     OWT_CUBLAS(cublasLtCreate(&created));
     handle.reset(created);
@@ -81,9 +82,19 @@ struct Context {
     model = concat(properties.name, " ", properties.major, ".", properties.minor, " ", properties.multiProcessorCount);
   }
 
+  // The address of memory for an algorithm that needs so many bytes. It never changes: recorded steps contain it.
+  void* workspace_for(int64_t bytes) {
+    if (bytes == 0) return nullptr;
+    const bool fits = bytes <= kSmallWorkspaceBytes;
+    Tensor& workspace = fits ? small_workspace : workspace_of_most;
+    if (!workspace.defined())
+      workspace = Tensor({fits ? kSmallWorkspaceBytes : kMostWorkspaceBytes}, DType::kU8, Device::kCuda);
+    return workspace.raw();
+  }
+
   Handle handle;
-  Tensor workspace;
-  std::string model;  // all GPUs of one model run the same algorithms equally fast
+  Tensor small_workspace, workspace_of_most;  // made when they are needed first
+  std::string model;                          // all GPUs of one model run the same algorithms equally fast
 };
 
 std::shared_ptr<Context> context_of_this_thread() {
@@ -140,6 +151,7 @@ __global__ void add_bias(int64_t m, int64_t n, int64_t ldc, const T* bias, T* c)
 // A type of this program: nvcc 13.0 needs it to put an algorithm into a container.
 struct CublasAlgorithm {
   cublasLtMatmulAlgo_t chosen;
+  int64_t workspace = 0;  // bytes
 
   // The algorithm's bytes, which cuBLASLt allows to be stored for the same version. Some bytes are uninitialised
   // memory: the same algorithm has different ones when it is proposed again.
@@ -216,6 +228,7 @@ class Matmul::Tuned {
   Description description_;
   Layout a_, b_, c_;
   CublasAlgorithm algorithm_;
+  void* workspace_ = nullptr;
 };
 
 Matmul::Tuned::Tuned(const MatmulForm& form)
@@ -226,6 +239,7 @@ Matmul::Tuned::Tuned(const MatmulForm& form)
   check_form(form);
   describe();
   algorithm_ = choose();
+  workspace_ = context_->workspace_for(algorithm_.workspace);
 }
 
 // C' = B'' * A'' in column-major order; cuBLASLt's first factor is therefore our B. Its bias has one number for each of
@@ -262,12 +276,13 @@ CublasAlgorithm Matmul::Tuned::choose() const {
 
 // None if there is no text, or if cuBLASLt rejects it.
 std::optional<CublasAlgorithm> Matmul::Tuned::remembered(const std::optional<std::string>& text) const {
-  const std::optional<CublasAlgorithm> algorithm = text ? CublasAlgorithm::from(*text) : std::nullopt;
+  std::optional<CublasAlgorithm> algorithm = text ? CublasAlgorithm::from(*text) : std::nullopt;
   if (!algorithm) return {};
   cublasLtMatmulHeuristicResult_t result{};
   const auto status = cublasLtMatmulAlgoCheck(context_->handle.get(), description_.get(), b_.get(), a_.get(), c_.get(),
                                               c_.get(), &algorithm->chosen, &result);
-  if (status != CUBLAS_STATUS_SUCCESS || result.workspaceSize > static_cast<size_t>(kWorkspaceBytes)) return {};
+  if (status != CUBLAS_STATUS_SUCCESS || result.workspaceSize > static_cast<size_t>(kMostWorkspaceBytes)) return {};
+  algorithm->workspace = static_cast<int64_t>(result.workspaceSize);
   return algorithm;
 }
 
@@ -275,7 +290,7 @@ std::vector<CublasAlgorithm> Matmul::Tuned::candidates() const {
   cublasLtMatmulPreference_t created = nullptr;
   OWT_CUBLAS(cublasLtMatmulPreferenceCreate(&created));
   const Preference preference(created);
-  set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<uint64_t>(kWorkspaceBytes));
+  set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<uint64_t>(kMostWorkspaceBytes));
   // Partial sums over k are added in f32 by a separate step, always in the same order.
   set(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
       static_cast<uint32_t>(CUBLASLT_REDUCTION_SCHEME_NONE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
@@ -290,7 +305,7 @@ std::vector<CublasAlgorithm> Matmul::Tuned::candidates() const {
   std::vector<CublasAlgorithm> algorithms;
   for (int i = 0; i < found; ++i)
     if (const auto& result = results[static_cast<size_t>(i)]; result.state == CUBLAS_STATUS_SUCCESS)
-      algorithms.push_back({result.algo});
+      algorithms.push_back({result.algo, static_cast<int64_t>(result.workspaceSize)});
   if (algorithms.empty())
     fail("cuBLASLt has no algorithm for the product ", form_, "; use another precision or --device cpu");
   return algorithms;
@@ -309,8 +324,9 @@ CublasAlgorithm Matmul::Tuned::fastest(const std::vector<CublasAlgorithm>& algor
   const Tensor b = matrix(form_.b == Transpose::kYes ? form_.n : form_.k, form_.ldb, type);
   const Tensor bias = matrix(1, form_.n, form_.product);
   Tensor c = matrix(form_.m, form_.ldc, form_.product);
-  Tensor workspace({kWorkspaceBytes}, DType::kU8, Device::kCuda);  // the thread's own workspace may be in use by queued
-                                                                   // work
+  int64_t most = 0;
+  for (const CublasAlgorithm& algorithm : algorithms) most = std::max(most, algorithm.workspace);
+  Tensor workspace({most}, DType::kU8, Device::kCuda);  // the thread's own workspace may be in use by queued work
   const auto milliseconds_or_never = [&](const CublasAlgorithm& algorithm) {
     try {
       return milliseconds(stream,
@@ -342,7 +358,7 @@ void Matmul::Tuned::run(const void* a, const void* b, const void* bias, float be
   check(c, alignments_.c, "C");
   check(bias, kAlignment, "the bias");
   OWT_CHECK_EQ(bias != nullptr, form_.bias, "the bias of ", form_);
-  queue(algorithm_, a, b, bias, beta, c, context_->workspace.raw(), stream);
+  queue(algorithm_, a, b, bias, beta, c, workspace_, stream);
   if (!form_.bias || fuses_bias(form_)) return;
   with_element(form_.product, [&](auto element) {
     using T = decltype(element);
@@ -356,7 +372,8 @@ void Matmul::Tuned::queue(const CublasAlgorithm& algorithm, const void* a, const
   if (fuses_bias(form_)) set(description_, CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
   const float alpha = 1;
   OWT_CUBLAS(cublasLtMatmul(context_->handle.get(), description_.get(), &alpha, b, b_.get(), a, a_.get(), &beta, c,
-                            c_.get(), c, c_.get(), &algorithm.chosen, workspace, kWorkspaceBytes, cuda_stream(stream)));
+                            c_.get(), c, c_.get(), &algorithm.chosen, workspace,
+                            static_cast<size_t>(algorithm.workspace), cuda_stream(stream)));
 }
 
 Matmul::Matmul(const MatmulForm& form) : tuned_(std::make_unique<Tuned>(form)) {}
