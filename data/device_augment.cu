@@ -33,11 +33,12 @@ struct AugmentTask {
   int height, width;    // extents of the packed images
 };
 
-// Values shared by the threads of a block: about their image and its channels.
+// Values shared by the threads of a block: about their image and its channels. Structs in shared memory are initialised
+// by constants, because on the simulated GPU another initialisation would be a race; on a GPU there is none.
 struct DrawnAugmentation {
-  Crop crop;
+  Crop crop = {};
   Patch patch;
-  float mean[kMostChannels], factor[kMostChannels], offset[kMostChannels];
+  float mean[kMostChannels] = {}, factor[kMostChannels] = {}, offset[kMostChannels] = {};
 };
 
 __device__ float colour_offset(const AugmentTask& task, int64_t sample, int channel) {
@@ -189,9 +190,9 @@ constexpr int kTableChannels = 3;
 // Values shared by the threads of a block about the operations of their image.
 struct EditShared {
   PixelOp ops[EditDraw::kMostOps];
-  int count;
-  int32_t histograms[kTableChannels][kByteValues];
-  uint8_t tables[kTableChannels][kByteValues];
+  int count = 0;
+  int32_t histograms[kTableChannels][kByteValues] = {};
+  uint8_t tables[kTableChannels][kByteValues] = {};
 };
 
 __device__ void draw_ops(const EditTask& task, uint64_t sample, EditShared& shared) {

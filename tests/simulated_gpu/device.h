@@ -106,8 +106,15 @@ inline int __any_sync(unsigned mask, int predicate) { return __ballot_sync(mask,
 inline int __all_sync(unsigned mask, int predicate) { return __ballot_sync(mask, predicate) == ~0u; }
 
 // Kernels of other streams run at the same time, so these are atomic on the host too. There are none for float, because
-// a sum in varying order is not reproducible.
+// a sum in varying order is not reproducible. On a GPU they order no other accesses to memory.
 namespace simulated_gpu {
+#ifdef OWT_RACES
+inline constexpr int kOrder = __ATOMIC_RELAXED;
+void note_checked_kernel(const void* kernel);  // in race_test
+#else
+inline constexpr int kOrder = __ATOMIC_SEQ_CST;
+#endif
+
 template <class T>
 inline constexpr bool kAtomic =
     std::is_same_v<T, int> || std::is_same_v<T, unsigned> || std::is_same_v<T, unsigned long long>;
@@ -115,8 +122,8 @@ inline constexpr bool kAtomic =
 template <class T, class Function>
 T atomic_update(T* address, Function function) {
   static_assert(kAtomic<T>);
-  T old = __atomic_load_n(address, __ATOMIC_SEQ_CST);
-  while (!__atomic_compare_exchange_n(address, &old, function(old), false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) {
+  T old = __atomic_load_n(address, kOrder);
+  while (!__atomic_compare_exchange_n(address, &old, function(old), false, kOrder, kOrder)) {
   }
   return old;
 }
@@ -125,7 +132,7 @@ T atomic_update(T* address, Function function) {
 template <class T>
 T atomicAdd(T* address, std::type_identity_t<T> value) {
   static_assert(simulated_gpu::kAtomic<T>, "float atomics are not deterministic");
-  return __atomic_fetch_add(address, value, __ATOMIC_SEQ_CST);
+  return __atomic_fetch_add(address, value, simulated_gpu::kOrder);
 }
 template <class T>
 T atomicSub(T* address, std::type_identity_t<T> value) {
@@ -242,16 +249,25 @@ inline double max(double a, double b) { return std::fmax(a, b); }
 #include "src/core/cuda.h"
 
 namespace owt {
+#ifdef OWT_RACES
+inline namespace checked {  // a function of its own for files that ThreadSanitizer watches
+#endif
 
 // The contract of src/core/launch.cuh.
 template <class... Parameters, class... Arguments>
 void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, const Stream& stream, Arguments&&... arguments) {
   static_assert(sizeof...(Parameters) == sizeof...(Arguments), "one argument for each parameter");
   if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
+#ifdef OWT_RACES
+  simulated_gpu::note_checked_kernel(reinterpret_cast<const void*>(kernel));
+#endif
   std::tuple<std::remove_cvref_t<Parameters>...> copies(static_cast<Parameters>(std::forward<Arguments>(arguments))...);
   simulated_gpu::launch_kernel(cuda_stream(stream), grid, block, reinterpret_cast<const void*>(kernel),
                                [kernel, copies = std::move(copies)] { std::apply(kernel, copies); });
   OWT_CUDA(cudaGetLastError());
 }
 
+#ifdef OWT_RACES
+}  // namespace checked
+#endif
 }  // namespace owt

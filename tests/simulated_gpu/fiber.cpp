@@ -7,11 +7,14 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "tests/simulated_gpu/races.h"
+
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/asan_interface.h>
 #include <sanitizer/common_interface_defs.h>
-#elif defined(__SANITIZE_THREAD__)
+#elif defined(__SANITIZE_THREAD__) || defined(OWT_RACES)
 #include <sanitizer/tsan_interface.h>
+#define OWT_TSAN_FIBERS
 #endif
 
 // switch_stacks(&left, to): pushes the callee-saved registers, stores the stack pointer in `left`, switches to the
@@ -57,10 +60,10 @@ constexpr uint64_t kCanary = 0x5afe57ac4b10c4edULL;
 void leave(Context& from, Context& to) {
 #if defined(__SANITIZE_ADDRESS__)
   __sanitizer_start_switch_fiber(&from.sanitizer, to.stack, to.stack_bytes);
-#elif defined(__SANITIZE_THREAD__)
+#elif defined(OWT_TSAN_FIBERS)
   if (!from.sanitizer) from.sanitizer = __tsan_get_current_fiber();
   if (!to.sanitizer) to.sanitizer = __tsan_create_fiber(0);
-  __tsan_switch_to_fiber(to.sanitizer, 0);
+  __tsan_switch_to_fiber(to.sanitizer, kRaces ? __tsan_switch_to_fiber_no_sync : 0);
 #else
   static_cast<void>(from);
   static_cast<void>(to);
@@ -94,7 +97,7 @@ Fiber::Fiber(std::byte* stack, size_t stack_bytes, Context* scheduler) : schedul
 }
 
 Fiber::~Fiber() {
-#if defined(__SANITIZE_THREAD__)
+#ifdef OWT_TSAN_FIBERS
   if (self_.sanitizer) __tsan_destroy_fiber(self_.sanitizer);
 #endif
 }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "tests/simulated_gpu/fiber.h"
+#include "tests/simulated_gpu/races.h"
 #include "tests/simulated_gpu/runtime.h"
 #include "tests/simulated_gpu/streams.h"
 
@@ -33,9 +34,19 @@ constexpr size_t kNone = ~size_t{0};
   std::abort();
 }
 
+// The meetings of some threads, one after the other. Two events in turns, because a thread may arrive at the next
+// meeting before another has left this one.
+struct Meetings {
+  char events[2] = {};
+  bool odd = false;  // in the current meeting
+
+  char* current() { return &events[odd ? 1 : 0]; }
+};
+
 struct Warp {
   WarpOperation operation = WarpOperation::kNone;
   int arrived = 0;
+  Meetings syncs;
   uint64_t value[kLanes], result[kLanes];
   int source[kLanes];
 };
@@ -47,6 +58,7 @@ class BlockRunner {
 
   void run(const std::function<void()>& body, bool descending) {
     body_ = &body;
+    release(&begin_);
     descending_ = descending;
     threads_.assign(static_cast<size_t>(blockDim.x) * blockDim.y * blockDim.z, {});
     if (warps_.size() * kLanes < threads_.size()) warps_.resize((threads_.size() + kLanes - 1) / kLanes);
@@ -60,12 +72,18 @@ class BlockRunner {
       else
         broken_kernel("a warp operation waits for lanes that have ended or wait elsewhere; all 32 must take part");
     }
+    acquire(&end_);
+    for (Fiber* fiber : ended_fibers_) pool_.give_back(fiber);
+    ended_fibers_.clear();
   }
 
   int barrier(int value) {
     barrier_sum_ += value;
     ++at_barrier_;
+    char* const event = barriers_.current();
+    release(event);
     wait(State::kAtBarrier);
+    acquire(event);
     return barrier_result_;
   }
 
@@ -78,6 +96,9 @@ class BlockRunner {
     if (warp.operation != operation) broken_kernel("the lanes of a warp wait at different warp operations");
     warp.value[lane] = value;
     warp.source[lane] = source;
+    // Only __syncwarp() orders accesses to memory.
+    char* const event = operation == WarpOperation::kSync ? warp.syncs.current() : nullptr;
+    if (event) release(event);
     if (++warp.arrived < kLanes) {
       wait(State::kAtWarp);
     } else {
@@ -87,6 +108,7 @@ class BlockRunner {
         if (thread != current_) make_ready(thread);
       }
     }
+    if (event) acquire(event);
     return warp.result[lane];
   }
 
@@ -105,20 +127,28 @@ class BlockRunner {
     for (int i = 0; i < kLanes; ++i)
       warp.result[i] = warp.operation == WarpOperation::kBallot ? ballot : warp.value[warp.source[i]];
     warp.arrived = 0;
+    warp.syncs.odd = !warp.syncs.odd;
   }
 
   void resume(Fiber* fiber) {
     fiber_ = fiber;
     fiber->resume(start_threads_);
-    if (!fiber_->working()) pool_.give_back(fiber_);
+    if (fiber_->working()) return;
+    if (kRaces)
+      ended_fibers_.push_back(fiber_);
+    else
+      pool_.give_back(fiber_);
   }
 
-  // Runs in a fiber: starts threads until one must wait. A kernel without synchronisation needs one fiber only.
+  // Runs in a fiber: starts threads until one must wait. A kernel without synchronisation needs one fiber only, except
+  // where each thread of the block must be one to ThreadSanitizer.
   void start_threads() {
-    while (started_ < threads_.size()) {
+    for (bool first = true; started_ < threads_.size() && (first || !kRaces); first = false) {
       const size_t i = started_++;
       become(descending_ ? threads_.size() - 1 - i : i);
+      acquire(&begin_);
       (*body_)();
+      release(&end_);
       threads_[current_].state = State::kEnded;
       ++ended_;
     }
@@ -164,6 +194,7 @@ class BlockRunner {
 
   void release_barrier() {
     descending_ = !descending_;
+    barriers_.odd = !barriers_.odd;
     barrier_result_ = barrier_sum_;
     barrier_sum_ = 0;
     at_barrier_ = 0;
@@ -179,10 +210,13 @@ class BlockRunner {
   std::vector<Thread> threads_;
   std::vector<Warp> warps_;
   std::vector<size_t> ready_;
+  std::vector<Fiber*> ended_fibers_;  // not used twice by a block, if each thread must be one to ThreadSanitizer
   size_t ready_begin_ = 0;
   Fiber* fiber_ = nullptr;
   size_t current_ = 0, started_ = 0, ended_ = 0, at_barrier_ = 0;
   int barrier_sum_ = 0, barrier_result_ = 0;
+  Meetings barriers_;
+  char begin_ = 0, end_ = 0;  // events of the block
   bool descending_ = false;
 };
 

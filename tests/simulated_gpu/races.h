@@ -1,0 +1,24 @@
+// What ThreadSanitizer is told about the threads of a block, in race_test.
+//
+// To it each thread of a block is a thread of its own (a fiber), although one host thread runs them in turn. These
+// functions tell it of the order that a GPU guarantees; there is no other. Elsewhere they do nothing.
+#pragma once
+
+#ifdef OWT_RACES
+#include <sanitizer/tsan_interface.h>
+#endif
+
+namespace simulated_gpu {
+
+#ifdef OWT_RACES
+inline constexpr bool kRaces = true;
+// All that the calling threads did before release(event) is before all that others do after acquire(event).
+inline void release(void* event) { __tsan_release(event); }
+inline void acquire(void* event) { __tsan_acquire(event); }
+#else
+inline constexpr bool kRaces = false;
+inline void release(void*) {}
+inline void acquire(void*) {}
+#endif
+
+}  // namespace simulated_gpu
