@@ -17,7 +17,7 @@
 #       compiled    PyTorch compiled, the remaining cases
 #   3   ranks       the same losses with 1, 2 and 4 ranks on one GPU under every strategy
 #       accuracy    CIFAR-10 in the folder of --data to 75 %, or drawn images to 99.9 %, in fp32 and bf16
-#       sanitizers  compute-sanitizer, memcheck and racecheck, over owt's kernels in the tests of the layers
+#       sanitizers  compute-sanitizer's racecheck, memcheck, synccheck and initcheck over owt's kernels in tests
 #       speed       every case measured three times, and the final table
 #       others      the tests that need no GPU
 #

@@ -131,7 +131,10 @@ Gpus find_gpus(Cuda) {
   if (status != cudaSuccess || count == 0) {
     gpus.why_none = gpus.driver.empty()     ? "there is no NVIDIA driver on this machine"
                     : status == cudaSuccess ? "the CUDA driver sees no GPU"
-                                            : concat("no GPU can be used: ", cudaGetErrorString(status));
+                    : status == cudaErrorInsufficientDriver
+                        ? concat("the NVIDIA driver is for CUDA ", gpus.driver, ", the program for CUDA ", gpus.runtime,
+                                 " (update the driver)")
+                        : concat("no GPU can be used: ", cudaGetErrorString(status));
     return gpus;
   }
   for (int i = 0; i < count; ++i) {

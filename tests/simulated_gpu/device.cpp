@@ -22,6 +22,11 @@ std::atomic<int>& device_count() {
   return count;
 }
 
+std::atomic<int>& driver_version() {
+  static std::atomic<int> version = CUDART_VERSION;
+  return version;
+}
+
 std::atomic<size_t> zeroed = 0;  // bytes
 thread_local int current_device = 0;
 thread_local cudaError_t last_error = cudaSuccess;
@@ -122,6 +127,7 @@ bool is_device(int device) { return device >= 0 && device < device_count(); }
 }  // namespace
 
 void set_devices(int count) { device_count() = count; }
+void set_driver(int version) { driver_version() = version; }
 int devices() { return device_count(); }
 size_t zeroed_bytes() { return zeroed; }
 
@@ -189,6 +195,7 @@ const char* cudaGetErrorString(cudaError_t status) {
 
 cudaError_t cudaGetDeviceCount(int* count) {
   *count = device_count();
+  if (driver_version() < CUDART_VERSION) return report(cudaErrorInsufficientDriver);
   return report(*count > 0 ? cudaSuccess : cudaErrorNoDevice);
 }
 
@@ -294,7 +301,7 @@ cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
 }
 
 cudaError_t cudaDriverGetVersion(int* version) {
-  *version = devices() > 0 ? CUDART_VERSION : 0;
+  *version = devices() > 0 ? driver_version().load() : 0;
   return cudaSuccess;
 }
 

@@ -4,10 +4,10 @@
 namespace simulated_gpu {
 
 enum class Planted {
-  kSharedMemory,  // without __syncthreads() before what other threads wrote in shared memory is read
-  kGlobalMemory,  // the same in global memory
+  kSharedMemory,  // no __syncthreads() before a thread reads what others wrote to shared memory
+  kGlobalMemory,  // no __syncthreads() before a thread reads what others wrote to global memory
   kWithinAWarp,   // a shuffle instead of __syncwarp()
-  kReuse,         // without __syncthreads() before shared memory is written again
+  kReuse,         // no __syncthreads() before shared memory is written again
 };
 
 // Runs the kernel to its end, right or with its race.

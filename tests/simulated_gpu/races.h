@@ -1,7 +1,7 @@
-// What ThreadSanitizer is told about the threads of a block, in race_test.
+// The order of the threads of a block for ThreadSanitizer, in race_test. Elsewhere these functions do nothing.
 //
-// To it each thread of a block is a thread of its own (a fiber), although one host thread runs them in turn. These
-// functions tell it of the order that a GPU guarantees; there is no other. Elsewhere they do nothing.
+// ThreadSanitizer sees a thread of its own (a fiber) for each thread of a block, although one host thread runs them in
+// turn. These functions state the order that a GPU guarantees; ThreadSanitizer assumes no other.
 #pragma once
 
 #ifdef OWT_RACES

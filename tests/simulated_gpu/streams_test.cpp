@@ -4,6 +4,7 @@
 #include <cstring>
 #include <thread>
 
+#include "src/core/gpus.h"
 #include "tests/simulated_gpu/device.h"
 #include "tests/simulated_gpu/runtime.h"
 #include "tests/simulated_gpu/test_memory.h"
@@ -294,6 +295,16 @@ TEST(Devices, CanBeNone) {
   EXPECT_EQ(count, 0);
   cudaGetLastError();
   set_devices(1);
+}
+
+TEST(Devices, OfADriverThatIsTooOldCannotBeUsed) {
+  set_driver(12040);
+  const owt::Gpus gpus = owt::find_gpus();
+  set_driver(CUDART_VERSION);
+  EXPECT_TRUE(gpus.list.empty());
+  EXPECT_EQ(gpus.why_none,
+            "the NVIDIA driver is for CUDA 12.4, the program for CUDA " + gpus.runtime + " (update the driver)");
+  EXPECT_EQ(owt::find_gpus().why_none, "");
 }
 
 }  // namespace

@@ -221,15 +221,32 @@ passed
 
 begin "what compute-sanitizer finds is a failure, that the machine refuses it is not"
 program "$work/build/tests/layers_test" 'true'
-program "$work/bin/compute-sanitizer" 'case "$*" in
-  *racecheck*) printf "Unable to name the line\n========= Error: a race in k\n=========     at 0x1\nERROR SUMMARY: 1\n"; exit 99 ;;
-esac'
+sanitizer() {  # sanitizer COMMANDS: a compute-sanitizer with its log file and the name of the tool
+  program "$work/bin/compute-sanitizer" "echo \"\$*\" >>'$work/calls'
+    while [ \"\$1\" != --log-file ]; do [ \"\$1\" != --tool ] || tool=\$2; shift; done; log=\$2
+    $1"
+}
+clean='echo "========= ERROR SUMMARY: 0 errors" >"$log"'
+sanitizer "$(tests A.a); $clean; [ \$tool != racecheck ] ||
+  printf '%s\n' '========= Error: a race in k' '=========     at 0x1' \
+    '========= RACECHECK SUMMARY: 2 hazards displayed (1 errors, 1 warnings)' >\"\$log\""
 ! PATH=$work/bin:$PATH gpu_check 3 --parts sanitizers || wrong "it succeeded"
-expect_output '^FAIL  sanitizers .*memcheck clean; racecheck found something \(status 99\): Error: a race in k$'
-program "$work/bin/compute-sanitizer" 'true'
+expect_output '^FAIL  sanitizers .*: racecheck found 2 in layers_test: Error: a race in k; memcheck clean; sync.* clean$'
+expect_calls 4 '--check-exit-code no .*--gtest_filter=\*ActivationTest'
+grep -q 'at 0x1' "$work/out/sanitizers.txt" || wrong "sanitizers.txt does not have what it found"
+sanitizer "$(tests A.a '!A.b'); $clean; exit 1"
+! PATH=$work/bin:$PATH gpu_check 3 --parts sanitizers || wrong "it succeeded with a failed test"
+expect_output '^FAIL  sanitizers .*: racecheck clean; .*initcheck clean; tests that failed .*: layers_test A.b$'
+sanitizer "$(tests A.a); $clean"
 PATH=$work/bin:$PATH gpu_check 3 --parts sanitizers || wrong "it ended with $?"
-expect_output '^PASS  sanitizers .*memcheck clean; racecheck clean'
-program "$work/bin/compute-sanitizer" 'echo "========= Error: Device not supported. Please refer to the notes"; exit 1'
+expect_output '^PASS  sanitizers .*: racecheck clean; memcheck clean; synccheck clean; initcheck clean$'
+sanitizer "$clean"
+! PATH=$work/bin:$PATH gpu_check 3 --parts sanitizers || wrong "it succeeded without a test"
+expect_output '^FAIL  sanitizers .*racecheck ran no test of layers_test'
+sanitizer 'echo "no such thing"; exit 3'
+! PATH=$work/bin:$PATH gpu_check 3 --parts sanitizers || wrong "it succeeded without a summary"
+expect_output '^FAIL  sanitizers .*racecheck gave no summary of layers_test \(status 3\): no such thing;'
+sanitizer 'echo "Unable to name"; echo "========= Error: Device not supported. Please refer to the notes"; exit 1'
 PATH=$work/bin:$PATH gpu_check 3 --parts sanitizers || wrong "it ended with $?"
 expect_output '^SKIP  sanitizers .*memcheck Error: Device not supported'
 passed
@@ -326,9 +343,9 @@ passed
 begin "tools that are not in the path are found where the CUDA toolkit has them"
 mkdir -p "$work/cuda/bin" "$work/cuda/nsight-compute-2025"
 program "$work/build/tests/layers_test" 'true'
-program "$work/cuda/bin/compute-sanitizer" 'true'
+program "$work/cuda/bin/compute-sanitizer" 'echo "========= Error: Device not supported"'
 CUDA_HOME=$work/cuda gpu_check 3 --parts sanitizers || wrong "it ended with $?"
-expect_output '^PASS  sanitizers .*memcheck clean; racecheck clean'
+expect_output '^SKIP  sanitizers .*racecheck Error: Device not supported'
 pretend_owt "$timed"
 for place in bin/ncu nsight-compute-2025/ncu; do
   program "$work/cuda/$place" 'echo "==ERROR== Failed to start"; exit 1'

@@ -29,6 +29,14 @@ ALEXNETS = "alexnet_owt:128:bf16,alexnet_owt:1024:bf16"
 VARIED = f"{ALEXNETS},cifar10_quick:128:bf16"
 ALL_OF_IT = "all of it:"  # replaces the names of failed tests
 ON_CPU = "cifar10_quick:16:fp32"
+SANITIZERS = ("racecheck", "memcheck", "synccheck", "initcheck")
+# Tests of owt's kernels that load neither cuDNN nor cuBLAS, whose hundreds of megabytes the tools would patch.
+SANITIZED = {
+    "layers_test": ":".join(f"*{layer}Test*cuda*" for layer in (
+        "Activation", "Dropout", "Local", "Lrn", "Pool", "Prelu", "Relu", "SoftmaxLoss")) + "-*Conv*:*Dense*",
+    "data_test": "*DeviceBatches*cuda*",
+    "parallel_test": "*OptimizerTest*cuda*:*ShardedSoftmaxLossTest*cuda*",
+}
 
 
 class Failed(Exception):
@@ -325,35 +333,56 @@ def accuracy(check):
 
 
 def sanitizers(check):
-    tool, program = commands.find_tool("compute-sanitizer"), check.test_programs().get("layers_test")
+    tool = commands.find_tool("compute-sanitizer")
+    programs = {path: SANITIZED[name] for name, path in check.test_programs().items() if name in SANITIZED}
     if not check.on_gpu:
         raise Skipped("wants a GPU")
-    if tool is None or program is None:
-        raise Skipped("compute-sanitizer is not installed" if tool is None else "no layers_test")
-    outcomes = {name: sanitize(check, tool, name, program) for name in ("memcheck", "racecheck")}
-    note = "; ".join(f"{name} {said}" for name, (_, said) in outcomes.items())
-    for result, exception in (("FAIL", Failed), ("SKIP", Skipped)):
-        if any(outcome[0] == result for outcome in outcomes.values()):
-            raise exception(note)
+    if tool is None or not programs:
+        raise Skipped("compute-sanitizer is not installed" if tool is None else "no test programs")
+    (check.out / "sanitizers.txt").unlink(missing_ok=True)
+    records = [sanitize(check, tool, name, *item) for name in SANITIZERS for item in programs.items()]
+    texts = {name: dict.fromkeys(record["text"] for record in records if record["tool"] == name) for name in SANITIZERS}
+    note = "; ".join(f"{name} {', '.join(texts[name])}" for name in SANITIZERS)
+    bad_tests = [f"{record['program']} {test}" for record in records for test in record["failed_tests"]]
+    if bad_tests:
+        note += f"; tests that failed under these tools: {', '.join(dict.fromkeys(bad_tests))}"
+    results = [record["result"] for record in records]
+    if "FAIL" in results or bad_tests:
+        raise Failed(note)
+    if "SKIP" in results:
+        raise Skipped(note)
     return note
 
 
-def sanitize(check, tool, name, program):
-    # owt's kernels only: kernels of cuDNN and cuBLAS are slow to check and not part of owt. No convolutions: measuring
-    # plans would take all the time.
-    done = check.command(name, tool, "--tool", name, "--target-processes", "all", "--kernel-name", "kns=owt",
-                         "--report-api-errors", "no", "--error-exitcode", "99", program, "--gtest_filter=*cuda*-*Conv*",
-                         most=90, OWT_CACHE=str(check.plans / "tests"))
-    refused = re.search(r".*(not supported|nsupported|ERR_NVGPUCTRPERM|Unable to|ailed to initialize).*", done.text)
-    found = list(dict.fromkeys(re.findall(r"^=+ (?=.*(?:[Ee]rror|[Ww]arning|Invalid|[Hh]azard))(.*)", done.text, re.M)))
-    if done.status == 0:
-        outcome = "PASS", "clean"
-    elif done.status == 99 and "ERROR SUMMARY" in done.text or not refused and done.status is not None:
-        outcome = "FAIL", f"found something ({done.how_it_ended()}): {' | '.join(found[:4])}"
+def sanitize(check, tool, name, program, chosen):
+    """Runs the tests under one of compute-sanitizer's tools. What the tool finds is apart from tests that fail."""
+    log = check.work / f"{name}-{program.name}.sanitizer"
+    # owt's kernels only: kernels of cuDNN and cuBLAS are slow to check and not part of owt.
+    done = check.command(f"{name}-{program.name}", tool, "--tool", name, "--target-processes", "all", "--kernel-name",
+                         "kns=owt", "--check-exit-code", "no", "--report-api-errors", "no", "--log-file", log,
+                         *(["--racecheck-report", "all"] if name == "racecheck" else []), program,
+                         f"--gtest_filter={chosen}", most=60, OWT_CACHE=str(check.plans / "tests"))
+    said = log.read_text(errors="replace") if log.exists() else ""
+    with open(check.out / "sanitizers.txt", "a") as file:
+        file.write(f"== {name}, {program.name}: {done.how_it_ended()}\n{said}")
+    said += "".join(re.findall(r"^=========.*\n?", done.text, re.M))  # a tool that does not start has no log
+    counts, tests = re.findall(r"SUMMARY: (\d+)", said), read_tests(done.text)
+    refused = re.search(r"(?:not supported|nsupported|ERR_NVGPUCTRPERM|Unable to|ailed to initialize).*", said)
+    found = list(dict.fromkeys(re.findall(r"^=+ (?!.*SUMMARY)(?=.*(?:[Ee]rror|[Ww]arning|Invalid|[Hh]azard))(.*)", said,
+                                          re.M)))
+    if any(map(int, counts)):
+        result, text = "FAIL", f"found {sum(map(int, counts))} in {program.name}: {' | '.join(found[:4])}"
+    elif done.status is None:
+        result, text = "SKIP", f"{program.name} {done.how_it_ended()}"
+    elif counts:
+        ran = tests.passed or tests.failed or tests.unfinished
+        result, text = ("PASS", "clean") if ran else ("FAIL", f"ran no test of {program.name}")
+    elif refused:
+        result, text = "SKIP", found[0] if found else refused.group()
     else:
-        outcome = "SKIP", refused.group().strip(" =") if refused else done.how_it_ended()
-    check.results.add(kind="sanitizer", tool=name, result=outcome[0], text=outcome[1])
-    return outcome
+        result, text = "FAIL", f"gave no summary of {program.name} ({done.how_it_ended()}): {done.last_line()}"
+    return check.results.add(kind="sanitizer", tool=name, program=program.name, result=result, text=text,
+                             failed_tests=tests.failed + tests.unfinished)
 
 
 STAGES = {
@@ -369,7 +398,7 @@ STAGES = {
         Part("compiled", "PyTorch, compiled", lambda check: speed(check, "compiled", TARGETS), 60, 500)],
     3: [Part("ranks", "the same losses with 1, 2 and 4 ranks", ranks, 20, 180),
         Part("accuracy", "accuracy", accuracy, 20, 120),
-        Part("sanitizers", "compute-sanitizer", sanitizers, 20, 200),
+        Part("sanitizers", "compute-sanitizer", sanitizers, 20, 240),
         Part("speed", "speed, every case three times",
              lambda check: speed(check, "owt,eager", TARGETS, "--times", 3), 40, 200),
         Part("others", "the other tests", lambda check: tests(check, f"-{GPU_TESTS}"), 20, 500)],
