@@ -12,7 +12,10 @@ trap 'rm -rf "$work"' EXIT
 
 # shellcheck source-path=SCRIPTDIR/../support
 source "$(dirname "${BASH_SOURCE[0]}")/../support/venv.sh"
-reads_events() { "$1" -c 'from tensorboard.backend.event_processing import plugin_event_accumulator' 2>/dev/null; }
+reads_events() {
+  "$1" -c 'from tensorboard.backend.event_processing import plugin_event_accumulator
+from tensorboard.summary.writer import event_file_writer' 2>/dev/null
+}
 install() { "${pip[@]}" install --quiet --no-compile --timeout 20 --retries 1 "$@" >"$work/pip" 2>&1; }
 venv=$(dirname "$owt")/tensorboard-venv
 python=$venv/bin/python

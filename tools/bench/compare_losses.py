@@ -2,7 +2,7 @@
 """Trains the same few steps in many ways and checks that the losses of all steps agree.
 
     usage: compare_losses.py --owt PROGRAM --config RECIPE [--device cuda|cpu] [--steps N] [--workers K,...]
-                             [--strategies NAME,...] [--results FILE]
+                             [--strategies NAME,...] [--set KEY=VALUE]... [--results FILE]
 
 All runs use the same generated images, seed, dropout and shuffling. Each is compared with one worker in fp32 without
 a recorded graph:
@@ -41,7 +41,7 @@ class Runs:
         command = [self.options.owt, "train", self.options.config, "--out", str(out), "--steps",
                    str(self.options.steps), "--workers", str(workers), "--parallel", strategy, "--device", device,
                    "--precision", precision]
-        for change in [*CHANGES, f"run.cuda_graph={'true' if graph else 'false'}"]:
+        for change in [*CHANGES, *self.options.set, f"run.cuda_graph={'true' if graph else 'false'}"]:
             command += ["--set", change]
         # All runs share the plans that the first run measures.
         done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
@@ -115,6 +115,7 @@ def main():
     parser.add_argument("--workers", type=words, default=["2", "4"], metavar="K,...")
     parser.add_argument("--strategies", type=words, metavar="NAME,...",
                         default=["dp", "dp-zero", "dp-star", "owt-a", "owt-b", "owt-c", "owt-d", "mp", "mp-dense"])
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a key of the recipe")
     parser.add_argument("--results", metavar="FILE", help="gets a JSON object a line")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:

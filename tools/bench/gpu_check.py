@@ -177,11 +177,13 @@ def describe_device(check):
 
 
 def losses(check, *words):
+    if not check.on_gpu:
+        words = [*words, "--steps", 2, "--set", "data.batch=32", "--set", "data.train_images=256"]
     return check.script("losses", "--config", ROOT / "configs/quickstart.toml", *words, file="compare_losses.py")
 
 
 def smoke(check):
-    return losses(check, "--steps", 20 if check.on_gpu else 2, "--workers", "")
+    return losses(check, "--steps", 20, "--workers", "")
 
 
 def speed(check, engines, cases, *words):
@@ -290,7 +292,7 @@ def profile(check):
 
 
 def ranks(check):
-    return losses(check, *([] if check.on_gpu else ["--steps", 2, "--workers", "2", "--strategies", "dp,owt-c"]))
+    return losses(check, *([] if check.on_gpu else ["--workers", "2", "--strategies", "dp,owt-c"]))
 
 
 def top1(done):
