@@ -271,6 +271,8 @@ TEST_P(GradientNormsTest, LearnTheSameOnAnyNumberOfRanks) {
     ASSERT_EQ(one.gradient_norms.size(), static_cast<size_t>(steps(11)));
     EXPECT_GT(*std::min_element(one.gradient_norms.begin(), one.gradient_norms.end()), 0.2);
     for (const Overrides& on : cases) {
+      // A simulated GPU is slow: the last rule has the others' factors.
+      if (device() != Device::kCpu && rule.size() < 5 && on != cases[1]) continue;
       SCOPED_TRACE(concat(rule[0].second, ", ", on[0].second, " on ", on[1].second, " ranks ", on.back().second));
       const SmallRun many = small(steps(11), rule, on);
       for (size_t i = 0; i < one.losses.size(); ++i) {
@@ -285,7 +287,7 @@ TEST_P(GradientNormsTest, LearnTheSameOnAnyNumberOfRanks) {
 
 // Parameters of several chunks, which buckets cut anywhere, of which some ranks have more columns than others.
 const std::string kLargeLayers = recipe_of(
-    "[3, 12, 12]", "train_images = 60\nside = 12\nbatch = 24\naugment = { scale = 0.02, mean = \"channel\" }", R"(
+    "[3, 12, 12]", "train_images = 30\nside = 12\nbatch = 12\naugment = { scale = 0.02, mean = \"channel\" }", R"(
   { name = "conv1", type = "conv", out = 40, kernel = 5, pad = 2, init = { type = "msra" } },
   { name = "norm1", type = "batch_norm", rows = 2 },
   { name = "relu1", type = "relu" },
@@ -369,6 +371,8 @@ TEST_P(GradientNormsTest, LeaveCopiesOfWeightsEqualToTheLastBitAndResumeBitForBi
   const Overrides all{{"run.log_every", "1"}, {"schedule.max_steps", "7"}, {"run.equality_every", "1"}};
   for (const Overrides& on : {on_ranks("owt-d", "4", {{"parallel.model_ranks", "2"}}), on_ranks("dp-zero", "3")})
     for (const Overrides& rule : {kClip, kLars}) {
+      // A simulated GPU is slow.
+      if (device() != Device::kCpu && (rule == kLars) != (on[0].second == "dp-zero")) continue;
       const std::string tag = on[0].second + rule[0].second;
       SCOPED_TRACE(tag);
       const Overrides changes = merged(merged(all, on), rule);

