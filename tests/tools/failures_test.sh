@@ -160,13 +160,14 @@ lose_a_rank() {  # lose_a_rank NUMBER: at a random moment
   passed "$ms ms after a checkpoint; all ended after $seconds s; the newest checkpoint is of step $step"
 }
 
-stop_all_ranks() {  # stop_all_ranks NAME SIGNAL WHOM OPTION_OF_MPIRUN...
+stop_all_ranks() {  # stop_all_ranks NAME SIGNAL WHOM OPTION_OF_MPIRUN...: of the run that was stopped before, if any
   local name=$1 signal=$2 whom=$3 rank codes
   shift 3
-  begin "$name" mpirun -np 3 "$@" -x OWT_TEST_CODES=3 "$work/rank" \
-    sh -c "$noting_codes" "$work/codes" "${train[@]}"
+  go_on "$name" mpirun -np 3 "$@" -x OWT_TEST_CODES=3 "$work/rank" \
+    sh -c "$noting_codes" "$work/codes" "${train[@]}" --resume auto
   sleep 0.3
   kill "-$signal" "$("$whom")"
+  [ "$whom $signal" != "the_launcher TERM" ] || shorten_rest
   wait_for_end
   codes=$(cat "$work"/codes/* | xargs)
   [ "$codes" = "75 75 75" ] || wrong "the ranks ended with '$codes', wanted 75 each"
@@ -175,8 +176,16 @@ stop_all_ranks() {  # stop_all_ranks NAME SIGNAL WHOM OPTION_OF_MPIRUN...
   done
   expect_intact_checkpoint
   grep -q "after step $step;" "$work/output/stderr.0" || wrong "the newest checkpoint is of step $step"
-  goes_on_with 2
-  passed "mpirun ended with $status; went on from step $step"
+  passed "mpirun ended with $status; the newest checkpoint is of step $step"
+}
+
+# mpirun rests for ten seconds before it passes SIGTERM on. Every signal ends such a second.
+shorten_rest() {
+  local second
+  for second in 1 2 3 4 5 6 7 8 9; do
+    sleep 0.1
+    kill -CHLD "$launched" 2>/dev/null || true
+  done
 }
 
 kill_all_ranks() {  # kill_all_ranks NAME: only the latest checkpoint is left
@@ -233,13 +242,17 @@ moments() {  # moments SHARE: one of five shares of the random moments, all of o
   goes_on_with "${others[RANDOM % 3]}"
 }
 end_by_signal() {
+  step=0
   stop_all_ranks "SIGTERM to one rank" TERM one_rank
   stop_all_ranks "SIGUSR1 to mpirun" USR1 the_launcher
+  goes_on_with 2
 }
 end_mpirun() {
   if grep -q '(Open MPI) 4' <<<"$(mpirun --version)"; then
     # mpirun waits that long before it passes SIGTERM on, and as long again before it kills the ranks.
-    stop_all_ranks "SIGTERM to mpirun" TERM the_launcher --mca odls_base_sigkill_timeout 5
+    step=0
+    stop_all_ranks "SIGTERM to mpirun" TERM the_launcher --mca odls_base_sigkill_timeout 10
+    goes_on_with 2
   else
     kill_all_ranks "SIGTERM to mpirun, which leaves no time"
   fi
