@@ -63,19 +63,23 @@ go_on() {
   mkdir "$work/codes" "$work/output"
   OWT_TEST_MARK=$ranks_mark "$@" >"$work/launcher" 2>&1 &
   launched=$!
-  until [ "$(newest_step)" -gt "$step" ]; do
+  until has_newer; do
     kill -0 "$launched" 2>/dev/null || wrong "it ended before the next checkpoint"
-    sleep 0.1
+    rest 0.05
   done
   [ "$step" = 0 ] || grep -q "^resumed from .* at step $step of " "$work/output/stderr.0" ||
     wrong "it did not go on from step $step"
 }
 
-newest_step() {
+has_newer() {
   local name=step-0
   { [ ! -e "$work/run/checkpoints/latest" ] || read -r name <"$work/run/checkpoints/latest"; } 2>/dev/null || true
-  echo $((10#${name#step-}))
+  [ $((10#${name#step-})) -gt "$step" ]
 }
+
+# No process is started for this, because a busy machine does so late, and all ranks compute until then.
+exec {nothing}<> <(:)
+rest() { read -rt "$1" -u "$nothing" || true; }
 
 # Waits for the end of the launcher and of all ranks; sets `status` and `seconds`.
 wait_for_end() {
@@ -132,7 +136,7 @@ noting_codes='trap : TERM USR1; "$@"; code=$?; echo $code >"$0/$OMPI_COMM_WORLD_
   exit $code'
 
 lose_a_rank() {  # lose_a_rank NUMBER: at a random moment
-  local number=$1 ranks victim signal ms rank strategies=(dp owt-a owt-c) launcher
+  local number=$1 ranks victim process signal ms rank strategies=(dp owt-a owt-c) launcher
   RANDOM=$((seed + number))
   ranks=$((2 + RANDOM % 3))
   victim=$((RANDOM % ranks)) ms=$((RANDOM % 250))  # a step takes a few ms, and 25 steps later is the next checkpoint
@@ -147,8 +151,10 @@ lose_a_rank() {  # lose_a_rank NUMBER: at a random moment
   fi
   go_on "SIG$signal to rank $victim of $ranks" "${launcher[@]}" "${train[@]}" --resume auto \
     --parallel "${strategies[RANDOM % 3]}"
-  sleep "$(printf '0.%03d' "$ms")"
-  kill "-$signal" "$(pid_of_rank "$victim")"
+  process=$(pid_of_rank "$victim")
+  printf -v seconds '0.%03d' "$ms"
+  rest "$seconds"
+  kill "-$signal" "$process"
   wait_for_end
   [ "$status" != 0 ] || wrong "mpirun ended with 0"
   for ((rank = 0; rank < ranks; rank++)); do
