@@ -111,7 +111,7 @@ void expect_as_among_threads(const Part& part) {
 
 // Sizes: none, fewer elements than ranks, odd numbers, and several chunks of each rank's part with a remainder: of four
 // ranks' parts more than are in transit at a time, if an element has eight bytes. The largest size is left out of f32,
-// whose chunks are between those of the others; StartAfterTheirReadyEvent has several.
+// which is neither the largest nor the smallest type; StartAfterTheirReadyEvent has several chunks of it.
 std::vector<std::tuple<DType, int64_t>> sizes_of(const std::vector<DType>& dtypes) {
   std::vector<std::tuple<DType, int64_t>> all;
   for (const DType dtype : dtypes)

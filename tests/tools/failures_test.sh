@@ -63,19 +63,23 @@ go_on() {
   mkdir "$work/codes" "$work/output"
   OWT_TEST_MARK=$ranks_mark "$@" >"$work/launcher" 2>&1 &
   launched=$!
-  until [ "$(newest_step)" -gt "$step" ]; do
+  until has_newer; do
     kill -0 "$launched" 2>/dev/null || wrong "it ended before the next checkpoint"
-    sleep 0.1
+    rest 0.05
   done
   [ "$step" = 0 ] || grep -q "^resumed from .* at step $step of " "$work/output/stderr.0" ||
     wrong "it did not go on from step $step"
 }
 
-newest_step() {
+has_newer() {
   local name=step-0
   { [ ! -e "$work/run/checkpoints/latest" ] || read -r name <"$work/run/checkpoints/latest"; } 2>/dev/null || true
-  echo $((10#${name#step-}))
+  [ $((10#${name#step-})) -gt "$step" ]
 }
+
+# No process is started for this, because a busy machine does so late, and all ranks compute until then.
+exec {nothing}<> <(:)
+rest() { read -rt "$1" -u "$nothing" || true; }
 
 # Waits for the end of the launcher and of all ranks; sets `status` and `seconds`.
 wait_for_end() {
@@ -132,7 +136,7 @@ noting_codes='trap : TERM USR1; "$@"; code=$?; echo $code >"$0/$OMPI_COMM_WORLD_
   exit $code'
 
 lose_a_rank() {  # lose_a_rank NUMBER: at a random moment
-  local number=$1 ranks victim signal ms rank strategies=(dp owt-a owt-c) launcher
+  local number=$1 ranks victim process signal ms rank strategies=(dp owt-a owt-c) launcher
   RANDOM=$((seed + number))
   ranks=$((2 + RANDOM % 3))
   victim=$((RANDOM % ranks)) ms=$((RANDOM % 250))  # a step takes a few ms, and 25 steps later is the next checkpoint
@@ -147,8 +151,10 @@ lose_a_rank() {  # lose_a_rank NUMBER: at a random moment
   fi
   go_on "SIG$signal to rank $victim of $ranks" "${launcher[@]}" "${train[@]}" --resume auto \
     --parallel "${strategies[RANDOM % 3]}"
-  sleep "$(printf '0.%03d' "$ms")"
-  kill "-$signal" "$(pid_of_rank "$victim")"
+  process=$(pid_of_rank "$victim")
+  printf -v seconds '0.%03d' "$ms"
+  rest "$seconds"
+  kill "-$signal" "$process"
   wait_for_end
   [ "$status" != 0 ] || wrong "mpirun ended with 0"
   for ((rank = 0; rank < ranks; rank++)); do
@@ -160,13 +166,14 @@ lose_a_rank() {  # lose_a_rank NUMBER: at a random moment
   passed "$ms ms after a checkpoint; all ended after $seconds s; the newest checkpoint is of step $step"
 }
 
-stop_all_ranks() {  # stop_all_ranks NAME SIGNAL WHOM OPTION_OF_MPIRUN...
+stop_all_ranks() {  # stop_all_ranks NAME SIGNAL WHOM OPTION_OF_MPIRUN...: of the run that was stopped before, if any
   local name=$1 signal=$2 whom=$3 rank codes
   shift 3
-  begin "$name" mpirun -np 3 "$@" -x OWT_TEST_CODES=3 "$work/rank" \
-    sh -c "$noting_codes" "$work/codes" "${train[@]}"
+  go_on "$name" mpirun -np 3 "$@" -x OWT_TEST_CODES=3 "$work/rank" \
+    sh -c "$noting_codes" "$work/codes" "${train[@]}" --resume auto
   sleep 0.3
   kill "-$signal" "$("$whom")"
+  [ "$whom $signal" != "the_launcher TERM" ] || shorten_rest
   wait_for_end
   codes=$(cat "$work"/codes/* | xargs)
   [ "$codes" = "75 75 75" ] || wrong "the ranks ended with '$codes', wanted 75 each"
@@ -175,8 +182,16 @@ stop_all_ranks() {  # stop_all_ranks NAME SIGNAL WHOM OPTION_OF_MPIRUN...
   done
   expect_intact_checkpoint
   grep -q "after step $step;" "$work/output/stderr.0" || wrong "the newest checkpoint is of step $step"
-  goes_on_with 2
-  passed "mpirun ended with $status; went on from step $step"
+  passed "mpirun ended with $status; the newest checkpoint is of step $step"
+}
+
+# mpirun rests for ten seconds before it passes SIGTERM on. Every signal ends such a second.
+shorten_rest() {
+  local second
+  for second in 1 2 3 4 5 6 7 8 9; do
+    sleep 0.1
+    kill -CHLD "$launched" 2>/dev/null || true
+  done
 }
 
 kill_all_ranks() {  # kill_all_ranks NAME: only the latest checkpoint is left
@@ -233,13 +248,17 @@ moments() {  # moments SHARE: one of five shares of the random moments, all of o
   goes_on_with "${others[RANDOM % 3]}"
 }
 end_by_signal() {
+  step=0
   stop_all_ranks "SIGTERM to one rank" TERM one_rank
   stop_all_ranks "SIGUSR1 to mpirun" USR1 the_launcher
+  goes_on_with 2
 }
 end_mpirun() {
   if grep -q '(Open MPI) 4' <<<"$(mpirun --version)"; then
     # mpirun waits that long before it passes SIGTERM on, and as long again before it kills the ranks.
-    stop_all_ranks "SIGTERM to mpirun" TERM the_launcher --mca odls_base_sigkill_timeout 5
+    step=0
+    stop_all_ranks "SIGTERM to mpirun" TERM the_launcher --mca odls_base_sigkill_timeout 10
+    goes_on_with 2
   else
     kill_all_ranks "SIGTERM to mpirun, which leaves no time"
   fi
