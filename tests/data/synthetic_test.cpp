@@ -4,13 +4,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <set>
 #include <utility>
 
 #include "data/memory_dataset.h"
 #include "src/core/threads.h"
+#include "tests/support/linear_classifier.h"
 
 namespace owt::synthetic_test {
 namespace {
@@ -67,44 +67,6 @@ TEST(Synthetic, RejectsSettingsOutOfRange) {
   EXPECT_THROW(SyntheticDataset({.size = 1, .side = 4}), Error);
   EXPECT_THROW(SyntheticDataset({.size = 1, .classes = 11}), Error);
 }
-
-// Softmax regression on the pixels, by stochastic gradient descent.
-class LinearClassifier {
- public:
-  explicit LinearClassifier(int64_t inputs) : inputs_(static_cast<size_t>(inputs)), w_(10 * (inputs_ + 1)) {}
-
-  void learn(const std::vector<float>& x, int label, float rate) {
-    const auto p = probabilities(x);
-    for (size_t k = 0; k < 10; ++k) {
-      const float step = rate * ((static_cast<int>(k) == label ? 1.0f : 0.0f) - p[k]);
-      float* w = &w_[k * (inputs_ + 1)];
-      for (size_t i = 0; i < inputs_; ++i) w[i] += step * x[i];
-      w[inputs_] += step;
-    }
-  }
-  int guess(const std::vector<float>& x) const {
-    const auto p = probabilities(x);
-    return static_cast<int>(std::max_element(p.begin(), p.end()) - p.begin());
-  }
-
- private:
-  std::array<float, 10> probabilities(const std::vector<float>& x) const {
-    std::array<float, 10> p{};
-    for (size_t k = 0; k < 10; ++k) {
-      const float* w = &w_[k * (inputs_ + 1)];
-      p[k] = w[inputs_];
-      for (size_t i = 0; i < inputs_; ++i) p[k] += w[i] * x[i];
-    }
-    const float largest = *std::max_element(p.begin(), p.end());
-    float sum = 0;
-    for (float& value : p) sum += value = std::exp(value - largest);
-    for (float& value : p) value /= sum;
-    return p;
-  }
-
-  size_t inputs_;
-  std::vector<float> w_;
-};
 
 std::vector<float> inputs(const Dataset& dataset, int64_t index) {
   std::vector<float> x;
