@@ -68,22 +68,16 @@ TEST(Synthetic, RejectsSettingsOutOfRange) {
   EXPECT_THROW(SyntheticDataset({.size = 1, .classes = 11}), Error);
 }
 
-std::vector<float> inputs(const Dataset& dataset, int64_t index) {
-  std::vector<float> x;
-  for (const uint8_t pixel : image(dataset, index)) x.push_back(static_cast<float>(pixel) / 127.5f - 1);
-  return x;
-}
-
 double accuracy(const LinearClassifier& classifier, const Dataset& dataset) {
   int64_t right = 0;
-  for (int64_t i = 0; i < dataset.size(); ++i) right += classifier.guess(inputs(dataset, i)) == dataset.label(i);
+  for (int64_t i = 0; i < dataset.size(); ++i) right += classifier.guess(image(dataset, i)) == dataset.label(i);
   return static_cast<double>(right) / static_cast<double>(dataset.size());
 }
 
 LinearClassifier trained(const Dataset& images, int epochs) {
   LinearClassifier classifier(images.image().elements());
   for (int epoch = 0; epoch < epochs; ++epoch)
-    for (int64_t i = 0; i < images.size(); ++i) classifier.learn(inputs(images, i), images.label(i), 1e-3f);
+    for (int64_t i = 0; i < images.size(); ++i) classifier.learn(image(images, i), images.label(i), 1e-3f);
   return classifier;
 }
 

@@ -4,8 +4,18 @@
 #include <cmath>
 
 namespace owt {
+namespace {
 
-void LinearClassifier::learn(const std::vector<float>& x, int label, float rate) {
+std::vector<float> scaled(const std::vector<uint8_t>& pixels) {
+  std::vector<float> x;
+  for (const uint8_t pixel : pixels) x.push_back(static_cast<float>(pixel) / 127.5f - 1);
+  return x;
+}
+
+}  // namespace
+
+void LinearClassifier::learn(const std::vector<uint8_t>& pixels, int label, float rate) {
+  const auto x = scaled(pixels);
   const auto p = probabilities(x);
   for (size_t k = 0; k < 10; ++k) {
     const float step = rate * ((static_cast<int>(k) == label ? 1.0f : 0.0f) - p[k]);
@@ -15,8 +25,8 @@ void LinearClassifier::learn(const std::vector<float>& x, int label, float rate)
   }
 }
 
-int LinearClassifier::guess(const std::vector<float>& x) const {
-  const auto p = probabilities(x);
+int LinearClassifier::guess(const std::vector<uint8_t>& pixels) const {
+  const auto p = probabilities(scaled(pixels));
   return static_cast<int>(std::max_element(p.begin(), p.end()) - p.begin());
 }
 

@@ -11,8 +11,8 @@ class LinearClassifier {
  public:
   explicit LinearClassifier(int64_t inputs) : inputs_(static_cast<size_t>(inputs)), w_(10 * (inputs_ + 1)) {}
 
-  void learn(const std::vector<float>& x, int label, float rate);
-  int guess(const std::vector<float>& x) const;
+  void learn(const std::vector<uint8_t>& pixels, int label, float rate);
+  int guess(const std::vector<uint8_t>& pixels) const;
 
  private:
   std::array<float, 10> probabilities(const std::vector<float>& x) const;
