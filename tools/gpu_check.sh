@@ -8,17 +8,18 @@
 # Every stage ends within nine and a half minutes. Its parts, in the order in which they run:
 #   1   devices     owt devices, nvidia-smi, and cuDNN's description of the GPU (device.json, for tests without a GPU)
 #       smoke       20 steps in fp32, tf32 and bf16, with and without recorded graphs, compared with the CPU
-#       owt         the speed of the cases that have a target; the first numbers appear after about two minutes
+#       owt         the speed of cifar10_quick, AlexNet, VGG16 and ResNet; the first numbers appear in two minutes
 #       tests       all tests on the GPU, several programs at a time
-#       eager, compiled   PyTorch's speed; compiled: two cases
+#       eager       PyTorch's speed, eager and captured in a CUDA graph
+#       compiled    PyTorch's speed, compiled; two cases
 #   2   again       the tests that failed or were not reached
 #       variants    owt with one setting changed, alternating with the default
-#       profile     the kernels of AlexNet's step, by ncu or nsys; if neither is installed, the times of its layers
+#       profile     the kernels of a step, by ncu or nsys; if neither is installed, the times of the layers
 #       compiled    PyTorch compiled, the remaining cases
 #   3   ranks       the same losses with 1, 2 and 4 ranks on one GPU under every strategy
 #       accuracy    CIFAR-10 in the folder of --data to 75 %, or drawn images to 99.9 %, in fp32 and bf16
 #       sanitizers  compute-sanitizer's racecheck, memcheck, synccheck and initcheck over owt's kernels in tests
-#       speed       every case measured three times, and the final table
+#       speed       every case measured three times by owt and uncompiled PyTorch, and the final table
 #       others      the tests that need no GPU
 #
 #   --out DIR         folder for results, which later stages read: give all three stages the same (gpu-check)

@@ -45,6 +45,7 @@ class TimedSteps {
     step_.start_training(batch_, number_++, rates, false);
   }
   void finish() { step_.finish(); }
+  bool chooses() const { return !evaluation_ && step_.chooses(); }
   int most_in_flight() const { return step_.most_in_flight(); }
 
  private:
@@ -69,6 +70,10 @@ void time_each(int64_t steps, TimedSteps& timed, Profiler& profiler) {
 // The milliseconds of a step when steps are queued ahead.
 double time_all(int64_t steps, TimedSteps& timed) {
   for (int i = 1; i < timed.most_in_flight(); ++i) timed.start();
+  while (timed.chooses()) {
+    timed.start();
+    timed.finish();
+  }
   const auto begin = Profiler::Clock::now();
   for (int64_t i = 0; i < steps; ++i) {
     timed.start();

@@ -10,6 +10,7 @@
 #include "src/plan/plan_rows.h"
 #include "src/plan/plan_updates.h"
 #include "src/system/activity.h"
+#include "src/system/log.h"
 
 namespace owt {
 namespace {
@@ -27,6 +28,10 @@ std::vector<int> first_of_each_size(const Plan& plan, int64_t step_rows) {
   std::vector<int> ranks;
   for (const auto& [size, rank] : first) ranks.push_back(rank);
   return ranks;
+}
+
+bool updates_beside(const Plan& plan) {
+  return std::ranges::any_of(training(plan, plan.request.step_rows), &Action::beside);
 }
 
 // The number of steps that the host may be ahead of a GPU: enough to hide its work, few enough to see errors early.
@@ -49,6 +54,7 @@ Step::Step(const Plan& plan, RankModel& model, Optimizer& optimizer, Communicato
   for (Slot& slot : slots_)
     slot.host = StepBlock(Tensor::shared_with(plan.request.on.device, StepBlock::shape(), DType::kU8));
   if (profiler) profiler->use_stream(stream_);
+  if (options.choose_beside && records() && runner_.alone() && updates_beside(plan)) trial_.emplace(slots_.size());
 }
 
 // All running steps must end first, for two reasons. Choosing algorithms uses memory that running steps use too. Ranks
@@ -124,26 +130,35 @@ void Step::start(const Batch& batch, Pass pass, StepKind kind, const Rates& rate
   pass.stream = &stream_;
   pass.device_step = runner_.block().step().data<int64_t>();
 
-  const bool averages = ema() && rates.kept < 1, recorded = records();
-  const auto queue_it = [&] { queue(batch, pass, kind, averages, slot); };
+  const bool recorded = records();
+  const bool tried =
+      chooses() && pass.mode == Mode::kTrain && batch.step_rows == plan_.request.step_rows && !runner_.profiles();
+  const StepRecorder::Weights weights{kind, ema() && rates.kept < 1,
+                                      tried ? trial_->next() : !trial_ || trial_->beside()};
+  const auto queue_it = [&] { queue(batch, pass, weights, slot); };
+  const Event begin = tried ? stream_.record() : Event();
+  bool replayed = false;
   if (recorded)
-    recorder_.run(batch, pass.mode, {kind, averages}, number, stream_, queue_it);
+    replayed = recorder_.run(batch, pass.mode, weights, number, stream_, queue_it);
   else
     queue_it();
   if (pass.mode == Mode::kTrain) count_updates(its);
   slot.images = batch.images;
-  slot.done = recorded ? comm().watched(stream_.record()) : stream_.record();
+  const Event end = stream_.record();
+  slot.done = recorded ? comm().watched(end) : end;
   slot.pass = pass;
+  slot.tried = tried && replayed ? std::optional(Tried{weights.beside, begin, end}) : std::nullopt;
   ++started_;
 }
 
-void Step::queue(const Batch& batch, const Pass& pass, StepKind kind, bool averages, Slot& slot) {
+void Step::queue(const Batch& batch, const Pass& pass, const StepRecorder::Weights& weights, Slot& slot) {
   runner_.block().copy_from(slot.host, stream_);
   StepState now{.batch = batch,
                 .program = programs_.of(batch.step_rows),
-                .kind = kind,
+                .kind = weights.kind,
                 .learns = pass.mode == Mode::kTrain,
-                .averages = averages,
+                .averages = weights.averages,
+                .updates_beside = weights.beside,
                 .host = slot.host,
                 .front_pass = pass,
                 .back_pass = pass};
@@ -166,6 +181,8 @@ StepResult Step::finish() {
     slot.done.wait();
   }
   ++finished_;
+  if (const auto& tried = slot.tried; tried && trial_->add(tried->beside, tried->end.ms_since(tried->begin)))
+    log_info("{}", trial_->text());
   const StepValues& values = slot.host.values();
   const Pass& pass = slot.pass;
   const ResultSums sums = pass.mode == Mode::kTrain ? weights_.front().result(values.sums) : values.sums;

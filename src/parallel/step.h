@@ -12,6 +12,7 @@
 
 #include "data/batch.h"
 #include "src/core/memory.h"
+#include "src/parallel/beside_trial.h"
 #include "src/parallel/step_program.h"
 #include "src/parallel/step_recorder.h"
 #include "src/parallel/step_runner.h"
@@ -50,6 +51,8 @@ class Step {
   // The stream on which batches must be ready: pass it to BatchSource::next().
   const Stream& stream() const { return stream_; }
   bool records() const;  // whether steps are recorded as graphs
+  // Whether full training steps are being timed to choose their order (StepOptions::choose_beside).
+  bool chooses() const { return trial_ && !trial_->over(); }
   // The image layout that the first layer prefers for a step of `step_rows` rows; nullopt: plain. Requires
   // prepare(step_rows).
   std::optional<ImageLayout> wanted_images(int64_t step_rows) const;
@@ -100,15 +103,20 @@ class Step {
   void resume_after(const Updates& updates);
 
  private:
+  struct Tried {  // a step of the trial that was replayed
+    bool beside;
+    Event begin, end;
+  };
   struct Slot {
     StepBlock host;
     Event done;
     Tensor images;  // the batch's images, to recompute activations that forward has dropped
     Pass pass;
+    std::optional<Tried> tried;
   };
 
   void start(const Batch& batch, Pass pass, StepKind kind, const Rates& rates, bool stop);
-  void queue(const Batch& batch, const Pass& pass, StepKind kind, bool averages, Slot& slot);
+  void queue(const Batch& batch, const Pass& pass, const StepRecorder::Weights& weights, Slot& slot);
   void count_updates(const StepProgram& program);
   [[noreturn]] void report_out_of_memory(const OutOfMemory& e, int64_t step_rows) const;
   [[noreturn]] void report_bad_loss(const StepResult& result, const Pass& pass, int32_t bad_layer);
@@ -126,6 +134,7 @@ class Step {
   std::vector<Slot> slots_;            // step number n, counted by started_, has slot n % slots_.size()
   size_t started_ = 0, finished_ = 0;  // numbers of steps
   StepRecorder recorder_;
+  std::optional<BesideTrial> trial_;
   Updates updates_;  // including the latest step that was started
 };
 

@@ -6,6 +6,7 @@
 #include <span>
 #include <utility>
 
+#include "src/parallel/beside_trial.h"
 #include "src/plan/back_part.h"
 #include "src/plan/plan_rows.h"
 
@@ -69,7 +70,11 @@ Tensor MicroBatch::images_of(const Tensor& of_batch, const Stream& stream) {
 }
 
 StepProgram::StepProgram(const Plan& plan, const Groups& groups, StepTapes& tapes, int64_t step_rows, int rank)
-    : plan_(plan), tapes_(tapes), place_(groups.model().rank()), evaluation_(owt::evaluation(plan, step_rows, place_)) {
+    : plan_(plan),
+      tapes_(tapes),
+      place_(groups.model().rank()),
+      step_rows_(step_rows),
+      evaluation_(owt::evaluation(plan, step_rows, place_)) {
   for (const KindOfStep& each : kinds_of_steps(plan))
     training_[each.kind] = owt::training(plan, step_rows, each.kind, place_);
   const StepRows rows = rows_of(plan, step_rows);
@@ -97,6 +102,17 @@ StepProgram::StepProgram(const Plan& plan, const Groups& groups, StepTapes& tape
     }
     micro_batches_.push_back(std::move(micro));
   }
+}
+
+const std::vector<Action>& StepProgram::training(StepKind kind, bool beside) {
+  if (beside) return training_.at(kind);
+  const auto [found, is_new] = behind_.try_emplace(kind);
+  if (is_new) {
+    Plan plan = plan_;
+    plan.request.beside_from = kNeverBeside;
+    found->second = owt::training(plan, step_rows_, kind, place_);
+  }
+  return found->second;
 }
 
 BackPart& StepProgram::back(const MicroBatch& micro, int round) const {

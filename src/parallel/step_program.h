@@ -83,7 +83,8 @@ class StepProgram {
   void prepare(bool learns);
   bool learns() const { return learns_; }  // prepared for training
 
-  const std::vector<Action>& training(StepKind kind) const { return training_.at(kind); }
+  // beside: as planned; otherwise all layers are updated after the backward pass.
+  const std::vector<Action>& training(StepKind kind, bool beside);
   const std::vector<Action>& evaluation() const { return evaluation_; }
   MicroBatch& micro_batch(int number) { return micro_batches_[static_cast<size_t>(number)]; }
   BackPart& back(const MicroBatch& micro, int round) const;
@@ -102,9 +103,9 @@ class StepProgram {
   const Plan& plan_;
   StepTapes& tapes_;
   int place_;
-  int64_t own_rows_;
+  int64_t step_rows_, own_rows_;
   bool learns_ = false;
-  std::map<StepKind, std::vector<Action>> training_;
+  std::map<StepKind, std::vector<Action>> training_, behind_;
   std::vector<Action> evaluation_;
   std::vector<MicroBatch> micro_batches_;
 };
@@ -172,6 +173,7 @@ struct StepState {
   StepProgram& program;
   StepKind kind;
   bool learns, averages;  // trains; updates the moving averages of the weights
+  bool updates_beside;    // see StepProgram::training()
   const StepBlock& host;  // the step's values on the host
   Pass front_pass, back_pass;
   MicroBatch* micro = nullptr;           // the current one

@@ -1,12 +1,12 @@
 // Steps as CUDA graphs: each kind of step is recorded once for every result slot, and replayed afterwards.
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
 #include <tuple>
-#include <utility>
 #include <vector>
 
 #include "data/batch.h"
@@ -19,15 +19,20 @@ namespace owt {
 
 class StepRecorder {
  public:
-  // The kind of the step, and whether it updates the weights' averages.
-  using Weights = std::pair<StepKind, bool>;
+  struct Weights {
+    StepKind kind;
+    bool averages;  // updates the weights' averages
+    bool beside;    // StepState::updates_beside
+    auto operator<=>(const Weights&) const = default;
+  };
 
   // profiler must outlive this; it may be null.
   StepRecorder(size_t slots, Profiler* profiler) : slots_(slots), profiler_(profiler) {}
 
   // Queues the step of this batch, with its results in this slot. The first step of a kind is queued without recording,
-  // since it allocates memory and chooses algorithms. The next one of each slot is recorded.
-  void run(const Batch& batch, Mode mode, const Weights& weights, size_t slot, const Stream& stream,
+  // since it allocates memory and chooses algorithms. The next one of each slot is recorded. Returns whether it was
+  // recorded before.
+  bool run(const Batch& batch, Mode mode, const Weights& weights, size_t slot, const Stream& stream,
            const std::function<void()>& queue);
 
  private:

@@ -72,7 +72,8 @@ StepRunner::StepRunner(const Plan& plan, const Groups& groups, StepWeights& weig
 void StepRunner::run(StepState& now) {
   now.front_pass.sums = front_sums_ ? &*front_sums_ : nullptr;
   now.back_pass.sums = back_sums_ ? &*back_sums_ : nullptr;
-  const std::vector<Action>& actions = now.learns ? now.program.training(now.kind) : now.program.evaluation();
+  const std::vector<Action>& actions =
+      now.learns ? now.program.training(now.kind, now.updates_beside) : now.program.evaluation();
   for (size_t i = 0; i < actions.size(); ++i) {
     MicroBatch& micro = now.program.micro_batch(actions[i].slice);
     if (&micro != now.micro) begin(micro, now);

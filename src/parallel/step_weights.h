@@ -32,6 +32,7 @@ struct StepOptions {
   NormSettings norms = {};          // used if the plan has norms
   bool graphs = true;               // record steps as CUDA graphs, if the device and the communicator can
   bool record_collectives = false;  // also if the communicator only could; see Communicator::could_record()
+  bool choose_beside = false;       // with one rank, measure in which order recorded steps update (BesideTrial)
   // Called for each round of an evaluation while it is queued, on the ranks that count its rows. Over all ranks and
   // rounds every row of the step is passed once. Requires a plan with whole_logits, and disables recording.
   LogitsReceiver logits = {};

@@ -6,6 +6,7 @@
 
 #include "data/batch_memory.h"
 #include "src/core/gpus.h"
+#include "src/parallel/beside_trial.h"
 #include "src/plan/plan_updates.h"
 #include "src/system/check.h"
 #include "src/system/config_values.h"
@@ -84,6 +85,7 @@ PlanRequest Settings::plan_request() const {
   request.options = parallel.options;
   request.slices = data.accumulate;
   request.loss = loss;
+  if (run.update_beside != "auto") request.beside_from = run.update_beside == "on" ? 1 : kNeverBeside;
   request.on.precision = run.precision;
   if (run.device == "cuda") request.on.device = Device::kCuda;  // planned for, even if this machine has no GPU
   const int64_t value_bytes = size_of(activation_type(run.precision));

@@ -77,6 +77,8 @@ struct RunSettings {
   int64_t equality_every = 500;         // steps between comparisons of weights that ranks should hold equal; 0: never
   bool cuda_graph = true;               // on a GPU, record the step and replay it, if the communicator allows that
   bool cuda_graph_collectives = false;  // also with several GPUs; not tested on GPUs
+  // auto | on | off: on a GPU, update dense layers during the backward pass of the layers before them
+  std::string update_beside = "auto";
 };
 
 struct Settings {

@@ -192,6 +192,7 @@ RunSettings read_run(Config config) {
   run.equality_every = config.integer("equality_every", run.equality_every, {.low = 0});
   run.cuda_graph = config.boolean("cuda_graph", true);
   run.cuda_graph_collectives = config.boolean("cuda_graph_collectives", false);
+  run.update_beside = config.word("update_beside", "auto", {"auto", "on", "off"});
   config.finish("[run]");
   return run;
 }

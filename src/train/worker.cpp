@@ -10,6 +10,7 @@ Step::Options step_options(const Settings& settings) {
           .norms = settings.optimizer.norms(),
           .graphs = settings.run.cuda_graph,
           .record_collectives = settings.run.cuda_graph_collectives,
+          .choose_beside = settings.run.update_beside == "auto",
           .make_served = make_parameter_server,
           .what_fits = what_fits};
 }

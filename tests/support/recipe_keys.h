@@ -193,6 +193,7 @@ inline const std::vector<RecipeKey>& recipe_keys() {
       {"run.equality_every", OWT_SHOWN(run.equality_every), "500", {{"0", "0"}, {"1", "1"}}, {"-1"}},
       {"run.cuda_graph", OWT_SHOWN(run.cuda_graph), "true", {{"false", "false"}}, {"0"}},
       {"run.cuda_graph_collectives", OWT_SHOWN(run.cuda_graph_collectives), "false", {{"true", "true"}}, {"1"}},
+      {"run.update_beside", OWT_SHOWN(run.update_beside), "auto", {{"on", "on"}, {"off", "off"}}, {"true"}},
       {"parallel.strategy",
        [](const Settings& s) { return concat(name_of(s.parallel.strategy), s.parallel.automatic ? "?" : ""); },
        "owt-a",

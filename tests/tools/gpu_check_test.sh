@@ -271,22 +271,47 @@ program "$work/bin/python" 'exec python3 -S "$@"'  # has the standard library on
 pretend_owt "$timed"
 PYTHON=$work/bin/python gpu_check 1 --parts owt,eager || wrong "it ended with $?"
 expect_output '^PASS  owt '
-expect_output '^SKIP  eager .*4 open; left out: .*PyTorch is not installed'
+expect_output '^SKIP  eager .*5 open; left out: .*, graphed: PyTorch is not installed'
 expect_output '^cifar10_quick +128 +bf16 +128000 .* 1\.000'
 expect_output 'cifar10_quick 128 bf16: fc1 0.500 ms .*, conv1 0.300 ms'
+expect_output '^resnet50 +256 +bf16 +256000 .* 1\.000'
 grep -q '^cifar10_quick .* 128000 ' "$work/out/table.txt" || wrong "table.txt does not have it"
+passed
+
+begin "the fastest PyTorch counts, and its compiler comes last"
+pretend_owt "$timed"
+mkdir -p "$work/copy/tools" "$work/torch"
+cp -r "$root/tools/bench" "$work/copy/tools"
+ln -sfn "$root/configs" "$work/copy/configs"
+touch "$work/torch/torch.py"
+cat >"$work/copy/tools/bench/gpu_torch.py" <<'END'
+import os
+def serve(pipe, log):
+    os.setsid()
+    while (engine := pipe.recv()["engine"]) != "autotuned":
+        pipe.send({"ms": {"eager": 4.0, "graphed": 2.0, "compiled": 3.0}[engine]})
+    pipe.send({"error": "too slow"})
+END
+status=0
+PYTHONPATH=$work/torch python3 "$work/copy/tools/bench/gpu_compare.py" --owt "$work/build/owt" --times 2 \
+  --cases cifar10_quick:128:bf16 --engines owt,eager,graphed,compiled --limit 500 >"$work/output" 2>&1 || status=$?
+[ "$status" = 1 ] || wrong "status $status, wanted 1 for a missed target"
+expect_output '^cifar10_quick +128 +bf16 +128000 +32000 +64000 +42667 +- +2.00 +3.0 .* MISSED$'
+[ "$(grep -o '^cifar10_quick 128 bf16, [a-z]*' "$work/output" | sed 's/.* //' | tr '\n' ' ')" = \
+  "owt eager graphed owt eager graphed compiled compiled autotuned autotuned " ] || wrong "another order"
+expect_output '^targets: 0 met, 1 missed, 4 open$'
 passed
 
 begin "measurements of an earlier stage count, as long as the program is the same"
 pretend_owt "$timed"
 program "$work/bin/python" 'exec python3 -S "$@"'
 PYTHON=$work/bin/python gpu_check 1 --parts owt || wrong "it ended with $?"
-expect_calls 4 'owt time'
+expect_calls 6 'owt time'
 PYTHON=$work/bin/python gpu_check 1 --parts owt || wrong "it ended with $?"
-expect_calls 4 'owt time'
+expect_calls 6 'owt time'
 sed -i 's/owt pretended/owt mended/' "$work/build/owt"
 PYTHON=$work/bin/python gpu_check 1 --parts owt || wrong "it ended with $?"
-expect_calls 8 'owt time'
+expect_calls 12 'owt time'
 passed
 
 begin "a measurement that breaks off does not cost the table of an earlier one"
@@ -315,11 +340,18 @@ passed
 begin "variants are measured in turns with the step as it is"
 pretend_owt "$timed"
 gpu_check 2 --parts variants || wrong "it ended with $?"
-expect_calls 18 'owt time'
+expect_calls 60 'owt time'
 expect_output '^alexnet_owt 128 bf16 run.cuda_graph=false: 1.000 ms .*, 1.000 of the plain step'
-sed -n 1,3p "$work/calls" | grep -o 'run\.[a-z_]*=false' | tr '\n' ' ' >"$work/output"
-expect_output '^run.cuda_graph=false run.deterministic=false $'
+sed -n 1,3p "$work/calls" | grep -o 'run\.[a-z_]*=[a-z]*' | tr '\n' ' ' >"$work/output"
+expect_output '^run.cuda_graph=false run.update_beside=on $'
+expect_calls 12 'owt time .*run.update_beside=off'
 expect_result '"kind": "variant".*"variant": "run.cuda_graph=false", "ms": 1.0'
+for again in 240 0; do  # two times of the step and two layers, of each measurement
+  python3 "$root/tools/bench/gpu_table.py" "$work/out/results.jsonl" "$work/out/layers.csv" >"$work/output"
+  expect_output "^$again rows added"
+done
+grep -q ',cuda:0 pretended,owt pretended,resnet50,256,bf16,owt,run.update_beside=off,layer,conv1,0.3$' \
+  "$work/out/layers.csv" || wrong "a row is missing from the table"
 passed
 
 begin "ncu's kernels are summed up over whole steps"
@@ -334,7 +366,7 @@ program "$work/bin/ncu" 'while [ "$1" != --log-file ]; do shift; done
   done
 } >"$2"'
 PATH=$work/bin:$PATH gpu_check 2 --parts profile || wrong "it ended with $?"
-expect_output '^PASS  profile .*: kernels of 2 of 2 cases'
+expect_output '^PASS  profile .*: kernels of 6 of 6 cases'
 expect_result '"kind": "kernel".*"batch": 128.*"kernel": "conv", "launches": 2.0, "us": 8.0, "dram_mb": 4.0'
 expect_result '"kind": "kernel".*"batch": 1024.*"kernel": "sgd", "launches": 1.0, "us": 4.0'
 expect_packed profile.tar.gz profile/alexnet_owt-128.ncu.csv
@@ -361,7 +393,7 @@ program "$work/bin/nsys" 'if [ "$1" = profile ]; then exit 0; fi
 echo "Start (ns),Duration (ns),Name"
 for step in $(seq 200); do printf "1,4000,softmax_rows\n2,8000,conv\n"; done'
 PATH=$work/bin:$PATH gpu_check 2 --parts profile || wrong "it ended with $?"
-expect_output '^PASS  profile .*: kernels of 2 of 2 cases'
+expect_output '^PASS  profile .*: kernels of 6 of 6 cases'
 expect_result '"tool": "nsys", "kernel": "conv", "launches": 1.0, "us": 8.0'
 passed
 

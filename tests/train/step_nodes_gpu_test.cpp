@@ -61,27 +61,33 @@ constexpr const char* kCifarQuickLike = R"(
 // be packed by pack_images and pack_weights in a form that is chosen by measurement, and their weights' gradient
 // unpacked. Kernels that add bias and relu are not counted: they are used if cuDNN was measured to be slower, which may
 // happen with a simulated one.
-Nodes nodes_of_a_step(const std::string& layers, int64_t side, int64_t beside_from = kUpdateBesideFrom) {
+std::vector<Nodes> nodes_of_steps(const std::string& layers, int64_t side, int64_t beside_from, int steps,
+                                  const StepOptions& options) {
   const Model model = model_of(concat("[8, ", side, ", ", side, "]"), 10, layers);
   const Plan plan =
       make_plan(model, {.step_rows = 4, .on = {Device::kCuda, Precision::kBf16}, .beside_from = beside_from});
-  Nodes nodes;
+  std::vector<Nodes> all;
   run_ranks(
       1, 1,
       [&](Communicator& comm) {
         RankModel layers_of_rank(model, plan, 0);
         Optimizer optimizer({.learning_rate = 0.01});
-        Step step(plan, layers_of_rank, optimizer, comm, nullptr, {});
+        Step step(plan, layers_of_rank, optimizer, comm, nullptr, options);
         layers_of_rank.initialize(1);
         const Batch batch = made_up_batch(model, {0, 4}, plan.request);
-        for (int i = 0; i < 2; ++i) step.train(batch, i, {0.01, 0.01}, false);  // the second one is recorded
-        const auto graphs = simulated_gpu::live_graphs();
-        ASSERT_EQ(graphs.size(), 1u);
-        nodes = graphs.front();
+        for (int i = 0; i < steps || step.chooses(); ++i) step.train(batch, i, {0.01, 0.01}, false);
+        all = simulated_gpu::live_graphs();
       },
       Device::kCuda);
-  std::erase_if(nodes, [](const auto& node) { return node.name.find("AddBias") != std::string::npos; });
-  return nodes;
+  for (Nodes& nodes : all)
+    std::erase_if(nodes, [](const auto& node) { return node.name.find("AddBias") != std::string::npos; });
+  return all;
+}
+
+Nodes nodes_of_a_step(const std::string& layers, int64_t side, int64_t beside_from = kUpdateBesideFrom) {
+  const auto all = nodes_of_steps(layers, side, beside_from, 2, {});  // the second step is recorded
+  EXPECT_EQ(all.size(), 1u);
+  return all.front();
 }
 
 std::string lines(const Nodes& nodes) {
@@ -111,6 +117,21 @@ TEST(StepNodes, UpdateLargeDenseLayersDuringTheConvolutions) {
   EXPECT_GT(beside->priority, nodes.front().priority) << "the convolutions have to come first";
   const auto convolution = [](const Node& node) { return node.name == "cudnnBackendExecute"; };
   EXPECT_EQ(std::count_if(beside, nodes.end(), convolution), 9) << lines(nodes);  // all backward passes
+}
+
+// Each of the three slots has a graph of each order.
+TEST(StepNodes, AreThoseOfBothOrdersWhileTheOrderIsChosen) {
+  const size_t together = nodes_of_a_step(kAlexNetLike, 64, kNeverBeside).size();
+  std::vector<size_t> sizes;
+  for (const Nodes& nodes : nodes_of_steps(kAlexNetLike, 64, 1, 0, {.choose_beside = true})) {
+    const bool beside = std::ranges::any_of(nodes, [](const Node& node) { return node.stream > 0; });
+    EXPECT_EQ(nodes.size(), together + (beside ? 1 : 0)) << lines(nodes);
+    sizes.push_back(nodes.size());
+  }
+  EXPECT_THAT(sizes,
+              testing::UnorderedElementsAre(together, together, together, together + 1, together + 1, together + 1));
+  for (const Nodes& nodes : nodes_of_steps(kAlexNetLike, 64, kNeverBeside, 2, {.choose_beside = true}))
+    EXPECT_EQ(nodes.size(), together) << "there is nothing to choose" << lines(nodes);
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include "src/comm/threads.h"
 #include "src/core/bf16.h"
 #include "src/core/cpu_bf16.h"
+#include "src/parallel/beside_trial.h"
 #include "src/train/job.h"
 #include "src/train/worker.h"
 #include "tests/support/harness.h"
@@ -131,6 +132,24 @@ TEST_P(StepOnGpu, UpdatingTheDenseLayersDuringTheOthersBackwardPassGivesTheSameB
       EXPECT_EQ(beside.losses, behind.losses);
       EXPECT_EQ(beside.weights, behind.weights);
     }
+}
+
+TEST_P(StepOnGpu, TheOrderOfUpdatesThatIsChosenWhileTrainingGivesTheSameBits) {
+  const auto run_with = [&](const char* update_beside, int64_t beside_from) {
+    return run_small(kSmallRecipe, 48,
+                     {{"run.device", name_of(device())},
+                      {"run.precision", "bf16"},
+                      {"data.batch", "20"},  // all steps are full
+                      {"run.update_beside", update_beside}},
+                     beside_from);
+  };
+  testing::internal::CaptureStderr();
+  const SmallRun chosen = run_with("auto", 1);
+  const std::string log = testing::internal::GetCapturedStderr();
+  EXPECT_EQ(log.find("dense layers are updated ") != std::string::npos, device() == Device::kCuda) << log;
+  const SmallRun off = run_with("off", kNeverBeside);
+  EXPECT_EQ(chosen.losses, off.losses);
+  EXPECT_EQ(chosen.weights, off.weights);
 }
 
 TEST_P(StepOnGpu, DenseLayersThatAreUpdatedAfterEveryRoundAreUpdatedOnce) {

@@ -34,7 +34,7 @@ def measure_torch(config, batch, steps, threads, precision, evaluation, compiled
     from torch_step import make_step
 
     torch.set_num_threads(threads)
-    step = make_step(config, batch, precision, compiled, "cpu", evaluation)
+    step = make_step(config, batch, precision, "compiled" if compiled else "eager", "cpu", evaluation)
     times = []
     for _ in range(UNTIMED_STEPS + steps):
         begin = time.perf_counter()

@@ -1,18 +1,22 @@
 #!/usr/bin/python3
 """Compares the training speed of owt and PyTorch on one GPU, and with the roofline limit of `owt plan --gpu H200`.
 
-    usage: gpu_compare.py --owt PROGRAM [--cases MODEL:BATCH:PRECISION,...] [--engines owt,eager,compiled] [--times N]
-                          [--limit SECONDS] [--results FILE]
+    usage: gpu_compare.py --owt PROGRAM [--cases MODEL:BATCH:PRECISION,...] [--engines owt,eager,graphed,compiled]
+                          [--times N] [--limit SECONDS] [--results FILE]
 
 Both use the same net, batch and precision; the batch is in the GPU's memory; a step is forward, loss, backward and
-update. PyTorch uses channels-last tensors, bf16 autocast or tf32 (fp32: neither) and fused SGD. It is measured eager
-with cudnn.benchmark, and with torch.compile(mode="max-autotune"); the faster one counts. Its time is the median of
-several windows between CUDA events. owt's time is the mean over a series of steps without timers inside (`owt time`).
+update. PyTorch uses channels-last tensors, bf16 autocast or tf32 (fp32: neither), fused SGD and cudnn.benchmark. The
+fastest of its ways to run a step counts:
+  eager       kernel by kernel
+  graphed     the eager step, captured in a CUDA graph. First its losses and weights are compared with the eager step's
+  compiled    torch.compile(mode="reduce-overhead"), and after all else, if time is left, mode="max-autotune"
+PyTorch's time is the median of several windows between CUDA events. owt's time is the mean over a series of steps
+without timers inside (`owt time`); the times of its layers are from other steps.
 
 Every case is measured N times (1) by each engine, alternating, and the median counts. A measurement is added to the
-file of --results immediately. Measurements in the file for the same GPU (and the same build of owt) count too, so
-that a stage of tools/gpu_check.sh continues where another ended. Measurements beyond the limit are skipped and
-reported.
+file of --results immediately, owt's with the time of each layer ("rows", in milliseconds). Measurements in the file for
+the same GPU (and the same build of owt) count too, so that a stage of tools/gpu_check.sh continues where another ended.
+Measurements beyond the limit are skipped and reported.
 
 Prints a table of these cases and of cases with a target, and owt's slowest layers with the times of owt's model. Exit
 status: 1 a target was missed or a measurement failed, 77 something could not be measured (no PyTorch, or no time
@@ -39,13 +43,20 @@ import typing
 from owt_time import CONFIGS
 from results import Results
 
-FILES = {name: CONFIGS / "models" / f"{name}.toml" for name in ("alexnet_owt", "vgg16", "cifar10_quick")}
-ENGINES = ("owt", "eager", "compiled")
+FILES = {name: CONFIGS / "models" / f"{name}.toml" 
+         for name in ("alexnet_owt", "vgg16", "cifar10_quick", "resnet18", "resnet50")}
+ENGINES = ("owt", "eager", "graphed", "compiled")
+PEERS = (*ENGINES[1:], "autotuned")  # autotuned: max-autotune, which follows `compiled` if time is left
+TURNS = (("owt", "eager", "graphed"), ("compiled",), ("autotuned",))  # engines that alternate; the slow ones come last
+# Against the fastest of PEERS.
 RATIO_TARGETS = {("alexnet_owt", 128, "bf16"): 1.3, ("alexnet_owt", 1024, "bf16"): 1.2, ("vgg16", 64, "bf16"): 1.1,
-                 ("cifar10_quick", 128, "bf16"): 3.0}
+                 ("cifar10_quick", 128, "bf16"): 3.0, ("resnet50", 256, "bf16"): 1.2}
 FLOOR_TARGETS = {("alexnet_owt", 1024, "bf16"): 0.5}  # share of the images per second at the roofline limit
 COMPILE_SECONDS = 240  # limit for one case; 16 cores had not compiled AlexNet within 105
-SHORTEST = {"owt": 10, "eager": 10, "compiled": 40}  # remaining seconds below which no measurement is started
+# Remaining seconds below which no measurement is started.
+SHORTEST = {"owt": 10, "eager": 10, "graphed": 20, "compiled": 40, "autotuned": 60}
+TOO_LONG = "takes too long on the CPU"
+WITH_GPU_ONLY = {"graphed": "needs a GPU", "compiled": TOO_LONG, "autotuned": TOO_LONG}
 LEFT_OUT = 77
 
 
@@ -98,9 +109,12 @@ class Case:
         return 1e3 * self.step()["floor_s"] / self.ms("owt")
 
     def ratio(self):
-        """owt / the fastest measured PyTorch variant."""
-        times = [self.ms(engine) for engine in ("eager", "compiled") if self.count(engine)]
+        """owt / the fastest measured PyTorch engine."""
+        times = [self.ms(engine) for engine in PEERS if self.count(engine)]
         return min(times, default=math.nan) / self.ms("owt")
+
+    def has_all_peers(self):
+        return all(self.count(engine) for engine in ENGINES[1:])
 
     def verdict(self):
         """'met', 'missed', 'open' (measurements are missing), or '' without a target."""
@@ -110,7 +124,7 @@ class Case:
             return "open"
         if self.ratio() < RATIO_TARGETS.get(self.key, 0) or self.floor_share() < FLOOR_TARGETS.get(self.key, 0):
             return "missed"
-        return "met" if self.count("eager") and self.count("compiled") else "open"
+        return "met" if self.has_all_peers() else "open"
 
 
 def target_cases():
@@ -130,11 +144,11 @@ class Torch:
             self.process = context.Process(target=serve, args=(theirs, self.log), daemon=False)
             self.process.start()
             theirs.close()
-        self.pipe.send(request)
         try:
+            self.pipe.send(request)
             if self.pipe.poll(seconds):
                 return self.pipe.recv()
-        except EOFError:
+        except (EOFError, OSError):
             self.stop()
             return {"error": "the process of PyTorch died"}
         self.stop()
@@ -183,12 +197,13 @@ def owt_times(options, case, seconds, changes=()):
 
 
 def in_turns(options):
-    """(case, engine) in the order of measurement: PyTorch's compiler comes last because it is slow."""
-    for engines in (("owt", "eager"), ("compiled",)):
+    """(case, engine) in the order of measurement."""
+    wanted = [*options.engines, *(["autotuned"] if "compiled" in options.engines else [])]
+    for engines in TURNS:
         for turn in range(options.times):
             for case in options.cases:
                 for engine in engines:
-                    if engine in options.engines and case.count(engine) <= turn:
+                    if engine in wanted and case.count(engine) <= turn:
                         yield case, engine
 
 
@@ -197,16 +212,17 @@ def measured(options, case, engine, torch):
     left = options.deadline - time.monotonic()
     if engine != "owt" and torch is None:
         return {"left_out": "PyTorch is not installed"}
-    if engine == "compiled" and options.device == "cpu":
-        return {"left_out": "takes too long on the CPU"}
+    if engine in WITH_GPU_ONLY and options.device == "cpu":
+        return {"left_out": WITH_GPU_ONLY[engine]}
     if left < SHORTEST[engine]:
         return {"left_out": "no time left"}
     if engine == "owt":
         return owt_times(options, case, left)
-    seconds = min(left, COMPILE_SECONDS) if engine == "compiled" else left
+    compiles = engine in ("compiled", "autotuned")
+    seconds = min(left, COMPILE_SECONDS) if compiles else left
     answer = torch.ask(seconds, config=str(FILES[case.model]), batch=case.batch, precision=case.precision,
-                       compiled=engine == "compiled", device=options.device, window_seconds=options.window)
-    if engine == "compiled" and "error" in answer:  # an error of PyTorch's compiler is not a failure
+                       engine=engine, device=options.device, window_seconds=options.window)
+    if compiles and "error" in answer:  # an error of PyTorch's compiler is not a failure
         return {"left_out": answer["error"]}
     return answer
 
@@ -222,7 +238,7 @@ def measure(options, torch, results):
                              measuring_seconds=round(time.monotonic() - begin, 1))
         keep(record, options, options.cases)
         for problem, found in problems.items():
-            if problem in result:
+            if problem in result and engine != "autotuned":  # nothing depends on this one
                 found.append(f"{case}, {engine}: {result[problem]}")
         outcome = f"{result['ms']:.3f} ms" if "ms" in result else result.get("error") or result["left_out"]
         print(f"{case}, {engine}: {outcome}", flush=True)
@@ -247,20 +263,20 @@ def cell(value, width, decimals=0, mark=""):
 
 
 def table(cases):
-    lines = [f"{'':<13} {'':>5} {'':>9}  {'owt':>8} {'PyTorch images/s':>19} {'owt /':>8} {'':>6}  {'share of':>8}  "
+    lines = [f"{'':<13} {'':>5} {'':>9}  {'owt':>8} {'PyTorch images/s':>39} {'owt /':>8} {'':>6}  {'share of':>8}  "
              f"{'owt':>8}",
-             f"{'net':<13} {'batch':>5} {'precision':>9}  {'images/s':>8} {'eager':>9} {'compiled':>9} {'PyTorch':>8} "
-             f"{'target':>6}  {'limit, %':>8}  {'ms/step':>8}"]
+             f"{'net':<13} {'batch':>5} {'precision':>9}  {'images/s':>8} "
+             f"{' '.join(f'{name:>9}' for name in PEERS)} {'PyTorch':>8} {'target':>6}  {'limit, %':>8}  {'ms/step':>8}"]
     for case in cases:
-        partly = not (case.count("eager") and case.count("compiled"))
         lines.append(
             f"{case.model:<13} {case.batch:>5} {case.precision:>9}  {cell(case.rate('owt'), 8)} "
-            f"{cell(case.rate('eager'), 9)} {cell(case.rate('compiled'), 9)} "
-            f"{cell(case.ratio(), 8, 2, '*' if partly else '')} {cell(RATIO_TARGETS.get(case.key, math.nan), 6, 1)}  "
+            f"{' '.join(cell(case.rate(engine), 9) for engine in PEERS)} "
+            f"{cell(case.ratio(), 8, 2, '' if case.has_all_peers() else '*')} "
+            f"{cell(RATIO_TARGETS.get(case.key, math.nan), 6, 1)}  "
             f"{cell(100 * case.floor_share(), 8, 1)}  {cell(case.ms('owt'), 8, 3)}  "
             f"{case.verdict().upper() if case.verdict() == 'missed' else case.verdict()}".rstrip())
-    if any(not math.isnan(case.ratio()) and not (case.count("eager") and case.count("compiled")) for case in cases):
-        lines.append("* against the one PyTorch that was measured")
+    if any(not math.isnan(case.ratio()) and not case.has_all_peers() for case in cases):
+        lines.append(f"* not all of {', '.join(ENGINES[1:])} were measured")
     lines += [f"{' '.join(map(str, key))}: wanted at least {100 * share:.0f} % of the roofline limit"
               for key, share in FLOOR_TARGETS.items() if any(case.key == key for case in cases)]
     return "\n".join(lines)

@@ -14,18 +14,21 @@ the reason, and prints the times of the layers that owt measures between events.
 import collections
 import csv
 import io
+import math
 import pathlib
 import sys
 import tempfile
 import time
 
 import commands
-from gpu_compare import FILES, LEFT_OUT, owt_times, parser_of
+from gpu_compare import FILES, LEFT_OUT, machine_of, owt_times, parser_of, version_of
 from results import Results
 
-SKIPPED_LAUNCHES, LAUNCHES, STEPS = 300, 200, 12  # the first launches belong to start and warm-up
+# The first launches belong to start and warm-up. In two steps and a bit one is whole.
+SKIPPED_LAUNCHES, LAUNCHES, STEPS, COUNTED_STEPS = 300, 200, 12, 2.2
 LOSS = "softmax_rows"  # part of the name of a kernel that every step runs once
 MOST_SECONDS = 60  # limit for one tool on one case
+SHORTEST = 10  # remaining seconds below which no case is started
 COUNTERS = ("gpu__time_duration.sum", "dram__bytes.sum", "sm__inst_executed.sum")
 
 
@@ -54,8 +57,10 @@ def number(text):
 def ncu_launches(tool, options, case, file, seconds):
     """(kernel, us, MB, millions of instructions) of each launch, and ncu's message if there are none."""
     table = file.with_suffix(".ncu.csv")
+    of_step = len(case.step()["launches"])
     status, said = run([tool, "--clock-control", "none", "--metrics", ",".join(COUNTERS), "--launch-skip",
-                        str(SKIPPED_LAUNCHES), "--launch-count", str(LAUNCHES), "--csv", "--page", "raw",
+                        str(max(SKIPPED_LAUNCHES, of_step)), "--launch-count",
+                        str(max(LAUNCHES, math.ceil(COUNTED_STEPS * of_step))), "--csv", "--page", "raw",
                         "--print-units", "base", "--log-file", str(table), *owt_command(options, case)], seconds)
     text = table.read_text(errors="replace") if table.exists() else ""
     launches = [(row["Kernel Name"], number(row[COUNTERS[0]]) / 1e3, number(row[COUNTERS[1]]) / 1e6,
@@ -107,6 +112,11 @@ def show(case, kernels, tool):
               f"{instructions:>9.2f}  {name[:120]}")
 
 
+def facts_of(options, case):
+    return dict(model=case.model, batch=case.batch, precision=case.precision, machine=options.machine,
+                program=options.version)
+
+
 def profile(options, case, results):
     """Whether kernels were profiled, and the reasons if not."""
     refused = []
@@ -116,7 +126,7 @@ def profile(options, case, results):
         if tool is None:
             refused.append(f"{name} is not installed")
             continue
-        if left < 10:
+        if left < SHORTEST:
             refused.append(f"{name}: no time left")
             continue
         launches, said = launches_of(tool, options, case, options.out / f"{case.model}-{case.batch}",
@@ -124,8 +134,8 @@ def profile(options, case, results):
         kernels = per_step(launches)
         if kernels:
             for kernel, (count, us, megabytes, instructions) in kernels.items():
-                results.add(kind="kernel", model=case.model, batch=case.batch, precision=case.precision, tool=name,
-                            kernel=kernel, launches=count, us=us, dram_mb=megabytes, million_instructions=instructions)
+                results.add(kind="kernel", **facts_of(options, case), tool=name, kernel=kernel,
+                            launches=count, us=us, dram_mb=megabytes, million_instructions=instructions)
             show(case, kernels, name)
             return True, refused
         refused.append(said if not launches else f"{name}: no whole step among {len(launches)} launches")
@@ -136,7 +146,7 @@ def show_layers(options, case, results):
     """Prints the times of layers between events; returns whether there are any."""
     result = owt_times(options, case, max(options.deadline - time.monotonic(), 1), ["run.cuda_graph=false"])
     for name, ms in result.get("rows", {}).items():
-        results.add(kind="layer", model=case.model, batch=case.batch, precision=case.precision, layer=name, ms=ms)
+        results.add(kind="layer", **facts_of(options, case), layer=name, ms=ms)
         print(f"{1e3 * ms:>9.1f} us  {name}")
     if "error" in result:
         print(f"{case}: {result['error']}")
@@ -148,6 +158,7 @@ def read_options():
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("profile"), metavar="DIR")
     options = parser.parse_args()
     options.deadline = time.monotonic() + options.limit
+    options.machine, options.version = machine_of(options), version_of(options)
     return options
 
 
@@ -156,6 +167,9 @@ def main():
     commands.end_with_commands()
     results, profiled, all_refused, status = Results(options.results), 0, {}, 0
     for case in options.cases:
+        if options.deadline - time.monotonic() < SHORTEST:
+            all_refused[f"no time for {case}"] = None
+            continue
         good, refused = (False, ["wants a GPU"]) if options.device == "cpu" else profile(options, case, results)
         profiled += good
         if not good:

@@ -1,4 +1,5 @@
 """The PyTorch process of gpu_compare.py: times training steps and keeps PyTorch loaded."""
+import functools
 import os
 import statistics
 import sys
@@ -12,6 +13,8 @@ WINDOWS = 7
 def serve(pipe, log):
     """Answers requests until the pipe closes. Output of libraries goes to the file `log`."""
     os.setsid()  # PyTorch's compiler starts processes; all of them end together
+    # Products by cuBLAS only: to compile and time others takes minutes. Read when PyTorch is loaded.
+    os.environ.setdefault("TORCHINDUCTOR_MAX_AUTOTUNE_GEMM_BACKENDS", "ATEN")
     with open(log, "w") as file:
         os.dup2(file.fileno(), sys.stdout.fileno())
         os.dup2(file.fileno(), sys.stderr.fileno())
@@ -47,15 +50,23 @@ def window_ms(step, steps, device):
     return begin.elapsed_time(end) / steps
 
 
-def measure(config, batch, precision, compiled, device, window_seconds):
-    """Median, minimum and maximum of the milliseconds of a step over several windows."""
-    import torch
-    from torch_step import make_step
+@functools.cache  # once for each case
+def checked(engine, config, batch, precision, device):
+    from torch_step import check_engine
+    return check_engine(engine, config, batch, precision, device)
 
-    if compiled and not hasattr(torch, "compile"):
+
+def measure(config, batch, precision, engine, device, window_seconds):
+    """Median, minimum and maximum of the milliseconds of a step over several windows; for captured steps also their
+    differences from eager ones."""
+    import torch
+    from torch_step import MODES, make_step
+
+    if engine in MODES and not hasattr(torch, "compile"):
         return {"error": f"PyTorch {torch.__version__} has no torch.compile"}
+    check = checked(engine, config, batch, precision, device) if engine == "graphed" else {}
     try:
-        step = make_step(config, batch, precision, compiled, device)
+        step = make_step(config, batch, precision, engine, device)
         window_ms(step, UNTIMED_STEPS if device == "cuda" else 1, device)  # compiles, chooses algorithms, records graphs
         steps = max(1, min(5000, round(1e3 * window_seconds / window_ms(step, 2, device))))
         times = [window_ms(step, steps, device) for _ in range(WINDOWS if window_seconds > 0 else 1)]
@@ -65,4 +76,4 @@ def measure(config, batch, precision, compiled, device, window_seconds):
             torch._dynamo.reset()
         if device == "cuda":
             torch.cuda.empty_cache()
-    return {"ms": statistics.median(times), "least_ms": min(times), "most_ms": max(times)}
+    return {"ms": statistics.median(times), "least_ms": min(times), "most_ms": max(times), **check}
