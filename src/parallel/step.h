@@ -12,11 +12,11 @@
 
 #include "data/batch.h"
 #include "src/core/memory.h"
-#include "src/parallel/beside_trial.h"
 #include "src/parallel/step_program.h"
 #include "src/parallel/step_recorder.h"
 #include "src/parallel/step_runner.h"
 #include "src/parallel/step_weights.h"
+#include "src/plan/beside_trial.h"
 #include "src/plan/groups.h"
 #include "src/plan/rank_model.h"
 #include "src/plan/step_result.h"

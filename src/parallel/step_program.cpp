@@ -6,8 +6,8 @@
 #include <span>
 #include <utility>
 
-#include "src/parallel/beside_trial.h"
 #include "src/plan/back_part.h"
+#include "src/plan/beside_trial.h"
 #include "src/plan/plan_rows.h"
 
 namespace owt {

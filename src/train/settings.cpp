@@ -6,7 +6,7 @@
 
 #include "data/batch_memory.h"
 #include "src/core/gpus.h"
-#include "src/parallel/beside_trial.h"
+#include "src/plan/beside_trial.h"
 #include "src/plan/plan_updates.h"
 #include "src/system/check.h"
 #include "src/system/config_values.h"

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "src/parallel/beside_trial.h"
+#include "src/plan/beside_trial.h"
 #include "src/plan/plan_rows.h"
 #include "src/predict/step_launches.h"
 #include "src/system/check.h"

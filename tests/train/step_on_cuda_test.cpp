@@ -12,7 +12,7 @@
 #include "src/comm/threads.h"
 #include "src/core/bf16.h"
 #include "src/core/cpu_bf16.h"
-#include "src/parallel/beside_trial.h"
+#include "src/plan/beside_trial.h"
 #include "src/train/job.h"
 #include "src/train/worker.h"
 #include "tests/support/harness.h"

@@ -1,19 +1,11 @@
-#include "src/parallel/beside_trial.h"
+#include "src/plan/beside_trial.h"
 
 #include <algorithm>
 
+#include "src/core/profiler.h"
 #include "src/system/log.h"
 
 namespace owt {
-namespace {
-
-double median(std::vector<double> times) {
-  const auto middle = times.begin() + std::ssize(times) / 2;
-  std::ranges::nth_element(times, middle);
-  return *middle;
-}
-
-}  // namespace
 
 bool BesideTrial::next() {
   if (!over_ && started_ == kMostSteps) choose();

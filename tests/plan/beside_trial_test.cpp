@@ -4,7 +4,7 @@
 #include <deque>
 #include <string>
 
-#include "src/parallel/beside_trial.h"
+#include "src/plan/beside_trial.h"
 
 namespace owt::beside_trial_test {
 namespace {
