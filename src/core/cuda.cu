@@ -28,6 +28,10 @@ const char* cure(cudaError_t status) {
   }
 }
 
+constexpr int kFirstMajorWithBf16 = 8;  // Ampere
+
+__global__ void probe() {}
+
 std::string version_name(int version) { return concat(version / 1000, ".", version % 1000 / 10); }
 
 class CudaPending : public Event::Pending {
@@ -154,6 +158,26 @@ Gpus find_gpus(Cuda) {
 }
 
 void use_gpu(Cuda, int index) { OWT_CUDA(cudaSetDevice(index)); }
+
+void check_gpu(Cuda, Precision precision) {
+  int index = 0;
+  cudaDeviceProp gpu{};
+  OWT_CUDA(cudaGetDevice(&index));
+  OWT_CUDA(cudaGetDeviceProperties(&gpu, index));
+  const std::string name = concat(gpu.name, " (compute capability ", gpu.major, ".", gpu.minor, ")");
+  cudaFuncAttributes attributes{};
+  const cudaError_t status = cudaFuncGetAttributes(&attributes, reinterpret_cast<const void*>(&probe));
+  if (status == cudaErrorNoKernelImageForDevice || status == cudaErrorInvalidDeviceFunction ||
+      status == cudaErrorUnsupportedPtxVersion) {
+    cudaGetLastError();
+    fail("this program has no code for the GPU ", name, "; build it with -DCMAKE_CUDA_ARCHITECTURES=", gpu.major,
+         gpu.minor, ", or use --device cpu");
+  }
+  OWT_CUDA(status);
+  if (precision == Precision::kBf16 && gpu.major < kFirstMajorWithBf16)
+    fail("precision bf16 needs a GPU of compute capability ", kFirstMajorWithBf16, ".0 or newer; for ", name,
+         " use --precision fp32");
+}
 
 int64_t free_memory_of_gpu(Cuda, int index) {
   int before = 0;

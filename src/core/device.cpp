@@ -42,6 +42,7 @@ Gpus find_gpus(Cpu) {
 }
 
 void use_gpu(Cpu, int) { fail("this program was built without the CUDA back-end"); }
+void check_gpu(Cpu, Precision) { fail("this program was built without the CUDA back-end"); }
 int64_t free_memory_of_gpu(Cpu, int) { fail("this program was built without the CUDA back-end"); }
 
 Gpus find_gpus() {
@@ -61,6 +62,10 @@ bool nvidia_driver_here() {
 
 void use_gpu(int index) {
   dispatch(kCudaBuilt ? Device::kCuda : Device::kCpu, [&](auto tag) { use_gpu(tag, index); });
+}
+
+void check_gpu(Precision precision) {
+  dispatch(kCudaBuilt ? Device::kCuda : Device::kCpu, [&](auto tag) { check_gpu(tag, precision); });
 }
 
 int64_t free_memory_of_gpu(int index) {

@@ -14,7 +14,7 @@
 namespace owt {
 
 Session::Session(const Settings& settings, int threads, const std::string& weights)
-    : device_(settings.compute().device), threads_(threads) {
+    : on_(settings.compute()), threads_(threads) {
   const int team = threads_per_rank(threads, 1);
   if (threads == 0 && team < hardware_cores() && threads_of_environment() > 0)
     log_info("OMP_NUM_THREADS: using {} of {} cores; --threads changes that", team, hardware_cores());
@@ -40,8 +40,12 @@ void Session::warn_of_crowd(int ranks) const {
 }
 
 void Session::run(int ranks, const std::function<void(Communicator&)>& body) const {
-  if (device_ == Device::kCpu) warn_of_crowd(ranks);
-  run_ranks(ranks, threads_per_rank(threads_, ranks), body, device_);
+  if (on_.device == Device::kCpu) warn_of_crowd(ranks);
+  const auto checked = [&](Communicator& comm) {
+    if (on_.device == Device::kCuda) check_gpu(on_.precision);
+    body(comm);
+  };
+  run_ranks(ranks, threads_per_rank(threads_, ranks), checked, on_.device);
 }
 
 void log_device(const Settings& settings) {

@@ -18,11 +18,11 @@ class Session {
   Session(const Settings& settings, int threads, const std::string& weights = {});
 
   // Calls run_ranks() (src/comm/threads.h) on the recipe's device; each rank gets its part of the threads. Warns if
-  // this host has more ranks than cores.
+  // this host has more ranks than cores. Throws Error if a GPU cannot run this program in the recipe's precision.
   void run(int ranks, const std::function<void(Communicator&)>& body) const;
 
  private:
-  Device device_;
+  Compute on_;
   int threads_;
   mutable bool warned_ = false;  // whether the warning about too many threads was given
 

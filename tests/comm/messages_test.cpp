@@ -491,16 +491,14 @@ TEST_P(FailingMessages, EndWithTheRankAtTheirOtherEnd) {
   std::atomic<int> aborted{0};
   const std::string told = message_of([&] {
     run([&](Communicator& comm) {
-      comm.connect(all_routes(ranks()));
-      if (comm.rank() == 0) {
-        Tensor first = empty(1);
-        comm.receive(first, 1, {}).wait();
-        fail("rank zero has had enough");
-      }
-      Tensor none = empty(10);
-      const Tensor first = filled(1, 1);
-      try {
-        if (comm.rank() == 1) comm.send(first, 0, {}).wait();  // may throw because of the failure too
+      Tensor none = empty(10), one = filled(1, 1);
+      try {  // the failure may end each of these calls
+        comm.connect(all_routes(ranks()));
+        if (comm.rank() == 0) {
+          comm.receive(one, 1, {}).wait();
+          fail("rank zero has had enough");
+        }
+        if (comm.rank() == 1) comm.send(one, 0, {}).wait();
         comm.receive(none, 0, {}).wait();
       } catch (const Aborted&) {
         ++aborted;

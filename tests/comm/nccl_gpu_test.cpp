@@ -235,20 +235,22 @@ TEST_F(NcclTest, ARankThatMustEndLeavesTheOthersToThemselves) {
 // Rank 0 ends between the question whether another rank has failed and NCCL's answer.
 TEST_F(NcclTest, ARankThatNcclSaysHasEndedIsTheCauseIfItFailed) {
   const NcclId id = make_nccl_id(Cuda{});
-  std::atomic<bool> both_joined{false}, ends{false}, gone{false}, asked{false};
+  std::atomic<int> joined{0};
+  std::atomic<bool> ends{false}, gone{false}, asked{false};
   std::thread rank0([&] {
     use_gpu(0);
     {
       const auto comm = make_nccl_communicator(Cuda{}, {0, 2, id, [&] { return ends.load(); }, kLong});
       Tensor sum = on_gpu({1});
       comm->all_reduce(sum, {}).wait();
+      ++joined;
       EXPECT_THROW(comm->all_reduce(sum, {}).wait(), Aborted);
     }
     gone = true;
     gone.notify_all();
   });
   const auto aborted = [&] {
-    if (!both_joined || asked.exchange(true)) return asked.load();
+    if (joined < 2 || asked.exchange(true)) return asked.load();
     ends = true;
     gone.wait(false);
     return false;
@@ -258,7 +260,7 @@ TEST_F(NcclTest, ARankThatNcclSaysHasEndedIsTheCauseIfItFailed) {
     const auto comm = make_nccl_communicator(Cuda{}, {1, 2, id, aborted, kLong});
     Tensor sum = on_gpu({1});
     comm->all_reduce(sum, {}).wait();
-    both_joined = true;
+    ++joined;
     gone.wait(false);
     EXPECT_THROW(comm->all_reduce(sum, {}).wait(), Aborted);
   });

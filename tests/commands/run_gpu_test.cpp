@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <filesystem>
 
 #include "src/comm/on_host.h"
 #include "src/comm/threads.h"
@@ -174,6 +175,18 @@ TEST_F(SeveralGpus, InAGridEvaluateSaveAndResumeWithOthers) {
 TEST_F(SeveralGpus, TooFewForTheWorkersIsAnErrorThatNamesTheCure) {
   EXPECT_THAT([] { run_small(kSmallRecipe, 1, on_gpus(4, "owt-a")); },
               ThrowsMessage<Error>(HasSubstr("4 workers on 3 GPUs; use 3 workers")));
+}
+
+TEST_F(SeveralGpus, WithoutInstructionsForThePrecisionAreRefusedBeforeTheRunBegins) {
+  const TempFolder folder;
+  TrainOptions options;
+  options.out = folder.file("run");
+  options.threads = 1;
+  simulated_gpu::set_capability(75);
+  EXPECT_THAT([&] { train(small_settings(kSmallRecipe, on_gpus(2, "dp", "bf16")), options); },
+              ThrowsMessage<Error>(HasSubstr("precision bf16 needs a GPU of compute capability 8.0 or newer; for ")));
+  simulated_gpu::set_capability(90);
+  EXPECT_FALSE(std::filesystem::exists(options.out));
 }
 
 }  // namespace

@@ -13,6 +13,7 @@ namespace simulated_gpu {
 namespace {
 
 constexpr int kMultiprocessors = 8;
+constexpr int kOldestCapability = 75;  // that kernels are compiled for
 
 std::atomic<int>& device_count() {
   static std::atomic<int> count = [] {
@@ -20,6 +21,11 @@ std::atomic<int>& device_count() {
     return wanted ? std::atoi(wanted) : 1;
   }();
   return count;
+}
+
+std::atomic<int>& capability() {
+  static std::atomic<int> capability = 90;
+  return capability;
 }
 
 std::atomic<int>& driver_version() {
@@ -127,6 +133,7 @@ bool is_device(int device) { return device >= 0 && device < device_count(); }
 }  // namespace
 
 void set_devices(int count) { device_count() = count; }
+void set_capability(int value) { capability() = value; }
 void set_driver(int version) { driver_version() = version; }
 int devices() { return device_count(); }
 size_t zeroed_bytes() { return zeroed; }
@@ -217,7 +224,8 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   std::snprintf(properties->name, sizeof properties->name, "Simulated GPU");
   size_t free = 0;
   memory_info(device, &free, &properties->totalGlobalMem);
-  properties->major = 9;
+  properties->major = capability() / 10;
+  properties->minor = capability() % 10;
   properties->multiProcessorCount = kMultiprocessors;
   properties->warpSize = 32;
   properties->maxThreadsPerBlock = 1024;
@@ -236,6 +244,14 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   properties->concurrentKernels = 1;
   properties->unifiedAddressing = 1;
   properties->canMapHostMemory = 1;
+  return cudaSuccess;
+}
+
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* kernel) {
+  if (!kernel) return report(cudaErrorInvalidDeviceFunction);
+  if (capability() < kOldestCapability) return report(cudaErrorNoKernelImageForDevice);
+  *attributes = {};
+  attributes->maxThreadsPerBlock = 1024;
   return cudaSuccess;
 }
 

@@ -8,6 +8,7 @@
 #include "tests/simulated_gpu/device.h"
 #include "tests/simulated_gpu/runtime.h"
 #include "tests/simulated_gpu/test_memory.h"
+#include "tests/support/message_of.h"
 
 using testing::Each;
 using testing::ElementsAre;
@@ -305,6 +306,24 @@ TEST(Devices, OfADriverThatIsTooOldCannotBeUsed) {
   EXPECT_EQ(gpus.why_none,
             "the NVIDIA driver is for CUDA 12.4, the program for CUDA " + gpus.runtime + " (update the driver)");
   EXPECT_EQ(owt::find_gpus().why_none, "");
+}
+
+TEST(Devices, AreRefusedWithoutCodeOrWithoutInstructionsForThePrecision) {
+  const auto refusal = [](int capability, owt::Precision precision) {
+    set_capability(capability);
+    const std::string message = owt::message_of([&] { owt::check_gpu(precision); });
+    set_capability(90);
+    return message;
+  };
+  EXPECT_EQ(refusal(70, owt::Precision::kFp32),
+            "this program has no code for the GPU Simulated GPU (compute capability 7.0); build it with "
+            "-DCMAKE_CUDA_ARCHITECTURES=70, or use --device cpu");
+  EXPECT_EQ(
+      refusal(75, owt::Precision::kBf16),
+      "precision bf16 needs a GPU of compute capability 8.0 or newer; for Simulated GPU (compute capability 7.5) use "
+      "--precision fp32");
+  EXPECT_EQ(refusal(75, owt::Precision::kFp32), "");
+  EXPECT_EQ(refusal(80, owt::Precision::kBf16), "");
 }
 
 }  // namespace
