@@ -31,7 +31,7 @@ struct Frozen {
 const Frozen kFrozen[] = {{"['conv*']", {"conv1", "conv2"}, false},
                           {"['conv2']", {"conv2"}},
                           {"['conv1', 'fc3']", {"conv1", "fc3"}},
-                          {"['fc?']", {"fc1", "fc2", "fc3"}, false},
+                          {"['fc?']", {"fc1", "fc2", "fc3"}},
                           {"['conv*', 'fc1']", {"conv1", "conv2", "fc1"}},
                           {"['fc2', 'conv1']", {"conv1", "fc2"}, false},
                           {"['conv*', 'fc[12]']", {"conv1", "conv2", "fc1", "fc2"}}};
