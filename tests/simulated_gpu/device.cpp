@@ -13,7 +13,7 @@ namespace simulated_gpu {
 namespace {
 
 constexpr int kMultiprocessors = 8;
-constexpr int kOldestCapability = 75;  // that kernels are compiled for
+constexpr int kOldestCapability = 75;  // kernels are compiled for this one and newer ones
 
 std::atomic<int>& device_count() {
   static std::atomic<int> count = [] {
