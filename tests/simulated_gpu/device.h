@@ -108,13 +108,6 @@ inline int __all_sync(unsigned mask, int predicate) { return __ballot_sync(mask,
 // Kernels of other streams run at the same time, so these are atomic on the host too. There are none for float, because
 // a sum in varying order is not reproducible. On a GPU they order no other accesses to memory.
 namespace simulated_gpu {
-#ifdef OWT_RACES
-inline constexpr int kOrder = __ATOMIC_RELAXED;
-void note_checked_kernel(const void* kernel);  // in race_test
-#else
-inline constexpr int kOrder = __ATOMIC_SEQ_CST;
-#endif
-
 template <class T>
 inline constexpr bool kAtomic =
     std::is_same_v<T, int> || std::is_same_v<T, unsigned> || std::is_same_v<T, unsigned long long>;
@@ -122,8 +115,8 @@ inline constexpr bool kAtomic =
 template <class T, class Function>
 T atomic_update(T* address, Function function) {
   static_assert(kAtomic<T>);
-  T old = __atomic_load_n(address, kOrder);
-  while (!__atomic_compare_exchange_n(address, &old, function(old), false, kOrder, kOrder)) {
+  T old = __atomic_load_n(address, __ATOMIC_RELAXED);
+  while (!__atomic_compare_exchange_n(address, &old, function(old), false, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
   }
   return old;
 }
@@ -132,7 +125,7 @@ T atomic_update(T* address, Function function) {
 template <class T>
 T atomicAdd(T* address, std::type_identity_t<T> value) {
   static_assert(simulated_gpu::kAtomic<T>, "float atomics are not deterministic");
-  return __atomic_fetch_add(address, value, simulated_gpu::kOrder);
+  return __atomic_fetch_add(address, value, __ATOMIC_RELAXED);
 }
 template <class T>
 T atomicSub(T* address, std::type_identity_t<T> value) {
@@ -248,26 +241,27 @@ inline double max(double a, double b) { return std::fmax(a, b); }
 #define OWT_SRC_CORE_LAUNCH_CUH
 #include "src/core/cuda.h"
 
-namespace owt {
-#ifdef OWT_RACES
-inline namespace checked {  // a function of its own for files that ThreadSanitizer watches
+namespace simulated_gpu {
+#ifdef __SANITIZE_THREAD__
+inline constexpr bool kWatched = true;  // by ThreadSanitizer: the file that is compiled
+#else
+inline constexpr bool kWatched = false;
 #endif
+void note_watched_kernel(const void* kernel);  // in race_test
+}  // namespace simulated_gpu
 
-// The contract of src/core/launch.cuh.
-template <class... Parameters, class... Arguments>
+namespace owt {
+
+// The contract of src/core/launch.cuh. Files that are watched have a function of their own.
+template <bool watched = simulated_gpu::kWatched, class... Parameters, class... Arguments>
 void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, const Stream& stream, Arguments&&... arguments) {
   static_assert(sizeof...(Parameters) == sizeof...(Arguments), "one argument for each parameter");
   if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
-#ifdef OWT_RACES
-  simulated_gpu::note_checked_kernel(reinterpret_cast<const void*>(kernel));
-#endif
+  if constexpr (watched) simulated_gpu::note_watched_kernel(reinterpret_cast<const void*>(kernel));
   std::tuple<std::remove_cvref_t<Parameters>...> copies(static_cast<Parameters>(std::forward<Arguments>(arguments))...);
   simulated_gpu::launch_kernel(cuda_stream(stream), grid, block, reinterpret_cast<const void*>(kernel),
                                [kernel, copies = std::move(copies)] { std::apply(kernel, copies); });
   OWT_CUDA(cudaGetLastError());
 }
 
-#ifdef OWT_RACES
-}  // namespace checked
-#endif
 }  // namespace owt

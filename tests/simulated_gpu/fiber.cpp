@@ -12,9 +12,6 @@
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/asan_interface.h>
 #include <sanitizer/common_interface_defs.h>
-#elif defined(__SANITIZE_THREAD__) || defined(OWT_RACES)
-#include <sanitizer/tsan_interface.h>
-#define OWT_TSAN_FIBERS
 #endif
 
 // switch_stacks(&left, to): pushes the callee-saved registers, stores the stack pointer in `left`, switches to the
@@ -60,14 +57,12 @@ constexpr uint64_t kCanary = 0x5afe57ac4b10c4edULL;
 void leave(Context& from, Context& to) {
 #if defined(__SANITIZE_ADDRESS__)
   __sanitizer_start_switch_fiber(&from.sanitizer, to.stack, to.stack_bytes);
-#elif defined(OWT_TSAN_FIBERS)
+#endif
+  if (!finds_races()) return;
+  constexpr unsigned kWithoutOrder = 1;  // __tsan_switch_to_fiber_no_sync
   if (!from.sanitizer) from.sanitizer = __tsan_get_current_fiber();
   if (!to.sanitizer) to.sanitizer = __tsan_create_fiber(0);
-  __tsan_switch_to_fiber(to.sanitizer, kRaces ? __tsan_switch_to_fiber_no_sync : 0);
-#else
-  static_cast<void>(from);
-  static_cast<void>(to);
-#endif
+  __tsan_switch_to_fiber(to.sanitizer, kWithoutOrder);
 }
 
 void arrive([[maybe_unused]] void* sanitizer, [[maybe_unused]] Context& from) {
@@ -97,9 +92,7 @@ Fiber::Fiber(std::byte* stack, size_t stack_bytes, Context* scheduler) : schedul
 }
 
 Fiber::~Fiber() {
-#ifdef OWT_TSAN_FIBERS
-  if (self_.sanitizer) __tsan_destroy_fiber(self_.sanitizer);
-#endif
+  if (finds_races() && self_.sanitizer) __tsan_destroy_fiber(self_.sanitizer);
 }
 
 void Fiber::entry(Fiber* fiber) {

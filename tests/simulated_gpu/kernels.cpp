@@ -134,7 +134,7 @@ class BlockRunner {
     fiber_ = fiber;
     fiber->resume(start_threads_);
     if (fiber_->working()) return;
-    if (kRaces)
+    if (finds_races())
       ended_fibers_.push_back(fiber_);
     else
       pool_.give_back(fiber_);
@@ -143,7 +143,7 @@ class BlockRunner {
   // Runs in a fiber: starts threads until one must wait. A kernel without synchronisation needs one fiber only, except
   // where each thread of the block must be one to ThreadSanitizer.
   void start_threads() {
-    for (bool first = true; started_ < threads_.size() && (first || !kRaces); first = false) {
+    for (bool first = true; started_ < threads_.size() && (first || !finds_races()); first = false) {
       const size_t i = started_++;
       become(descending_ ? threads_.size() - 1 - i : i);
       acquire(&begin_);

@@ -43,13 +43,13 @@ namespace {
 namespace fs = std::filesystem;
 using testing::IsSupersetOf;
 
-struct CheckedKernels {
+struct WatchedKernels {
   std::mutex mutex;
   std::set<const void*> kernels;
 };
-CheckedKernels& checked() {
-  static CheckedKernels checked;
-  return checked;
+WatchedKernels& watched() {
+  static WatchedKernels watched;
+  return watched;
 }
 
 std::string text_of(const fs::path& path) {
@@ -123,7 +123,7 @@ class Cases : public testing::Environment {
   void TearDown() override {
     if (testing::UnitTest::GetInstance()->test_to_run_count() == 1) return;  // OWT_SINGLE_TESTS
     std::set<std::string> names;
-    for (const void* kernel : checked().kernels) {
+    for (const void* kernel : watched().kernels) {
       const std::string name = name_of_function(kernel);
       names.insert(name.substr(0, name.find('<')));
     }
@@ -179,9 +179,9 @@ TEST(EditRaces, AreNone) {
 
 }  // namespace
 
-void note_checked_kernel(const void* kernel) {
-  const std::lock_guard lock(checked().mutex);
-  checked().kernels.insert(kernel);
+void note_watched_kernel(const void* kernel) {
+  const std::lock_guard lock(watched().mutex);
+  watched().kernels.insert(kernel);
 }
 
 }  // namespace simulated_gpu
