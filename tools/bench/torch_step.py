@@ -109,8 +109,8 @@ def make_net_and_step(config, batch, precision, engine, device, evaluation, rate
 
 def differences(engine, config, batch, precision, device, peer="eager"):
     """The largest relative difference of a loss of the engine's steps from the peer's, and that of the distance that
-    all weights have moved. Dropout is off, since the engines need not draw alike. A peer starts to train with its first
-    step; to make captured steps, some are trained."""
+    all weights have moved. Dropout is off, since the engines need not draw alike. Capturing trains the first
+    UNCAPTURED_STEPS steps; the eager engine makes them here."""
     before = {"graphed": UNCAPTURED_STEPS}
     steps = UNCAPTURED_STEPS + CHECKED_STEPS
     begin, losses, moves = None, [], []
