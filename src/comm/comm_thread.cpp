@@ -26,8 +26,8 @@ constexpr auto kRest = std::chrono::microseconds(50);
 constexpr auto kRestGrowth = std::chrono::microseconds(10);
 constexpr auto kLongestRest = std::chrono::microseconds(1000);
 constexpr auto kLongestRestInTransfer = std::chrono::microseconds(250);
-// A rank rests for a hundredth of the time that it has waited: it continues at most that much later, and leaves the core
-// to the rank that it waits for.
+// A rank rests for a hundredth of the time that it has waited: it continues at most that much later, and leaves the
+// core to the rank that it waits for.
 constexpr int kPartsOfWait = 100;
 // Links that can wait end a rest as soon as a message moves. Lost ranks are looked for in between.
 constexpr auto kLongestRestOfLinks = std::chrono::milliseconds(5);
