@@ -9,7 +9,9 @@ namespace owt {
 namespace {
 
 constexpr unsigned kThreads = 256;
-constexpr int64_t kChunk = 4096;  // elements of one item per block
+// Elements of one item per block. Updates beside the backward pass have a stream of the lowest priority. Their blocks
+// are small, because a convolution must wait for a block that has begun.
+constexpr int64_t kChunk = 4096, kChunkBeside = 1024;
 
 static_assert(sizeof(StepRates) == StepRates::kNumbers * sizeof(double), "a GPU has them as so many numbers");
 
@@ -17,6 +19,7 @@ struct Items {
   UpdateItem item[kParamsPerUpdate];
   int first_block[kParamsPerUpdate + 1];  // by item
   int count;
+  int64_t chunk;
 };
 
 __device__ float4 load_four(const float* from) { return *reinterpret_cast<const float4*>(from); }
@@ -93,8 +96,8 @@ __global__ void update_items(Items items, UpdateRule rule, const double* rates) 
       above = middle;
   }
   const UpdateItem& item = items.item[which];
-  const int64_t begin = (block - items.first_block[which]) * kChunk;
-  const int64_t end = begin + kChunk < item.count ? begin + kChunk : item.count;
+  const int64_t begin = (block - items.first_block[which]) * items.chunk;
+  const int64_t end = begin + items.chunk < item.count ? begin + items.chunk : item.count;
   if (item.average) return update_average(item, static_cast<float>(rule.gradient_scale), begin, end);
   const Rule one(rule, RuleTerms(rule, item, {rates[0], rates[1], rates[2], rates[3]}));
   if (item.bf16_gradient)
@@ -103,16 +106,25 @@ __global__ void update_items(Items items, UpdateRule rule, const double* rates) 
     update_trained<float>(item, one, begin, end);
 }
 
+int64_t chunk_on(const Stream& stream) {
+  int lowest = 0, priority = 0;
+  OWT_CUDA(cudaDeviceGetStreamPriorityRange(&lowest, nullptr));
+  OWT_CUDA(cudaStreamGetPriority(cuda_stream(stream), &priority));
+  return priority == lowest ? kChunkBeside : kChunk;
+}
+
 }  // namespace
 
 void update_items(Cuda, const UpdateRule& rule, const Optimizer::Rates& rates, std::span<const UpdateItem> all,
                   const Stream& stream) {
+  const int64_t chunk = chunk_on(stream);
   for (size_t first = 0; first < all.size(); first += kParamsPerUpdate) {
     Items items{};
+    items.chunk = chunk;
     items.count = static_cast<int>(std::min<size_t>(kParamsPerUpdate, all.size() - first));
     for (int i = 0; i < items.count; ++i) {
       items.item[i] = all[first + static_cast<size_t>(i)];
-      items.first_block[i + 1] = items.first_block[i] + static_cast<int>((items.item[i].count + kChunk - 1) / kChunk);
+      items.first_block[i + 1] = items.first_block[i] + static_cast<int>((items.item[i].count + chunk - 1) / chunk);
     }
     with_rule(rule.settings, [&](auto tag) {
       launch(update_items<typename decltype(tag)::Rule>, static_cast<unsigned>(items.first_block[items.count]),

@@ -49,8 +49,8 @@ class OptimizerTest : public DeviceTest {
   }
   template <class Params>
   void update(Optimizer& optimizer, const std::vector<Params>& params, const StepRates& rates,
-              double gradient_scale = 1, int earlier = 0) const {
-    const Stream stream(device());
+              double gradient_scale = 1, int earlier = 0, Priority priority = Priority::kNormal) const {
+    const Stream stream(device(), priority);
     optimizer.update(params, {rates, on_device(rates), earlier}, gradient_scale, stream);
     stream.synchronize();
   }
@@ -204,24 +204,27 @@ TEST_P(OptimizerTest, UpdatesEveryElementEquallyWithAnyTeam) {
   set_team_size(threads);
 }
 
-// Sizes around the limits of a launch, for parts of a parameter and lists of parameters, and beyond.
+// Sizes around the limits of a launch, for parts of a parameter and lists of parameters, and beyond. On a GPU, the
+// priority of the stream decides how many elements a block takes.
 TEST_P(OptimizerTest, UpdatesEveryElementOfEveryParameterOfALongList) {
-  Optimizer optimizer({.momentum = 0, .decay = 0});
-  std::vector<Param> params;
-  for (size_t i = 0; i < 100; ++i) {
-    const size_t count = i == 40 ? 9001 : i % 7;
-    params.push_back(make_param(std::vector<float>(count, 1), std::vector<float>(count, static_cast<float>(i))));
-    params.back().lr_mult = i % 2 == 0 ? 1 : 2;
-    params.back().grad_is_zero = i == 98;
-  }
-  std::vector<Param*> all;
-  for (Param& param : params) all.push_back(&param);
+  for (const Priority priority : {Priority::kNormal, Priority::kLow}) {
+    Optimizer optimizer({.momentum = 0, .decay = 0});
+    std::vector<Param> params;
+    for (size_t i = 0; i < 100; ++i) {
+      const size_t count = i == 40 ? 9001 : i % 7;
+      params.push_back(make_param(std::vector<float>(count, 1), std::vector<float>(count, static_cast<float>(i))));
+      params.back().lr_mult = i % 2 == 0 ? 1 : 2;
+      params.back().grad_is_zero = i == 98;
+    }
+    std::vector<Param*> all;
+    for (Param& param : params) all.push_back(&param);
 
-  update(optimizer, all, 0.5);
+    update(optimizer, all, {0.5, 0.5}, 1, 0, priority);
 
-  for (size_t i = 0; i < params.size(); ++i) {
-    const float gradient = i == 98 ? 0 : static_cast<float>(i);
-    EXPECT_THAT(download(params[i].value), testing::Each(1 - (i % 2 == 0 ? 0.5f : 1.0f) * gradient)) << i;
+    for (size_t i = 0; i < params.size(); ++i) {
+      const float gradient = i == 98 ? 0 : static_cast<float>(i);
+      EXPECT_THAT(download(params[i].value), testing::Each(1 - (i % 2 == 0 ? 0.5f : 1.0f) * gradient)) << i;
+    }
   }
 }
 
