@@ -2,16 +2,28 @@
 
 #include <span>
 
+#include "layers/gpu/last_block.cuh"
 #include "layers/softmax_rows.cuh"
 #include "src/core/elements.cuh"
 
 namespace owt {
 namespace {
 
+struct AllRows {
+  RowResult* results;
+  unsigned* arrived;
+  LossFinish finish;
+
+  // Called by all threads of a block, after it has written the result of its row.
+  __device__ void finish_in_last_block() const {
+    if (arrives_last(arrived, gridDim.x)) finish();
+  }
+};
+
 // A block per row. The row is read from memory once and from the cache twice.
 template <class T>
 __global__ void softmax_rows(const T* logits, const int32_t* labels, bool mixed, SmoothTarget target,
-                             RowGradient gradient, T* dlogits, RowResult* results) {
+                             RowGradient gradient, T* dlogits, AllRows all) {
   const int classes = target.classes;
   const int64_t first = static_cast<int64_t>(blockIdx.x) * classes;
   const T* x = logits + first;
@@ -52,14 +64,15 @@ __global__ void softmax_rows(const T* logits, const int32_t* labels, bool mixed,
     }
   }
   if (thread == 0)
-    results[blockIdx.x] =
+    all.results[blockIdx.x] =
         row_result(log(sum), labelled - static_cast<double>(largest), below / classes, before, target);
+  all.finish_in_last_block();
 }
 
 // Like softmax_rows for logistic units.
 template <class T>
 __global__ void logistic_rows(const T* logits, const int32_t* labels, bool mixed, int classes, LogisticTarget target,
-                              T* dlogits, RowResult* results) {
+                              T* dlogits, AllRows all) {
   const int64_t first = static_cast<int64_t>(blockIdx.x) * classes;
   const RowLabel label = RowLabel::at(labels, blockIdx.x, mixed);
   const bool known = label.known(classes);
@@ -75,7 +88,8 @@ __global__ void logistic_rows(const T* logits, const int32_t* labels, bool mixed
   }
   loss = reduce_block(loss, Sum{});
   before = reduce_block(before, Sum{});
-  if (threadIdx.x == 0) results[blockIdx.x] = counted(loss, before);
+  if (threadIdx.x == 0) all.results[blockIdx.x] = counted(loss, before);
+  all.finish_in_last_block();
 }
 
 template <class T>
@@ -85,12 +99,13 @@ class CudaLoss : public SoftmaxLoss {
       : classes_(classes),
         rows_(rows),
         settings_(settings),
-        results_({rows, static_cast<int64_t>(sizeof(RowResult) / sizeof(double))}, DType::kF64, Device::kCuda) {
+        results_({rows, static_cast<int64_t>(sizeof(RowResult) / sizeof(double))}, DType::kF64, Device::kCuda),
+        arrived_(arrival_counters(1)) {
     check_loss(settings, classes);
   }
 
   void run(const Pass& pass, const Tensor& logits, const Tensor& labels, Tensor* dlogits, Tensor& sums,
-           const LossFollowUp& then) override {
+           const LossFollowUp& follow_up) override {
     const int64_t rows = logits.shape().rows();
     OWT_CHECK(rows <= rows_, rows, " rows, bound for at most ", rows_);
     check_label_shape(labels, rows, settings_);
@@ -99,15 +114,17 @@ class CudaLoss : public SoftmaxLoss {
     const SmoothTarget target = target_of(settings_, pass.mode, classes_);
     const std::span results(static_cast<RowResult*>(results_.raw()), static_cast<size_t>(rows));
     T* const gradient = dlogits ? dlogits->data<T>() : nullptr;
+    LossFollowUp then = follow_up;
+    const AllRows all{results.data(), static_cast<unsigned*>(arrived_.raw()), LossFinish(results, sums, then)};
     if (settings_.type == LossType::kLogistic)
       launch(logistic_rows<T>, static_cast<unsigned>(rows), threads_for(classes_), *pass.stream, logits.data<T>(),
              labels.data<int32_t>(), settings_.mixed_labels, classes_, LogisticTarget(target, pass.step_rows), gradient,
-             results.data());
+             all);
     else
       launch(softmax_rows<T>, static_cast<unsigned>(rows), threads_for(classes_), *pass.stream, logits.data<T>(),
              labels.data<int32_t>(), settings_.mixed_labels, target, RowGradient(pass.step_rows, target), gradient,
-             results.data());
-    add_rows(Cuda{}, results, sums, then, *pass.stream);
+             all);
+    if (!then.watched.empty()) add_rows(Cuda{}, {}, sums, then, *pass.stream);
   }
 
  private:
@@ -115,6 +132,7 @@ class CudaLoss : public SoftmaxLoss {
   int64_t rows_;
   LossSettings settings_;
   Tensor results_;  // one RowResult for each row
+  Tensor arrived_;  // the counter of rows that are done
 };
 
 }  // namespace

@@ -89,6 +89,8 @@ struct LogisticTarget {
   }
 };
 
+constexpr int kWatchedPerLaunch = 64;  // arrays of LossFollowUp::watched that a kernel checks
+
 // Adds the rows, which are on the loss's device, to the first kLossSums of `sums`. The order of summation depends only
 // on the number of rows; on the CPU it is the order of the rows.
 void add_rows(Cpu, std::span<const RowResult> results, Tensor& sums, LossFollowUp then, const Stream& stream);

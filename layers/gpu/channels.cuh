@@ -28,9 +28,9 @@
 #include <type_traits>
 
 #include "layers/base/param.h"
+#include "layers/gpu/last_block.cuh"
 #include "src/core/elements.cuh"
 #include "src/core/launch.cuh"
-#include "src/core/memory.h"
 
 namespace owt {
 
@@ -87,7 +87,7 @@ struct PositionGroup {
 };
 
 // Intermediate memory for sums: the sums of all blocks, and the number of blocks of each channel group that have
-// arrived, which is 0 before and after each launch.
+// arrived (last_block.cuh).
 struct SumMemory {
   float* partial = nullptr;
   unsigned* arrived = nullptr;
@@ -107,11 +107,7 @@ inline int64_t partial_sums(const PositionGroups& positions, int64_t channels, i
 // The counters of arrived blocks, for any width; each op with sums has its own.
 inline Tensor arrived_blocks(int64_t channels, int64_t groups = 1) {
   const int64_t of_group = (channels + 31) / 32;  // no block has fewer channels, but the last
-  Tensor counters({of_group * groups}, DType::kI32, Device::kCuda);
-  const Stream& stream = setup_stream(Device::kCuda);
-  counters.zero(stream);
-  stream.synchronize();
-  return counters;
+  return arrival_counters(of_group * groups);
 }
 
 // The intermediate memory of one op.
@@ -160,20 +156,6 @@ __device__ void sum_rows(const float (&terms)[kTerms], float* to) {
   sum = 0;
   for (int i = 0; i < slices; ++i) sum += of_slices[(i * kTerms + row) * lanes + lane];
   to[lane * kTerms + row] = sum;
-}
-
-// Whether this block is the last to arrive of the blocks that share the counter; the same in all its threads. The last
-// block sees what the others wrote before they arrived. The counter is 0 again afterwards.
-__device__ inline bool arrives_last(unsigned* arrived, unsigned blocks) {
-  __shared__ bool last;
-  __syncthreads();
-  if (threadIdx.x == 0 && threadIdx.y == 0) {
-    __threadfence();
-    last = atomicInc(arrived, blocks - 1) == blocks - 1;
-    __threadfence();
-  }
-  __syncthreads();
-  return last;
 }
 
 // Calls finish() for the channels of this group with the sums of `chunks` blocks: partial[chunk][lane][sum][channel].

@@ -13,9 +13,6 @@
 namespace owt {
 namespace {
 
-// If the loss is not finite, it searches outputs for bad values; one launch searches this many.
-constexpr int64_t kWatchedPerLaunch = 64;
-
 void add_loss(Layers layers, const Plan& plan, std::vector<StepLaunch>& step) {
   const auto logits = static_cast<double>(plan.layers.back().out.elements());
   const auto size = static_cast<double>(size_of(activation_type(plan.request.on.precision)));
@@ -24,13 +21,11 @@ void add_loss(Layers layers, const Plan& plan, std::vector<StepLaunch>& step) {
                   .phase = Phase::kLoss,
                   .kernel = "softmax_rows",
                   .kind = LaunchKind::kLoss,
-                  .in_bytes = 2 * size * logits + result});
-  for (int64_t left = watched_arrays(layers), first = 1; left > 0; left -= kWatchedPerLaunch, first = 0)
-    step.push_back({.name = "loss",
-                    .phase = Phase::kLoss,
-                    .kernel = "add_results",
-                    .kind = LaunchKind::kLoss,
-                    .in_bytes = static_cast<double>(first) * result});
+                  .in_bytes = 2 * size * logits + 2 * result});
+  // If the loss is not finite, it searches the watched arrays for bad values.
+  for (int64_t left = watched_arrays(layers) - kWatchedPerLaunch; left > 0; left -= kWatchedPerLaunch)
+    step.push_back(
+        {.name = "loss", .phase = Phase::kLoss, .kernel = "add_results", .kind = LaunchKind::kLoss, .in_bytes = 0});
 }
 
 // Adds the update of the layers [begin, end) of the plan.
