@@ -183,11 +183,12 @@ TEST_F(RunRecords, EvaluationsThatAreNotBetterEndTheRunOnceThereIsNoPatience) {
   }
 }
 
+// The evaluation after step 12 does not count, since the whole run has none there.
 TEST_F(RunRecords, PatienceIsThatOfTheWholeRunAfterAResume) {
   const Overrides changes{{"schedule.epochs", "4"}, {"optimizer.learning_rate", "1e-30"}, {"run.patience", "2"}};
-  run("a", merged(changes, {{"schedule.max_steps", "10"}}));  // evaluated after steps 5 and 10
+  run("a", merged(changes, {{"schedule.max_steps", "12"}}));
   run("a", changes, "auto");
-  EXPECT_THAT(steps_of("a", "eval"), ElementsAre(5, 10, 15));
+  EXPECT_THAT(steps_of("a", "eval"), ElementsAre(5, 10, 12, 15));
 }
 
 // Steps count from the beginning of the run, not from the step where it resumed.

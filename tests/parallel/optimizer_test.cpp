@@ -575,12 +575,14 @@ TEST(Optimizer, PiecesOfAGradientGiveWhatTheWholeGives) {
     w.part = {0, 4};
     w.allocate();
     w.set_value(upload(kFirst, {4}, Device::kCpu));
+    const uint64_t before = w.version;
     for (size_t i = 0; i < kGradients.size(); ++i) {
       const Optimizer::Rates rates{{kRates[i], kRates[i], static_cast<double>(i)}};
       const TakeGradient take = optimizer.update_in_pieces(w, rates, 1);
       take(3, 1, &kGradients[i][3]);
       take(0, 3, kGradients[i].data());
     }
+    EXPECT_EQ(w.version, before + kGradients.size()) << "copies in another format would be stale";
     EXPECT_THAT(download(w.value), IsCloseTo(weights)) << table;
   }
 }

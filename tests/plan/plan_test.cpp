@@ -474,6 +474,14 @@ TEST(Plan, ABucketThatHoldsJustEnoughIsFull) {
   EXPECT_EQ(plan.buckets[0].elements * 4, fc2);
 }
 
+TEST(Plan, MicroBatchesOfASmallerStepAreNoLarger) {
+  const Plan plan = plan_of(kTenClasses, {.ranks = 2, .strategy = Strategy::kOwtA, .step_rows = 24, .slices = 3});
+  for (int64_t step_rows = 1; step_rows <= 24; ++step_rows)
+    EXPECT_LE(rows_of(plan, step_rows).slice(0).most(), 4) << step_rows;
+  EXPECT_EQ(rows_of(plan, 8).slices(), 1);
+  EXPECT_EQ(rows_of(plan, 9).slices(), 2);
+}
+
 TEST(Plan, RefusesNoRanksAndNoRows) {
   EXPECT_THROW(plan_of(kTenClasses, {.ranks = 0}), Error);
   EXPECT_THROW(plan_of(kTenClasses, {.ranks = 1, .step_rows = 0}), Error);

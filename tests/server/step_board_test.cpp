@@ -79,6 +79,21 @@ TEST(StepBoardTest, WhereNobodyIsLostRanksMeetAsOftenAsTheyLike) {
   EXPECT_THAT(first.meet(), ElementsAre(1));
 }
 
+// A meeting that does not wait may still end after the notes, so this is tried several times.
+TEST(StepBoardTest, EveryRankIsWaitedForAgainInTheNextMeeting) {
+  for (int i = 0; i < 20; ++i) {
+    StepBoard board(0, 3);
+    board.note_met(1);
+    board.note_met(2);
+    EXPECT_THAT(board.meet(), IsEmpty());
+    const auto notes = std::async(std::launch::async, [&] {
+      board.note_lost(1);
+      board.note_met(2);
+    });
+    EXPECT_THAT(board.meet(), ElementsAre(1));
+  }
+}
+
 // A rank that only this rank has lost still counts; a rank that rank 0 has lost is waited for until it is lost here
 // too.
 TEST(StepBoardTest, OthersGoByWhatRankZeroSays) {

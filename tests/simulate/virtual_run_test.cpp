@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "src/simulate/virtual_times.h"
 #include "tests/support/fixed_compute.h"
 #include "tests/support/whole_runs.h"
 
@@ -122,6 +123,21 @@ TEST_F(VirtualRunTest, TheSameSeedGivesTheSameBitsWhateverComputes) {
   EXPECT_EQ(a, b);
   simulated("c", 4, cluster, {{"run.seed", "2"}});
   EXPECT_NE(weights("a"), weights("c"));
+}
+
+// Half of the tasks take twice as long, and half of them, drawn anew, three times as long.
+TEST_F(VirtualRunTest, StragglersAreDrawnIndependently) {
+  Job job;
+  job.settings = small_settings(kSmallRecipe, of_workers(2));
+  job.plan = plan_of_virtual_workers(job.settings);
+  const VirtualCluster cluster{.stragglers = {{.share = 0.5, .factor = 2}, {.share = 0.5, .factor = 3}}};
+  const std::unique_ptr<ComputeModel> compute = fixed(job.settings);
+  VirtualTimes times(job, cluster, *compute);
+  for (const int worker : {0, 1}) {
+    std::set<int64_t> ms;
+    for (int64_t task = 0; task < 100; ++task) ms.insert(std::llround(1e3 * times.of_task(worker, task, 1, 0)));
+    EXPECT_THAT(ms, ::testing::ElementsAre(1, 2, 3, 6));
+  }
 }
 
 // A worker with r rows computes for r ms; messages of N bytes take N / bandwidth, and the update a millisecond.
@@ -294,9 +310,12 @@ TEST_F(VirtualRunTest, DownpourPushesAndPullsOnceInSeveralTasks) {
 }
 
 // Between pulls a worker with plain descent reaches the same weights as the server after all pushes: it applies the sum
-// of its gradients. The gradient of the last step of an epoch has fewer rows.
+// of its gradients. The gradient of the last step of an epoch has fewer rows, and biases have a rate of their own.
 TEST_F(VirtualRunTest, OneWorkerByItselfLearnsWhatTheServerLearns) {
-  const Overrides plain{{"optimizer.momentum", "0"}, {"optimizer.decay", "0"}, {"schedule.max_steps", "5"}};
+  const Overrides plain{{"optimizer.momentum", "0"},
+                        {"optimizer.decay", "0"},
+                        {"schedule.max_steps", "5"},
+                        {"schedule.biases", "{ type = 'steps', until = [2], factors = [8, 1] }"}};
   VirtualCluster cluster{.rules = {.delay = kNoBound, .pushes = 1}};
   const Evaluation each = simulated("each", 1, cluster, plain).virtual_run.evaluation;
   cluster.push_every = 5;
