@@ -35,6 +35,8 @@ struct GraphTensor {
 struct ConvolutionSettings {
   std::array<int64_t, 2> before{}, after{}, strides{}, dilations{};  // for rows and columns; before, after: padding
   bool flipped = false;                                              // a convolution in the sense of mathematics
+
+  bool operator==(const ConvolutionSettings&) const = default;
 };
 
 struct GraphOperation {
