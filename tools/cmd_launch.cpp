@@ -39,6 +39,9 @@ int command_launch(const Arguments& arguments) {
   options.option("port", "PORT", "29500", "with --hosts: the port where rank 0 listens");
   options.option("ssh", "COMMAND", "ssh -o BatchMode=yes", "with --hosts: the command that reaches another host");
   options.flag("enable-recovery", "when a process is lost, the others continue (owt train --tolerate-loss)");
+  options.flag("share-gpu",
+               "with --workers: all processes use the first GPU, to try NCCL without a second one; steps take longer "
+               "than with owt train --workers, and their times say nothing about several GPUs");
   const size_t own = words_before_command(arguments);
   Arguments words(arguments.begin(), arguments.begin() + static_cast<ptrdiff_t>(own));
   if (own < arguments.size() && arguments[own] != "--") words.emplace_back("--");
@@ -52,12 +55,16 @@ int command_launch(const Arguments& arguments) {
          " of it; leave one of the two out");
   if (options.given("workers") == options.given("hosts")) throw UsageError("wanted --workers or --hosts");
   for (const char* const name : {"host", "port", "ssh"}) options.only_with(name, {"hosts"});
+  options.only_with("share-gpu", {"workers"});
   ProcessesToLaunch what;
   what.command = options.list("COMMAND");
   if (what.command.front() == "owt") what.command.front() = std::filesystem::read_symlink("/proc/self/exe").string();
   what.enable_recovery = options.boolean("enable-recovery");
+  what.share_gpu = options.boolean("share-gpu");
   if (options.given("workers")) {
     what.hosts = {{"localhost", static_cast<int>(options.integer("workers", {.low = 1, .high = kMostWorkers}))}};
+    if (what.share_gpu && what.hosts.front().workers == 1)
+      throw UsageError("--share-gpu: one worker shares the GPU with nobody; use --workers 2, or leave the option out");
     return launch_processes(what);
   }
   what.hosts = read_option("hosts", [&] { return hosts_from(options.string("hosts")); });

@@ -112,14 +112,16 @@ std::optional<ProcessLaunch> torchrun(const Environment& environment) {
     fail("the environment says rank ", *rank, " of ", *ranks, " (RANK, WORLD_SIZE), but not where rank 0 is; set ",
          "MASTER_ADDR to its host, or unset WORLD_SIZE");
   const bool by_owt = environment("OWT_LAUNCH"), by_torchrun = environment("TORCHELASTIC_RUN_ID");
-  return ProcessLaunch{*rank,
-                       *ranks,
-                       number(environment, "LOCAL_RANK").value_or(0),
-                       number(environment, "LOCAL_WORLD_SIZE").value_or(1),
-                       false,
-                       by_owt        ? "owt launch"
-                       : by_torchrun ? "torchrun"
-                                     : "the variable WORLD_SIZE"};
+  ProcessLaunch found{*rank,
+                      *ranks,
+                      number(environment, "LOCAL_RANK").value_or(0),
+                      number(environment, "LOCAL_WORLD_SIZE").value_or(1),
+                      false,
+                      by_owt        ? "owt launch"
+                      : by_torchrun ? "torchrun"
+                                    : "the variable WORLD_SIZE"};
+  found.shares_gpu = by_owt && environment("OWT_SHARE_GPU");
+  return found;
 }
 
 constexpr int kUsualPort = 29500;  // torchrun's

@@ -15,6 +15,7 @@ struct ProcessLaunch {
   bool by_mpi = false;                  // the launcher belongs to MPI
   std::string address{};                // the host of rank 0, for TCP; empty: not given
   int port = 0;                         // where rank 0 listens
+  bool shares_gpu = false;              // all processes use the host's first GPU (owt launch --share-gpu)
 
   bool several() const { return ranks > 1; }
 };

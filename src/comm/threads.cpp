@@ -90,9 +90,10 @@ class FirstFailure {
 };
 
 // The GPU of this process: the only visible one if the launcher assigned it; otherwise each process of a host takes a
-// different one.
+// different one, unless they share the first.
 Gpu gpu_of_process() {
   const std::vector<Gpu> gpus = gpus_here();
+  if (launch().shares_gpu) return gpus.front();
   return gpus[std::min(static_cast<size_t>(launch().local_rank), gpus.size() - 1)];
 }
 
@@ -105,16 +106,29 @@ void check_own_gpus(const Gpu& gpu) {
     if (!is_new)
       fail("ranks ", taken->second, " and ", rank - 1, " have the same GPU, ", name,
            "; start as many processes per host as it has GPUs, or use --workers K without mpirun for several ranks on ",
-           "one GPU");
+           "one GPU, or owt launch --share-gpu to try NCCL");
   }
+}
+
+// Once, in the first run.
+void tell_of_shared_gpu(Device device) {
+  static std::once_flag told;
+  std::call_once(told, [&] {
+    if (device == Device::kCpu)
+      log_info("--share-gpu changes nothing, because the workers use the CPU");
+    else
+      log_info("{} workers share GPU {} through NCCL's sockets; times say nothing about several GPUs", launch().ranks,
+               gpu_of_process().name);
+  });
 }
 
 // The communicator of this process, which is one rank. The communicator over the host connects the GPUs.
 std::unique_ptr<Communicator> join_others(Device device, bool crowded) {
   auto host = join_processes(crowded);
+  if (launch().shares_gpu) tell_of_shared_gpu(device);
   if (device == Device::kCpu) return host;
   const Gpu gpu = gpu_of_process();
-  check_own_gpus(gpu);
+  if (!launch().shares_gpu) check_own_gpus(gpu);
   use_gpu(gpu.index);
   NcclMember member{host->rank(), host->ranks(), {}, any_rank_failed};
   const std::string id = from_rank_0([&] {

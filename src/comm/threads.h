@@ -18,8 +18,9 @@ namespace owt {
 // all ranks share it and communicate through its memory. Throws Error if there are several, but too few.
 //
 // In a launch of several processes (launch.h) each process is one rank, and all call this with `ranks` equal to their
-// number. body runs once in each process, on a thread. The ranks communicate through MPI, or through NCCL if the local
-// rank chooses the GPU. An exception ends the other processes' collectives too; afterwards no process can run again.
+// number. body runs once in each process, on a thread. The ranks communicate through MPI or TCP, or through NCCL on the
+// GPUs of their local ranks (owt launch --share-gpu: all on the first GPU). An exception ends the other processes'
+// collectives too; afterwards no process can run again.
 void run_ranks(int ranks, int team, const std::function<void(Communicator&)>& body, Device device = Device::kCpu);
 
 // The GPUs that run_ranks() would use for the ranks of this process: for all `ranks` threads, or for its own rank in a

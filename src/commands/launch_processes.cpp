@@ -38,6 +38,14 @@ constexpr auto kHeldByAnother = "OWT_LAUNCH_STDIN";     // the standard input ho
 
 using EnvironmentChanges = std::map<std::string, std::string>;
 
+// NCCL refuses two ranks with the same GPU of the same host. So it takes each rank for another host, and connects them
+// by sockets.
+const EnvironmentChanges kSharedGpu{{"OWT_SHARE_GPU", "1"},
+                                    {"NCCL_SOCKET_IFNAME", "lo"},
+                                    {"NCCL_P2P_DISABLE", "1"},
+                                    {"NCCL_SHM_DISABLE", "1"},
+                                    {"NCCL_IB_DISABLE", "1"}};
+
 std::string quoted(const std::string& word) {  // for a shell
   const auto plain = [](unsigned char c) { return std::isalnum(c) || std::strchr("-_./:=,@%+", c); };
   if (!word.empty() && std::ranges::all_of(word, plain)) return word;
@@ -143,6 +151,7 @@ class Launcher {
                                {"LOCAL_WORLD_SIZE", std::to_string(ranks.all_here)},
                                {"MASTER_ADDR", alone ? "127.0.0.1" : what_.hosts.front().name},
                                {"OWT_LAUNCH", what_.enable_recovery ? "recovery" : "1"}};
+    if (what_.share_gpu) changes.insert(kSharedGpu.begin(), kSharedGpu.end());
     int port = what_.port;
     if (port == 0) {
       // Rank 0 inherits the socket, so that no other program can take the port.
@@ -154,6 +163,7 @@ class Launcher {
       const int rank = ranks.first + i;
       changes["RANK"] = std::to_string(rank);
       changes["LOCAL_RANK"] = std::to_string(ranks.first_here + i);
+      if (what_.share_gpu) changes["NCCL_HOSTID"] = concat("owt-rank-", rank);
       const bool gets_socket = rank == 0 && listener.socket >= 0;
       const int socket = gets_socket ? dup(listener.socket) : -1;  // without close-on-exec
       if (gets_socket) changes["OWT_LAUNCH_SOCKET"] = std::to_string(socket);

@@ -13,6 +13,7 @@ struct ProcessesToLaunch {
   int port = 0;                      // where rank 0 listens; 0: a free one, if there is one host
   std::vector<std::string> command;  // program and arguments, the same on all hosts
   bool enable_recovery = false;      // the others continue when a process is lost
+  bool share_gpu = false;            // all processes use one GPU, and NCCL as if each were on its own host
   std::string only_host{};           // starts the processes of this host only; empty: of all hosts
   std::string ssh = "ssh";           // reaches other hosts: a program, perhaps with options
   std::vector<std::string> same{};   // the words of owt launch that other hosts get, too

@@ -7,6 +7,22 @@
 
 namespace owt {
 
+// A route holds as many messages as a stage can be ahead of the next one.
+void connect_stages(const Plan& plan, const StepRows& rows, int rank, Communicator& comm) {
+  if (plan.stages.empty()) return;
+  int64_t most = 0;
+  for (int s = 0; s < rows.slices(); ++s)
+    for (const Round& round : rows.slice(s).rounds(rank)) most = std::max(most, round.front().size());
+  std::vector<Route> routes;
+  for (int place = 1; place < plan.model_ranks; ++place) {
+    const LayerPlan& first = plan.layer(plan.back_layers(place).begin);
+    const int64_t bytes = most * first.in.elements() * size_of(activation_type(plan.request.on.precision));
+    routes.push_back({place - 1, place, bytes, tapes(plan, place - 1) + 1});
+    if (first.wants_dx) routes.push_back({place, place - 1, bytes, kRoundsAtOnce});
+  }
+  comm.connect(routes);
+}
+
 StageLinks::StageLinks(const Plan& plan, const StepRows& rows, int rank, Communicator& comm)
     : Seam(Tensor()), place_(plan.place_of(rank)), comm_(comm) {
   int64_t most = 0;
@@ -28,21 +44,6 @@ StageLinks::StageLinks(const Plan& plan, const StepRows& rows, int rank, Communi
     for (Tensor& gradient : input_gradient_) gradient = activations(plan.layer(layers.begin).in);
   if (!plan.has_loss(place_) && plan.layer(layers.end).wants_dx)
     for (Tensor& gradient : output_gradient_) gradient = activations(plan.layer(layers.end).in);
-  connect(plan);
-}
-
-// A route holds as many messages as a stage can be ahead of the next one.
-void StageLinks::connect(const Plan& plan) {
-  int64_t most = 0;
-  for (const Slice& rows : rows_) most = std::max(most, rows.size());
-  std::vector<Route> routes;
-  for (int place = 1; place < plan.model_ranks; ++place) {
-    const LayerPlan& first = plan.layer(plan.back_layers(place).begin);
-    const int64_t bytes = most * first.in.elements() * size_of(activation_type(plan.request.on.precision));
-    routes.push_back({place - 1, place, bytes, tapes(plan, place - 1) + 1});
-    if (first.wants_dx) routes.push_back({place, place - 1, bytes, kRoundsAtOnce});
-  }
-  comm_.connect(routes);
 }
 
 Event StageLinks::receive(Tensor& memory, int from, int batch, const Stream& stream) {

@@ -13,9 +13,13 @@
 
 namespace owt {
 
+// Opens the routes between stages for steps of these rows; there are none if the plan has no stages. Collective, unlike
+// StageLinks. rank, comm: as for StageLinks.
+void connect_stages(const Plan& plan, const StepRows& rows, int rank, Communicator& comm);
+
 class StageLinks : public Seam {
  public:
-  // rank: of all ranks. comm: of the model group; it must outlive this. Opens its routes between stages.
+  // rank: of all ranks. comm: of the model group, after connect_stages(); it must outlive this.
   StageLinks(const Plan& plan, const StepRows& rows, int rank, Communicator& comm);
 
   // The stage's input is valid until backward of the micro-batch is over. images: for the first stage.
@@ -46,7 +50,6 @@ class StageLinks : public Seam {
     const Tensor& all = gradients[turn(batch)];
     return all.defined() ? all.rows(0, rows(batch).size()) : Tensor();
   }
-  void connect(const Plan& plan);
   Event receive(Tensor& memory, int from, int batch, const Stream& stream);
 
   int place_;

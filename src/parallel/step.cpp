@@ -7,6 +7,7 @@
 #include "src/comm/on_host.h"
 #include "src/core/gpus.h"
 #include "src/parallel/shared_choices.h"
+#include "src/parallel/stage_links.h"
 #include "src/plan/plan_rows.h"
 #include "src/plan/plan_updates.h"
 #include "src/system/activity.h"
@@ -59,12 +60,13 @@ Step::Step(const Plan& plan, RankModel& model, Optimizer& optimizer, Communicato
 
 // All running steps must end first, for two reasons. Choosing algorithms uses memory that running steps use too. Ranks
 // of a host prepare in turn, and freeing memory may wait for a GPU, which must not wait for a collective of a rank
-// whose turn has not come.
+// whose turn has not come. Routes are opened before that by all ranks at once, because NCCL's are collective.
 void Step::prepare(int64_t step_rows, Mode mode) {
   const bool learns = mode == Mode::kTrain;
   const StepProgram* const before = programs_.made(step_rows);
   if (before && (before->learns() || !learns)) return;
   on_all_hosts(comm(), [&] { stream_.synchronize(); });
+  connect_stages(plan_, rows_of(plan_, step_rows), comm().rank(), groups_.wire(Group::kModel));
   try {
     on_all_hosts(comm(), [&] {
       bind_alike(

@@ -1,4 +1,4 @@
-// The ranks of one NCCL communicator, as threads of one process.
+// The ranks of one NCCL communicator, which meet in the process that made its unique id.
 #pragma once
 
 #include <nccl.h>
@@ -14,12 +14,38 @@
 #include <memory>
 #include <mutex>
 #include <set>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "tests/simulated_gpu/collective_ops.h"
 
 namespace simulated_gpu {
+
+// One end of a message.
+struct PointToPoint {
+  bool sends;
+  int peer;
+  void* data;
+  size_t bytes;
+};
+
+// What one rank has queued in a group.
+struct Batch {
+  std::vector<CollectiveCall> collectives;
+  std::vector<PointToPoint> messages;
+};
+
+// A communicator's ranks, as one of them sees them.
+class Ranks {
+ public:
+  virtual ~Ranks() = default;
+  virtual int ranks() const = 0;
+  virtual ncclResult_t state() = 0;  // ncclInProgress until all ranks have joined
+  // In a stream's thread.
+  virtual void run(int rank, const Batch& batch, const std::atomic<bool>& aborted) = 0;
+  virtual void leave(std::atomic<bool>* aborted) = 0;  // ends run()
+};
 
 // A message from one rank to another, until the receiver has copied it.
 struct Message {
@@ -28,37 +54,56 @@ struct Message {
   bool taken = false;
 };
 
-// The ranks of one communicator.
-class World {
+class World : public Ranks {
  public:
-  explicit World(int ranks) : devices_(static_cast<size_t>(ranks), -1), turns_(devices_.size()) {}
+  explicit World(int ranks) : gpus_(static_cast<size_t>(ranks)), turns_(gpus_.size()) {}
 
-  int ranks() const { return static_cast<int>(devices_.size()); }
+  int ranks() const override { return static_cast<int>(gpus_.size()); }
 
-  // False: this rank is there already, or the number of ranks differs.
-  bool join(int rank, int ranks, int device) {
+  // gpu: its host and its place there. False: this rank is there already, or the number of ranks differs.
+  bool join(int rank, int ranks, const std::string& gpu) {
     const std::lock_guard lock(mutex_);
-    if (ranks != this->ranks() || rank < 0 || rank >= ranks || devices_[static_cast<size_t>(rank)] >= 0) return false;
-    devices_[static_cast<size_t>(rank)] = device;
+    if (ranks != this->ranks() || rank < 0 || rank >= ranks || !gpus_[static_cast<size_t>(rank)].empty()) return false;
+    gpus_[static_cast<size_t>(rank)] = gpu;
     ++joined_;
-    changed_.notify_all();
     return true;
   }
 
-  void wait_for_all() {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return joined_ == ranks(); });
-  }
-
-  // ncclInProgress until all ranks have called it.
-  ncclResult_t state() {
+  ncclResult_t state() override {
     const std::lock_guard lock(mutex_);
     if (joined_ < ranks()) return ncclInProgress;
-    if (std::set<int>(devices_.begin(), devices_.end()).size() < devices_.size()) return ncclInvalidUsage;
+    if (std::set<std::string>(gpus_.begin(), gpus_.end()).size() < gpus_.size()) return ncclInvalidUsage;
     return failure_;
   }
 
-  // In a stream's thread.
+  void run(int rank, const Batch& batch, const std::atomic<bool>& aborted) override {
+    for (const CollectiveCall& call : batch.collectives) meet(rank, call, aborted);
+    std::deque<Message> sent;
+    for (const PointToPoint& message : batch.messages) {
+      if (!message.sends) continue;
+      sent.push_back({message.data, message.bytes});
+      send(rank, message.peer, &sent.back());
+    }
+    for (const PointToPoint& message : batch.messages)
+      if (!message.sends) receive(message.peer, rank, message.data, message.bytes, aborted);
+    size_t i = 0;
+    for (const PointToPoint& message : batch.messages)
+      if (message.sends) wait_until_taken(rank, message.peer, sent[i++], aborted);
+  }
+
+  void leave(std::atomic<bool>* aborted) override {
+    const std::lock_guard lock(mutex_);
+    *aborted = true;
+    if (failure_ == ncclSuccess) failure_ = ncclRemoteError;
+    changed_.notify_all();
+  }
+
+ private:
+  struct Meeting {
+    std::map<int, CollectiveCall> calls;
+    bool done = false;
+  };
+
   void meet(int rank, const CollectiveCall& call, const std::atomic<bool>& aborted) {
     std::unique_lock lock(mutex_);
     const auto turn = turns_[static_cast<size_t>(rank)]++;
@@ -98,19 +143,6 @@ class World {
     box.erase(std::remove(box.begin(), box.end(), &message), box.end());
   }
 
-  void leave(std::atomic<bool>* aborted) {
-    const std::lock_guard lock(mutex_);
-    *aborted = true;
-    if (failure_ == ncclSuccess) failure_ = ncclRemoteError;
-    changed_.notify_all();
-  }
-
- private:
-  struct Meeting {
-    std::map<int, CollectiveCall> calls;
-    bool done = false;
-  };
-
   void finish(Meeting& meeting) {
     std::vector<CollectiveCall> calls;
     for (const auto& [rank, call] : meeting.calls) calls.push_back(call);
@@ -128,7 +160,7 @@ class World {
 
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::vector<int> devices_;  // -1: not there yet
+  std::vector<std::string> gpus_;  // by rank; empty: not there yet
   int joined_ = 0;
   ncclResult_t failure_ = ncclSuccess;
   std::vector<uint64_t> turns_;  // by rank: operations so far
@@ -138,7 +170,7 @@ class World {
 
 // A rank's part; streams may use it longer than the program keeps the communicator.
 struct Rank {
-  std::shared_ptr<World> world;
+  std::shared_ptr<Ranks> world;
   int rank = 0, device = 0;
   std::atomic<bool> aborted{false};
   // For a nonblocking communicator: how often it still reports that the last call is being queued.

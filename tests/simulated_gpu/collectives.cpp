@@ -1,19 +1,21 @@
-// NCCL between ranks that are threads of one process, each with a simulated device.
+// NCCL between ranks that are threads of one process or of several. Each has a simulated device. As with NCCL, two
+// ranks may not have the same device of the same host; $NCCL_HOSTID makes processes other hosts.
 //
 // An operation runs on the streams' threads when the streams of all ranks have reached it. As with NCCL, if ranks call
 // different operations or abort, the others wait until they abort too; ncclCommGetAsyncError reports it to them. A
 // nonblocking communicator accepts a call only after it has reported that the previous one is queued.
 #include <nccl.h>
 
-#include <cstring>
-#include <deque>
-#include <map>
+#include <chrono>
+#include <cstdlib>
 #include <memory>
 #include <mutex>
 #include <set>
 #include <string>
+#include <thread>
 
 #include "tests/simulated_gpu/collective_ops.h"
+#include "tests/simulated_gpu/collective_processes.h"
 #include "tests/simulated_gpu/collective_world.h"
 #include "tests/simulated_gpu/memory.h"
 #include "tests/simulated_gpu/runtime.h"
@@ -21,47 +23,23 @@
 namespace simulated_gpu {
 namespace {
 
-struct PointToPoint {
-  bool sends;
-  int peer;
-  void* data;
-  size_t bytes;
-};
-
-// The calls of one group on one stream.
-struct Batch {
+// A rank's calls on one stream.
+struct OnStream {
   std::shared_ptr<Rank> rank;
   cudaStream_t stream;
-  std::vector<CollectiveCall> collectives;
-  std::vector<PointToPoint> messages;
-
-  void run() const {
-    World& world = *rank->world;
-    for (const CollectiveCall& call : collectives) world.meet(rank->rank, call, rank->aborted);
-    std::deque<Message> sent;
-    for (const PointToPoint& message : messages) {
-      if (!message.sends) continue;
-      sent.push_back({message.data, message.bytes});
-      world.send(rank->rank, message.peer, &sent.back());
-    }
-    for (const PointToPoint& message : messages)
-      if (!message.sends) world.receive(message.peer, rank->rank, message.data, message.bytes, rank->aborted);
-    size_t i = 0;
-    for (const PointToPoint& message : messages)
-      if (message.sends) world.wait_until_taken(rank->rank, message.peer, sent[i++], rank->aborted);
-  }
+  Batch batch{};
 };
 
 // What the calling thread has begun with ncclGroupStart.
 struct Group {
   int depth = 0;
-  std::vector<Batch> batches;
-  std::vector<std::shared_ptr<World>> joining;
+  std::vector<OnStream> calls;
+  std::vector<std::shared_ptr<Ranks>> joining;
 
   Batch& batch(const std::shared_ptr<Rank>& rank, cudaStream_t stream) {
-    for (Batch& batch : batches)
-      if (batch.rank == rank && batch.stream == stream) return batch;
-    return batches.emplace_back(Batch{rank, stream, {}, {}});
+    for (OnStream& each : calls)
+      if (each.rank == rank && each.stream == stream) return each.batch;
+    return calls.emplace_back(OnStream{rank, stream}).batch;
   }
 };
 
@@ -75,11 +53,16 @@ ncclResult_t refuse(ncclResult_t result, const std::string& words) {
 
 constexpr int kQueuing = 3;
 
-ncclResult_t queue_batch(Batch batch) {
-  const cudaStream_t stream = batch.stream;
-  if (!batch.rank->blocking) batch.rank->queuing = kQueuing;
-  const cudaError_t queued = enqueue(stream, {"nccl"}, [batch = std::move(batch)] { batch.run(); });
+ncclResult_t queue(const OnStream& calls) {
+  if (!calls.rank->blocking) calls.rank->queuing = kQueuing;
+  const cudaError_t queued = enqueue(calls.stream, {"nccl"}, [rank = calls.rank, batch = calls.batch] {
+    rank->world->run(rank->rank, batch, rank->aborted);
+  });
   return queued == cudaSuccess ? ncclSuccess : refuse(ncclUnhandledCudaError, cudaGetErrorString(queued));
+}
+
+void wait_for_all(Ranks& world) {
+  while (world.state() == ncclInProgress) std::this_thread::sleep_for(std::chrono::microseconds(50));
 }
 
 ncclResult_t begin_group() {
@@ -94,11 +77,11 @@ ncclResult_t end_group() {
   std::swap(ended, group);
   ncclResult_t result = ncclSuccess;
   for (const auto& world : ended.joining) {
-    world->wait_for_all();
+    wait_for_all(*world);
     if (const ncclResult_t state = world->state(); state != ncclSuccess) result = state;
   }
-  for (Batch& batch : ended.batches)
-    if (const ncclResult_t queued = queue_batch(std::move(batch)); queued != ncclSuccess) result = queued;
+  for (const OnStream& calls : ended.calls)
+    if (const ncclResult_t queued = queue(calls); queued != ncclSuccess) result = queued;
   return result;
 }
 
@@ -114,9 +97,7 @@ namespace {
 
 struct Communicators {
   std::mutex mutex;
-  std::map<uint64_t, std::shared_ptr<World>> worlds;  // by unique id
   std::set<const ncclComm*> live;
-  uint64_t next_id = 1;
 };
 
 Communicators& communicators() {
@@ -129,7 +110,7 @@ bool is_live(const ncclComm* comm) {
   return communicators().live.count(comm) > 0;
 }
 
-ncclResult_t result_of_joining(World& world) {
+ncclResult_t result_of_joining(Ranks& world) {
   const ncclResult_t state = world.state();
   return state == ncclInvalidUsage ? refuse(state, "Duplicate GPU detected: two ranks are on one CUDA device") : state;
 }
@@ -137,18 +118,10 @@ ncclResult_t result_of_joining(World& world) {
 ncclResult_t join(ncclComm_t* comm, int ranks, ncclUniqueId id, int rank, bool blocking) {
   int device = 0;
   if (cudaGetDevice(&device) != cudaSuccess) return refuse(ncclUnhandledCudaError, "there is no device");
-  uint64_t number = 0;
-  std::memcpy(&number, id.internal, sizeof number);
-  std::shared_ptr<World> world;
-  {
-    const std::lock_guard lock(communicators().mutex);
-    if (ranks < 1 || number == 0 || number >= communicators().next_id)
-      return refuse(ncclInvalidArgument, "no such unique id, or no ranks");
-    auto& place = communicators().worlds[number];
-    if (!place) place = std::make_shared<World>(ranks);
-    world = place;
-  }
-  if (!world->join(rank, ranks, device)) return refuse(ncclInvalidArgument, "a rank twice, or another number of ranks");
+  const char* const host = std::getenv("NCCL_HOSTID");
+  const std::shared_ptr<Ranks> world =
+      join_world(id, rank, ranks, std::string(host ? host : "this host") + ", device " + std::to_string(device));
+  if (!world) return refuse(ncclInvalidArgument, "no such unique id, a rank twice, or another number of ranks");
   auto state = std::make_shared<Rank>();
   state->world = world;
   state->rank = rank;
@@ -163,7 +136,7 @@ ncclResult_t join(ncclComm_t* comm, int ranks, ncclUniqueId id, int rank, bool b
     group.joining.push_back(world);
     return ncclSuccess;
   }
-  if (blocking) world->wait_for_all();
+  if (blocking) wait_for_all(*world);
   const ncclResult_t joined = result_of_joining(*world);
   return joined == ncclRemoteError ? ncclSuccess : joined;  // a rank that was lost later fails later calls
 }
@@ -230,10 +203,7 @@ ncclResult_t ncclGetVersion(int* version) {
 }
 
 ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
-  const std::lock_guard lock(communicators().mutex);
-  *id = {};
-  const uint64_t number = communicators().next_id++;
-  std::memcpy(id->internal, &number, sizeof number);
+  *id = make_world();
   return ncclSuccess;
 }
 

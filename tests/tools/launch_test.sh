@@ -107,6 +107,36 @@ codes() {
   passed "exit codes and variables"
 }
 
+# NCCL takes each process for another host.
+shared_gpu() {
+  "$owt" launch --workers 2 --share-gpu sh -c 'echo "$OWT_SHARE_GPU $NCCL_HOSTID $NCCL_SOCKET_IFNAME"
+    [ "$NCCL_P2P_DISABLE$NCCL_SHM_DISABLE$NCCL_IB_DISABLE" = 111 ]' | sort >"$work/out" || wrong "other variables"
+  diff "$work/out" <(printf '1 owt-rank-%s lo\n' 0 1) || wrong "other variables"
+  "$owt" launch --workers 2 --share-gpu "${train[@]}" "${steps[@]}" --device cpu --parallel owt-d --out "$work/run" \
+    >"$work/out" 2>&1 || wrong "exit code $?"
+  same_run "$work/run"
+  [ "$(grep -c -- '--share-gpu changes nothing, because the workers use the CPU' "$work/out")" = 1 ] ||
+    wrong "not one line says that the CPU is used"
+  simulated=$(dirname "$owt")/tests/simulated_gpu/owt_on_simulated_gpu
+  if [ -x "$simulated" ]; then
+    train_there=("$simulated" "${train[@]:1}" --device cuda --steps 2 --parallel dp)
+    export OWT_CACHE=$work/plans
+    "$simulated" launch --workers 2 --share-gpu "${train_there[@]}" --out "$work/shared" >"$work/out" 2>&1 ||
+      wrong "exit code $? on the simulated GPU"
+    [ "$(grep -c '2 workers share GPU .* times say nothing about several GPUs' "$work/out")" = 1 ] ||
+      wrong "not one line says that the GPU is shared"
+    code=0
+    "$simulated" launch --workers 2 --share-gpu env -u NCCL_HOSTID "${train_there[@]}" --out "$work/same" \
+      >"$work/out" 2>&1 || code=$?
+    [ "$code" = 1 ] && grep -q 'NCCL: .*Duplicate GPU detected' "$work/out" || wrong "exit code $code of one host"
+    code=0
+    "$simulated" launch --workers 2 "${train_there[@]}" --out "$work/apart" >"$work/out" 2>&1 || code=$?
+    [ "$code" = 1 ] && grep -q 'ranks 0 and 1 have the same GPU, .* or owt launch --share-gpu' "$work/out" ||
+      wrong "exit code $code of two processes on one GPU"
+  fi
+  passed "processes that share a GPU"
+}
+
 refused() {  # refused TEXT WORD...: the command line fails with the text and starts nothing
   code=0
   "$owt" launch "${@:2}" touch "$work/started" >"$work/out" 2>&1 || code=$?
@@ -117,6 +147,8 @@ refusals() {
   refused "'node1' is named twice" --hosts node1:2,node2,node1:2
   refused "from 1 to 4096" --hosts node1:5000
   refused "--ssh is empty" --hosts node1 --ssh ' '
+  refused "--share-gpu has an effect only with --workers" --hosts node1 --share-gpu
+  refused "one worker shares the GPU with nobody; use --workers 2" --workers 1 --share-gpu
   passed "wrong hosts"
 }
 
@@ -167,5 +199,5 @@ tolerated() {
   passed "a lost worker"
 }
 
-for cases in on_this_host on_two_hosts by_variables codes refusals interrupted without_session tolerated; do beside "$cases"; done
+for cases in on_this_host on_two_hosts by_variables shared_gpu codes refusals interrupted without_session tolerated; do beside "$cases"; done
 all_ended
