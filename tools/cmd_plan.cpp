@@ -51,7 +51,7 @@ void declare_plan(Options& options) {
   options.option("local-bandwidth", "B",
                  "bandwidth of a worker to others on its host (default: 10GB/s; with --gpu, the GPU's)");
   options.option("local-latency", "T", "latency per message within a host (default: 5us; with --gpu, the GPU's)");
-  options.option("gpu", "NAME", concat("compute times from the roofline limits of this GPU: ", joined(device_names())));
+  options.option("gpu", "NAME", concat("compute times from a model of this GPU: ", joined(device_names())));
   options.option("images-per-second", "N",
                  "with --gpu: measured speed of one GPU with a worker's rows; scales all layer times");
   options.option("machine", "FILE",

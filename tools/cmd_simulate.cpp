@@ -14,8 +14,11 @@ namespace owt {
 namespace {
 
 // The default worker: a typical processor, whose layers take typical fractions of the time.
-const DeviceSpeed kUsualWorker{
-    .name = "processor (200 GFLOP/s, 20 GB/s)", .bf16_flops = 200e9, .fp32_flops = 200e9, .bytes_per_s = 20e9};
+const DeviceSpeed kUsualWorker{.name = "processor (200 GFLOP/s, 20 GB/s)",
+                               .bf16_flops = 200e9,
+                               .fp32_flops = 200e9,
+                               .bytes_per_s = 20e9,
+                               .flop_share = 0.60};
 
 void declare_simulation(Options& options) {
   options.positional("CONFIG", concat("the recipe: ", kFileOrName));
@@ -60,7 +63,7 @@ void declare_simulation(Options& options) {
   options.option("latency", "T", "50us", "latency per message");
   options.option("message-work", "T", "0us",
                  "processor time of a worker for each MB that it sends or receives, also as a server, e.g. 1ms");
-  options.option("gpu", "NAME", concat("compute times from the roofline limits of this GPU: ", joined(device_names())));
+  options.option("gpu", "NAME", concat("compute times from a model of this GPU: ", joined(device_names())));
   options.option("images-per-second", "N", "measured speed of one worker with its rows; scales all layer times");
   options.flag("times-only",
                concat("compute no gradients and read no data: report only times, idle times and bytes, fast and for ",
@@ -170,9 +173,9 @@ std::unique_ptr<ComputeModel> compute_from(const Options& options, const DeviceS
   if (options.given("images-per-second"))
     return compute_at_speed(worker, settings.model, settings.run.precision, rows_of_worker(settings),
                             options.number("images-per-second", {.low = 1e-3, .high = 1e9}));
-  auto floors = device_compute(worker, settings.model, settings.run.precision);
-  if (options.given("gpu")) return floors;
-  return scaled_compute(std::move(floors), 1, concat("roofline limits of a ", worker.name));
+  auto times = device_compute(worker, settings.model, settings.run.precision);
+  if (options.given("gpu")) return times;
+  return scaled_compute(std::move(times), 1, concat("roofline limits of a ", worker.name));
 }
 
 // Throws UsageError if options of a parameter server are combined with another strategy.

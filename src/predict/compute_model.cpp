@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cctype>
 
-#include "src/predict/step_launches.h"
+#include "src/predict/launch_time.h"
 #include "src/system/config.h"
 #include "src/system/log.h"
 
@@ -76,24 +76,31 @@ class Measured : public ComputeModel {
   std::string source_;
 };
 
-class DeviceFloors : public ComputeModel {
+class DeviceTimes : public ComputeModel {
  public:
-  DeviceFloors(const DeviceSpeed& speed, const Model& model, Precision precision)
-      : speed_(speed), peak_(speed.flops(precision)) {
+  DeviceTimes(const DeviceSpeed& speed, const Model& model, Precision precision)
+      : speed_(speed), precision_(precision) {
     const Plan plan = make_plan(model, {.on = {Device::kCuda, precision}});
     forward_.resize(plan.layers.size());
     backward_.resize(plan.layers.size());
     for (StepLaunch& launch : launches_of_step(model, plan)) {
-      if (launch.phase == Phase::kLoss) loss_.push_back(launch);
-      if (launch.layer < 0) continue;
+      if (launch.phase == Phase::kLoss) {
+        loss_.push_back(launch);
+        continue;
+      }
+      if (launch.layer < 0) {
+        launch.weight_bytes = 0;  // update() has their time
+        rest_ += seconds({launch}, 1, 1);
+        continue;
+      }
       auto& of_phase = launch.phase == Phase::kForward ? forward_ : backward_;
       of_phase[static_cast<size_t>(launch.layer)].push_back(std::move(launch));
     }
     for (size_t i = 0; i < plan.layers.size(); ++i)
       update_bytes_.push_back(update_bytes(plan, static_cast<int64_t>(i)));
-    text_ = format("roofline limits of one {} in {} at {:.0f} % of {:.0f} TFLOP/s and {:.0f} % of {:.2f} TB/s",
-                   speed.name, name_of(precision), 100 * speed.flop_share, peak_ / 1e12, 100 * speed.byte_share,
-                   speed.bytes_per_s / 1e12);
+    text_ = format("{} of one {} in {} at {:.3g} TFLOP/s and {:.3g} TB/s",
+                   speed.multiprocessors > 0 ? "a model" : "roofline limits", speed.name, name_of(precision),
+                   speed.flops(precision) * speed.flop_share / 1e12, speed.bytes_per_s * speed.byte_share / 1e12);
   }
 
   double forward(size_t layer, double rows, double part) const override {
@@ -102,28 +109,27 @@ class DeviceFloors : public ComputeModel {
   double backward(size_t layer, double rows, double part) const override {
     return seconds(backward_.at(layer), rows, part);
   }
-  double update(size_t layer, double part) const override { return bytes_seconds(update_bytes_.at(layer) * part); }
+  double update(size_t layer, double part) const override {
+    return update_bytes_.at(layer) * part / (speed_.bytes_per_s * speed_.byte_share);
+  }
   double loss(double rows) const override { return seconds(loss_, rows, 1); }
-  double rest() const override { return 0; }
+  double rest() const override { return rest_; }
   std::string text() const override { return text_; }
 
  private:
-  double bytes_seconds(double bytes) const { return bytes / (speed_.bytes_per_s * speed_.byte_share); }
-
   double seconds(const std::vector<StepLaunch>& launches, double rows, double part) const {
     double sum = 0;
     if (rows <= 0) return 0;
-    for (const StepLaunch& launch : launches)
-      sum +=
-          std::max(launch.flops * rows * part / (peak_ * speed_.flop_share), bytes_seconds(launch.bytes(rows, part)));
+    for (const StepLaunch& launch : launches) sum += launch_time(launch, speed_, precision_, rows, part).seconds;
     return sum;
   }
 
   DeviceSpeed speed_;
-  double peak_;
+  Precision precision_;
   std::vector<std::vector<StepLaunch>> forward_, backward_;  // by layer
   std::vector<StepLaunch> loss_;
   std::vector<double> update_bytes_;
+  double rest_ = 0;
   std::string text_;
 };
 
@@ -153,8 +159,9 @@ class Scaled : public ComputeModel {
 // H200: tensor cores and memory are assumed to give 790 TFLOP/s and 4.3 TB/s, not the data sheet's 989 TFLOP/s and 4.8
 // TB/s. The NVLink rate is what NVIDIA states for NCCL in issue 212 of nccl-tests. H100: the same chip with the
 // bandwidth of its own memory. The other values are from data sheets: dense tensor-core rates with f32 sums, 0 in a
-// precision without such products (bf16 and tf32 before Ampere). The instruction rate is multiprocessors x schedulers
-// (four; two on P100) x boost clock. None of these values was measured by this project.
+// precision without such products (bf16 and tf32 before Ampere). As on the H200, 80 % of these rates (790 of 989
+// TFLOP/s) and 85 % of the bandwidths (95 % of 4.3 of 4.8 TB/s) are assumed to be reached. The instruction rate is
+// multiprocessors x schedulers (four; two on P100) x boost clock. None of these values was measured by this project.
 //   B200: NVIDIA Blackwell architecture brief, HGX B200 at 1000 W; 148 multiprocessors
 //   RTX3090: NVIDIA Ampere GA102 architecture whitepaper, appendix A
 //   V100, P100: NVIDIA's data sheets of the cards for NVLink (SXM2)
@@ -162,17 +169,18 @@ class Scaled : public ComputeModel {
 // The NVLink rate of the A100 was observed with nccl-tests, 235 of 300 GB/s in each direction; the same fraction is
 // assumed for B200, V100 and P100. Cards on PCI Express 4.0 are assumed to reach 20 of its 32 GB/s.
 const std::vector<DeviceSpeed> kDevices = {
-    // name, flops in bf16, tf32, fp32, memory bandwidth, warp instructions, link bandwidth
-    {"H200", 790e12, 395e12, 67e12, 4.3e12, 132 * 4 * 1.755e9, 370e9},
-    {"H100", 790e12, 395e12, 67e12, 3.0e12, 132 * 4 * 1.755e9, 370e9},
-    {"A100", 312e12, 156e12, 19.5e12, 2.039e12, 108 * 4 * 1.41e9, 235e9},
-    {"L40S", 362e12, 183e12, 91.6e12, 0.864e12, 142 * 4 * 2.52e9, 20e9},
-    {"RTX4090", 165.2e12, 82.6e12, 82.6e12, 1.008e12, 128 * 4 * 2.52e9, 20e9},
-    {"B200", 2250e12, 1100e12, 80e12, 8e12, 148 * 4 * 1.965e9, 705e9},
-    {"RTX3090", 71e12, 35.6e12, 35.6e12, 0.936e12, 82 * 4 * 1.695e9, 20e9},
-    {"V100", 0, 0, 15.7e12, 0.9e12, 80 * 4 * 1.53e9, 117e9},
-    {"P100", 0, 0, 10.6e12, 0.732e12, 56 * 2 * 1.48e9, 63e9},
-    {"K20", 0, 0, 3.52e12, 0.208e12, 13 * 4 * 0.706e9, 6e9},
+    // name, flops in bf16, tf32, fp32, memory bandwidth, multiprocessors, warp instructions, link bandwidth, latency,
+    // shares
+    {"H200", 790e12, 395e12, 67e12, 4.3e12, 132, 132 * 4 * 1.755e9, 370e9, 12e-6, 1, 0.95},
+    {"H100", 790e12, 395e12, 67e12, 3.0e12, 132, 132 * 4 * 1.755e9, 370e9, 12e-6, 1, 0.95},
+    {"A100", 312e12, 156e12, 19.5e12, 2.039e12, 108, 108 * 4 * 1.41e9, 235e9},
+    {"L40S", 362e12, 183e12, 91.6e12, 0.864e12, 142, 142 * 4 * 2.52e9, 20e9},
+    {"RTX4090", 165.2e12, 82.6e12, 82.6e12, 1.008e12, 128, 128 * 4 * 2.52e9, 20e9},
+    {"B200", 2250e12, 1100e12, 80e12, 8e12, 148, 148 * 4 * 1.965e9, 705e9},
+    {"RTX3090", 71e12, 35.6e12, 35.6e12, 0.936e12, 82, 82 * 4 * 1.695e9, 20e9},
+    {"V100", 0, 0, 15.7e12, 0.9e12, 80, 80 * 4 * 1.53e9, 117e9},
+    {"P100", 0, 0, 10.6e12, 0.732e12, 56, 56 * 2 * 1.48e9, 63e9},
+    {"K20", 0, 0, 3.52e12, 0.208e12, 13, 13 * 4 * 0.706e9, 6e9},
 };
 
 std::string upper(std::string text) {
@@ -211,7 +219,7 @@ std::unique_ptr<ComputeModel> scaled_compute(std::unique_ptr<ComputeModel> model
 }
 
 std::unique_ptr<ComputeModel> device_compute(const DeviceSpeed& speed, const Model& model, Precision precision) {
-  return std::make_unique<DeviceFloors>(speed, model, precision);
+  return std::make_unique<DeviceTimes>(speed, model, precision);
 }
 
 }  // namespace owt

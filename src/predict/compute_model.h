@@ -1,4 +1,4 @@
-// The computation time of one rank: seconds by layer, from measurements or from the roofline limit of a device.
+// The computation time of one rank: seconds by layer, from measurements or from a model of a device.
 #pragma once
 
 #include <memory>
@@ -38,14 +38,15 @@ struct ComputeSamples {
 // sample.
 std::unique_ptr<ComputeModel> measured_compute(ComputeSamples samples);
 
-// The peak rates of a device, and the fractions of them that are reached.
+// The peak rates of a device, and the fractions of them that its best kernels reach.
 struct DeviceSpeed {
   std::string name;
   double bf16_flops = 0, tf32_flops = 0, fp32_flops = 0;  // per second, dense; 0: the device has no such products
   double bytes_per_s = 0;                                 // memory bandwidth
+  int multiprocessors = 0;                                // 0: a processor
   double warp_instructions_per_s = 0;                     // issue rate of all multiprocessors
   double link_bytes_per_s = 0, link_latency_s = 12e-6;    // collectives with its neighbours in a host
-  double flop_share = 0.60, byte_share = 0.85;            // fractions that are reached; assumed, not measured
+  double flop_share = 0.80, byte_share = 0.85;            // assumed, not measured
 
   double flops(Precision precision) const;  // per second; throws Error if the device has no such products
 };
@@ -53,9 +54,9 @@ struct DeviceSpeed {
 DeviceSpeed device_speed(const std::string& name);
 std::vector<std::string> device_names();
 
-// Roofline limits: every launch of a step (step_launches.h) takes max(flops / (peak * flop_share), bytes / (memory *
-// byte_share)). A launch for several layers counts for one of them: masking by a relu counts for the relu, a pass
-// through a pool for the pool. The precision is the type of activations and of product factors.
+// The times of the launches of a step (step_launches.h) by launch_time.h. A launch for several layers counts for one of
+// them: masking by a relu counts for the relu, a pass through a pool for the pool. The precision is the type of
+// activations and of product factors. For a processor the times are roofline limits.
 // Source: Williams et al. 2009, "Roofline: An Insightful Visual Performance Model for Multicore Architectures".
 std::unique_ptr<ComputeModel> device_compute(const DeviceSpeed& speed, const Model& model, Precision precision);
 

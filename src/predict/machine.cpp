@@ -95,13 +95,12 @@ std::string Machine::text() const {
 
 std::unique_ptr<ComputeModel> compute_at_speed(const DeviceSpeed& gpu, const Model& model, Precision precision,
                                                int64_t rows, double images_per_second) {
-  auto floors = device_compute(gpu, model, precision);
+  auto times = device_compute(gpu, model, precision);
   const Plan alone = make_plan(model, {.step_rows = rows, .on = {Device::kCuda, precision}});
-  const double factor = static_cast<double>(rows) / images_per_second / price_step(alone, Network(), *floors).step_s();
-  std::string text =
-      format("{:g} images/s of one {} with {} rows a step; layer times in proportion to its roofline limits",
-             images_per_second, gpu.name, rows);
-  return scaled_compute(std::move(floors), factor, std::move(text));
+  const double factor = static_cast<double>(rows) / images_per_second / price_step(alone, Network(), *times).step_s();
+  std::string text = format("{:g} images/s of one {} with {} rows a step; layer times in proportion to a model of it",
+                            images_per_second, gpu.name, rows);
+  return scaled_compute(std::move(times), factor, std::move(text));
 }
 
 }  // namespace owt

@@ -44,8 +44,8 @@ struct Machine {
   // The network of this number of cards; groups are its hosts. Throws Error if there are not as many cards, or if they
   // do not fill their groups.
   Network network(int ranks) const;
-  // The roofline limits of a card (device_compute). If a speed of the model is known, they are scaled so that a step
-  // takes as long as at that speed.
+  // The times of device_compute for a card. If a speed of the model is known, they are scaled so that a step takes as
+  // long as at that speed.
   std::unique_ptr<ComputeModel> compute(const Model& model, Precision precision) const;
   std::string text() const;  // for people: name, sources and assumptions, one line each
 };
@@ -53,7 +53,7 @@ struct Machine {
 // Throws Error with the file, the line and the problem.
 Machine read_machine(const std::string& path);
 
-// The roofline limits of a card, scaled so that a step of `rows` rows runs at this speed.
+// The times of device_compute, scaled so that a step of `rows` rows runs at this speed.
 std::unique_ptr<ComputeModel> compute_at_speed(const DeviceSpeed& gpu, const Model& model, Precision precision,
                                                int64_t rows, double images_per_second);
 

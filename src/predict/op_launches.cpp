@@ -118,16 +118,22 @@ class OpLaunches {
                            : blocks ? packed_geometry(plain, plain.stride_h, plain.stride_w, 8)
                                     : packed_geometry(plain, 1, 1, 8);
     const Param& weight = *layers_[0]->params()[0];
-    const auto weights = static_cast<double>(g.out_c * g.kernel_h * g.kernel_w * g.in_c / g.groups);
+    const auto weights_of_output = static_cast<double>(g.kernel_h * g.kernel_w * g.in_c / g.groups);
+    const auto groups = static_cast<double>(g.groups), outputs = static_cast<double>(g.out_c) / groups;
+    const double weights = groups * outputs * weights_of_output;
     const auto own_weights = static_cast<double>(weight.full_shape.elements());
     const double grad = own_weights * static_cast<double>(size_of(weight.grad_type));
     const StepLaunch product{.flops = g.flops(1),
                              .in_bytes = bytes({1, g.in_h, g.in_w, g.in_c}),
                              .out_bytes = y(0),
                              .weight_bytes = size_ * weights,
-                             .blocks = packs && blocks};
+                             .height = static_cast<double>(g.out_h * g.out_w),
+                             .width = outputs,
+                             .groups = groups};
     StepLaunch gradient = product;
     gradient.weight_gradient = true;
+    gradient.height = outputs;
+    gradient.width = weights_of_output;
 
     if (packs) forward(0, "pack_weights", LaunchKind::kPacking, {.weight_bytes = size_ * (own_weights + weights)});
     forward(0, "cudnnBackendExecute", LaunchKind::kConvolution, product);
@@ -139,6 +145,8 @@ class OpLaunches {
       bias_gradient(layers_.size() == 2);
     StepLaunch to_input = product;
     to_input.flops = plain.flops(1);
+    to_input.height = static_cast<double>(plain.in_h * plain.in_w);
+    to_input.width = static_cast<double>(plain.in_c) / groups;
     if (wants_dx_) backward(0, "cudnnBackendExecute", LaunchKind::kConvolution, to_input);
     if (!learns(weight.role)) return;
     backward(0, "cudnnBackendExecute", LaunchKind::kConvolution, gradient);

@@ -2,43 +2,11 @@
 #include <map>
 #include <numeric>
 
-#include "src/predict/step_launches.h"
+#include "src/predict/launch_time.h"
 #include "src/system/log.h"
 
 namespace owt {
 namespace {
-
-// The fractions of the memory bandwidth and of the GPU's instruction rate that are reached; the time from one launch to
-// the next; and the shortest launch.
-constexpr double kByteShare = 0.95, kIssueShare = 0.70, kBetween = 1.3e-6, kLeast = 1.5e-6;
-
-// The fraction of the peak that products reach: cuDNN's convolutions at few and at many rows; convolutions over blocks
-// of pixels, which have few outputs; and cuBLASLt's products. Gradients of weights have fewer and longer sums.
-constexpr double kFewRows = 512, kConvolution[] = {0.62, 0.78}, kBlocks[] = {0.42, 0.50}, kConvolutionGradient = 0.92,
-                 kDense = 0.75, kDenseGradient = 0.70;
-
-double product_share(const StepLaunch& launch, double rows) {
-  if (launch.kind == LaunchKind::kDense) return launch.weight_gradient ? kDenseGradient : kDense;
-  const size_t many = rows >= kFewRows ? 1 : 0;
-  const double share = launch.blocks ? kBlocks[many] : kConvolution[many];
-  return launch.weight_gradient ? share * kConvolutionGradient : share;
-}
-
-// For the gradient of a convolution's weights, cuDNN's fastest plans split the sum and add the parts in a second
-// launch.
-int launches_in(const StepLaunch& launch) {
-  return launch.kind == LaunchKind::kConvolution && launch.weight_gradient ? 2 : 1;
-}
-
-StepEstimate::Launch timed(const StepLaunch& launch, const DeviceSpeed& speed, double peak, double rows) {
-  const std::pair<double, const char*> bounds[] = {
-      {launch.flops * rows / (peak * product_share(launch, rows)), "flops"},
-      {launch.bytes(rows) / (speed.bytes_per_s * kByteShare), "bytes"},
-      {launch.warp_instructions * rows / (speed.warp_instructions_per_s * kIssueShare), "issue"},
-      {kLeast, "launch"}};
-  const auto longest = *std::max_element(std::begin(bounds), std::end(bounds));
-  return {launch, longest.first + kBetween * launches_in(launch), longest.second};
-}
 
 double sum(const std::vector<StepEstimate::Launch>& launches, const std::function<bool(const StepLaunch&)>& counts) {
   return std::accumulate(launches.begin(), launches.end(), 0.0, [&](double total, const StepEstimate::Launch& each) {
@@ -85,24 +53,19 @@ std::string StepEstimate::table() const {
 }
 
 StepEstimate estimate_step(const DeviceSpeed& speed, const Model& model, const Plan& plan) {
-  const double peak = speed.flops(plan.request.on.precision);
+  const Precision precision = plan.request.on.precision;
   const auto rows = static_cast<double>(plan.request.step_rows);
   StepEstimate estimate;
   estimate.model = model.name;
   estimate.device = speed.name;
   estimate.rows = plan.request.step_rows;
   for (const StepLaunch& launch : launches_of_step(model, plan)) {
-    estimate.launches.push_back(timed(launch, speed, peak, rows));
-    estimate.floor_seconds += std::max(launch.flops * rows / peak, launch.bytes(rows) / speed.bytes_per_s);
+    const LaunchTime time = launch_time(launch, speed, precision, rows);
+    estimate.launches.push_back({launch, time.seconds, time.bound});
+    estimate.floor_seconds +=
+        std::max(launch.flops * rows / speed.flops(precision), launch.bytes(rows) / speed.bytes_per_s);
   }
-  estimate.assumptions = format(
-      "This is a model, not a measurement: {} at {:.2f} TB/s and {:.0f} TFLOP/s, of which convolutions reach {:.2f} "
-      "({:.2f} from {:.0f} rows on; over blocks {:.2f}, {:.2f}), gradients of their weights {:.2f} of that,\ndense "
-      "products {:.2f}, gradients of their weights {:.2f}; kernels issue {:.2f}e12 warp instructions/s; a launch takes "
-      "{:.1f} us at least, and {:.1f} us to the next. Launches are counted one after the other.\n",
-      name_of(plan.request.on.precision), speed.bytes_per_s * kByteShare / 1e12, peak / 1e12, kConvolution[0],
-      kConvolution[1], kFewRows, kBlocks[0], kBlocks[1], kConvolutionGradient, kDense, kDenseGradient,
-      speed.warp_instructions_per_s * kIssueShare / 1e12, kLeast * 1e6, kBetween * 1e6);
+  estimate.assumptions = launch_assumptions(speed, precision);
   return estimate;
 }
 

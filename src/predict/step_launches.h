@@ -27,7 +27,9 @@ struct StepLaunch {
   double out_bytes = 0;          // per row, of the whole layer
   double weight_bytes = 0;       // independent of rows, of the whole layer
   double warp_instructions = 0;  // per row; 0: memory traffic takes longer in any case
-  bool blocks = false;           // a convolution over packed blocks of pixels, with a lower tensor-core utilisation
+  // A convolution is `groups` matrix products with results of height x width. The height is per row, unless the product
+  // is a weight gradient.
+  double height = 0, width = 0, groups = 1;
   bool weight_gradient = false;  // a product that computes it
   bool beside = false;           // runs beside later launches
 
@@ -43,8 +45,7 @@ std::vector<StepLaunch> launches_of_step(const Model& model, const Plan& plan);
 // Bytes that the update of a layer's parameters reads and writes.
 double update_bytes(const Plan& plan, int64_t layer);
 
-// The predicted launches of a step. A launch takes the longest of its products, memory traffic and instructions, each
-// at the fraction of the GPU's peak that such kernels reached elsewhere, plus the cost of a launch.
+// The predicted launches of a step (launch_time.h).
 struct StepEstimate {
   struct Launch {
     StepLaunch launch;

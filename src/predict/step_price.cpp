@@ -254,7 +254,8 @@ Prediction price_step(const Plan& plan, const Network& network, const ComputeMod
     const auto& longest = *std::max_element(walked.ranks.begin(), walked.ranks.end(),
                                             [](const auto& a, const auto& b) { return a.busy_s() < b.busy_s(); });
     prediction.compute_s += of.part * longest.computed_s;
-    prediction.exposed_s += of.part * (walked.end_s() - longest.busy_s());
+    // Rounding may make the difference negative.
+    prediction.exposed_s += of.part * std::max(0.0, walked.end_s() - longest.busy_s());
     prediction.update_s += of.part * longest.updated_s;
     prediction.transfer_s += of.part * longest.sent_s;
     if (times && of.kind != StepKind::kLocal) times->insert(times->end(), walked.times.begin(), walked.times.end());

@@ -164,7 +164,7 @@ TEST(Choose, TheSameQuestionHasTheSameAnswer) {
 
 // An independent estimate for AlexNet on 8 H200s with 128 rows each: 1.61 ms under dp with bf16 gradients that the
 // NVLink switch sums, 1.43 ms split by columns and rows with half of the exchange of activations hidden. owt sends f32
-// gradients and hides no gather of features.
+// gradients and hides no gather of features. The estimate lacks the constant time of 14 convolutions (launch_time.h).
 TEST(Choose, EightH200sAreNearAnEstimateMadeElsewhere) {
   const Model model = alexnet();
   Network network = links(8, 370e9, 12e-6);
@@ -172,8 +172,9 @@ TEST(Choose, EightH200sAreNearAnEstimateMadeElsewhere) {
   const Choice choice =
       choose_strategy(model, request_of(8, 1024, Precision::kBf16), network, *h200(model, Precision::kBf16));
   EXPECT_TRUE(choice.chosen().split);
-  EXPECT_NEAR(choice.chosen().step_s(), 1.43e-3, 0.15e-3);
-  EXPECT_NEAR(choice.best_data_parallel()->step_s(), 1.61e-3, 0.45e-3);
+  constexpr double constant = 14 * 14e-6;
+  EXPECT_NEAR(choice.chosen().step_s() - constant, 1.43e-3, 0.15e-3);
+  EXPECT_NEAR(choice.best_data_parallel()->step_s() - constant, 1.61e-3, 0.45e-3);
 }
 
 TEST(Choose, FourThousandRanksTakeNoTimeToSimulate) {

@@ -367,7 +367,7 @@ TEST_F(CliTest, PlanDrawsTheStrategiesAskedForOrTheFastestAndDp) {
 }
 
 TEST_F(CliTest, PlanComparesAllStrategiesTheFastestFirst) {
-  const std::string words = "plan " + small_recipe() + " --workers 2 --gpu H200 --compare";
+  const std::string words = "plan " + small_recipe() + " --workers 2 --gpu H200 --bandwidth 10Mbit --compare";
   const Result plan = owt(words + " --ascii --json " + file("p.json"));
   ASSERT_EQ(plan.code, 0) << plan.err;
   EXPECT_THAT(plan.out, AllOf(HasSubstr("idle ms\n* "), HasSubstr("# computes"), Not(HasSubstr("busiest link"))));
