@@ -13,6 +13,7 @@
 #       eager       PyTorch's speed, eager and captured in a CUDA graph
 #       compiled    PyTorch's speed, compiled; two cases
 #   2   again       the tests that failed or were not reached
+#       nccl        collectives, messages and steps of two processes that share the GPU, through NCCL's sockets
 #       variants    owt with one setting changed, alternating with the default
 #       profile     the kernels of a step, by ncu or nsys; if neither is installed, the times of the layers
 #       compiled    PyTorch compiled, the remaining cases

@@ -9,7 +9,6 @@
 
 #include "src/comm/threads.h"
 #include "src/core/bf16.h"
-#include "src/core/gpus.h"
 #include "tests/comm/on_ranks.h"
 #include "tests/support/harness.h"
 
@@ -74,28 +73,29 @@ class Collectives : public OnRanks {
   Tensor empty(int64_t elements) const { return Tensor({elements}, DType::kF32, device()); }
 };
 INSTANTIATE_TEST_SUITE_P(Devices, Collectives,
-                         ::testing::Combine(::testing::ValuesIn(devices()), ::testing::Values(1, 2, 3, 4, 7)),
+                         ::testing::Combine(::testing::ValuesIn(devices_of_ranks()),
+                                            ::testing::ValuesIn(numbers_of_ranks({1, 2, 3, 4, 7}))),
                          [](const auto& info) {
                            return concat(name_of(std::get<0>(info.param)), "_", std::get<1>(info.param));
                          });
 
 TEST_P(Collectives, AllReduceGivesEveryRankTheSameSum) {
   constexpr int64_t kElements = 10'007;  // no multiple of the ranks
-  std::vector<std::vector<float>> sums(static_cast<size_t>(ranks()));
   run([&](Communicator& comm) {
     std::vector<float> mine(kElements);
     for (int64_t i = 0; i < kElements; ++i)
       mine[static_cast<size_t>(i)] = std::sin(static_cast<float>(i) * static_cast<float>(comm.rank() + 1));
-    Tensor t = tensor(mine);
+    Tensor t = tensor(mine), all = empty(ranks() * kElements);
     comm.all_reduce(t, {}).wait();
-    sums[static_cast<size_t>(comm.rank())] = values(t);
+    comm.all_gather(t, all, {}).wait();
+    const std::vector<float> sums = values(t);
+    for (int64_t i = 0; i < kElements; i += 13) {
+      double sum = 0;
+      for (int r = 0; r < ranks(); ++r) sum += std::sin(static_cast<float>(i) * static_cast<float>(r + 1));
+      EXPECT_NEAR(sums[static_cast<size_t>(i)], sum, 1e-5);
+    }
+    for (int r = 0; r < ranks(); ++r) EXPECT_EQ(values(all.rows(r * kElements, (r + 1) * kElements)), sums);
   });
-  for (int64_t i = 0; i < kElements; i += 13) {
-    double sum = 0;
-    for (int r = 0; r < ranks(); ++r) sum += std::sin(static_cast<float>(i) * static_cast<float>(r + 1));
-    EXPECT_NEAR(sums[0][static_cast<size_t>(i)], sum, 1e-5);
-  }
-  for (const auto& other : sums) EXPECT_EQ(other, sums[0]);
 }
 
 TEST_P(Collectives, AllReduceOfFewerElementsThanRanksSumsThemAll) {

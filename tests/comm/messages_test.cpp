@@ -10,7 +10,6 @@
 #include "src/comm/profiled.h"
 #include "src/comm/threads.h"
 #include "src/core/bf16.h"
-#include "src/core/gpus.h"
 #include "tests/comm/on_ranks.h"
 #include "tests/support/message_of.h"
 
@@ -21,15 +20,6 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 constexpr int64_t kMost = 16 << 20;  // bytes of a message
-
-std::vector<Device> devices_of_ranks() {
-  if (launch().several() || find_gpus().list.empty()) return {Device::kCpu};
-  return {Device::kCpu, Device::kCuda};
-}
-
-std::vector<int> numbers_of_ranks() {
-  return launch().several() ? std::vector<int>{launch().ranks} : std::vector<int>{2, 3, 4, 7};
-}
 
 std::vector<Route> all_routes(int ranks, int under_way = 2) {
   std::vector<Route> routes;
@@ -77,7 +67,7 @@ class Messages : public OnRanks {
 };
 INSTANTIATE_TEST_SUITE_P(Devices, Messages,
                          ::testing::Combine(::testing::ValuesIn(devices_of_ranks()),
-                                            ::testing::ValuesIn(numbers_of_ranks())),
+                                            ::testing::ValuesIn(numbers_of_ranks({2, 3, 4, 7}))),
                          [](const auto& info) {
                            return concat(name_of(std::get<0>(info.param)), "_", std::get<1>(info.param));
                          });

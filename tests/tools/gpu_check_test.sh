@@ -92,7 +92,7 @@ on_the_cpu() {
   expect_output '^cifar10_quick +16 +fp32 +[0-9]+'
   gpu_check 2 --cpu-dry-run || wrong "stage 2 ended with $?"
   for part in again variants; do expect_output "^PASS  $part "; done
-  expect_output '^SKIP  profile .*wants a GPU'
+  for part in nccl profile; do expect_output "^SKIP  $part .*wants a GPU"; done
   gpu_check 3 --cpu-dry-run || wrong "stage 3 ended with $?"
   for part in ranks accuracy others; do expect_output "^PASS  $part "; done
   expect_output '^SKIP  sanitizers .*wants a GPU'
@@ -164,6 +164,15 @@ expect_output '^PASS  tests .*: 2 tests passed'
 expect_calls 1 'core_test --gtest_filter=\*cuda\*'
 gpu_check 3 --parts others || wrong "it ended with $?"
 expect_calls 1 'core_test --gtest_filter=-\*cuda\*'
+passed
+
+begin "the test of two processes is a part of stage 2, and runs alone"
+program "$work/build/tests/nccl_processes_test" "echo \"nccl_processes_test \$*\" >>'$work/calls'; $(tests A.a A.b)"
+gpu_check 1 --parts tests || wrong "it ended with $?"
+expect_calls 0 'nccl_processes_test'
+gpu_check 2 --parts nccl || wrong "it ended with $?"
+expect_output '^PASS  nccl .*: 2 tests passed'
+expect_calls 1 'nccl_processes_test --gtest_filter=\*$'
 passed
 
 begin "a failure is written down and does not stop the other parts"

@@ -29,6 +29,7 @@ CASES = ("cifar10_quick:128:bf16,alexnet_owt:128:bf16,alexnet_owt:1024:bf16,vgg1
 SMALL = "alexnet_owt:128:bf16,cifar10_quick:128:bf16"  # cases that PyTorch compiles within a minute
 ALL_OF_IT = "all of it:"  # replaces the names of failed tests
 ON_CPU = "cifar10_quick:16:fp32"
+NCCL_TEST = "nccl_processes_test"
 SANITIZERS = ("racecheck", "memcheck", "synccheck", "initcheck")
 # Tests of owt's kernels that load neither cuDNN nor cuBLAS, whose hundreds of megabytes the tools would patch.
 SANITIZED = {
@@ -250,6 +251,7 @@ def run_all_tests(check, name, chosen_by_program):
 
 def tests(check, chosen):
     programs = check.test_programs()
+    programs.pop(NCCL_TEST, None)  # a part of its own
     if not check.on_gpu:  # the CPU build may have no cuDNN
         chosen = "*Shape*:*Relu*"
         programs.pop("cudnn_test", None)
@@ -272,6 +274,15 @@ def failed_tests(check):
             whole = not record["reached"] or record["failed"][0].startswith(ALL_OF_IT)
             again[programs[name]] = record["filter"] if whole else ":".join(record["failed"])
     return run_all_tests(check, "again", again) if again else "none had failed"
+
+
+def nccl(check):
+    program = check.test_programs().get(NCCL_TEST)
+    if not check.on_gpu:
+        raise Skipped("wants a GPU")
+    if program is None:
+        raise Skipped(f"no {NCCL_TEST}; build it, or bundle a build that has it")
+    return run_all_tests(check, "nccl", {program: "*"})
 
 
 def variants(check):
@@ -395,6 +406,7 @@ STAGES = {
         Part("eager", "PyTorch, eager and captured", lambda check: speed(check, "eager,graphed", CASES), 30, 160),
         Part("compiled", "PyTorch, compiled, two cases", lambda check: speed(check, "compiled", SMALL), 60, 300)],
     2: [Part("again", "the failed tests once more", failed_tests, 20, 120),
+        Part("nccl", "two processes on one GPU through NCCL", nccl, 20, 100),
         Part("variants", "owt with one thing switched", variants, 20, 200),
         Part("profile", "kernels of a step", profile, 30, 180),
         Part("compiled", "PyTorch, compiled", lambda check: speed(check, "compiled", CASES), 60, 500)],
