@@ -6,7 +6,6 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
-#include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -59,10 +58,9 @@ int train_among_threads(const std::string& file) {
   return 0;
 }
 
-int start_all(std::vector<std::string> words) {
+int start_all(const std::vector<std::string>& words) {
   const TempFolder folder;
   const std::string losses = folder.file("losses.json");
-  words.front() = std::filesystem::read_symlink("/proc/self/exe").string();
   ProcessesToLaunch what;
   what.hosts = {{"localhost", 1}};
   what.command = {words.front(), kAmongThreads, losses};
