@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <ctime>
+#include <optional>
 
 #include "data/order.h"
 #include "src/core/bf16.h"
@@ -21,14 +23,15 @@ constexpr int kTimedOf = 8;
 
 struct ThreadUsage {
   double wall_s, cpu_s;
-  int64_t waits;  // voluntary context switches of the thread
+  int64_t waits, preemptions;  // context switches of the thread: voluntary, involuntary
 
   static ThreadUsage now() {
     rusage usage{};
     ::getrusage(RUSAGE_THREAD, &usage);
-    const auto seconds = [](const timeval& t) { return t.tv_sec + 1e-6 * t.tv_usec; };
+    timespec cpu{};
+    ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &cpu);  // exact; getrusage() counts whole ticks of the scheduler
     return {std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(),
-            seconds(usage.ru_utime) + seconds(usage.ru_stime), usage.ru_nvcsw};
+            static_cast<double>(cpu.tv_sec) + 1e-9 * static_cast<double>(cpu.tv_nsec), usage.ru_nvcsw, usage.ru_nivcsw};
   }
 };
 
@@ -115,10 +118,20 @@ void Loader::work() {
 }
 
 void Loader::load_timed(const Chunk& chunk, std::vector<uint8_t>& pixels) {
-  if (!chunk.timed) return load(chunk, pixels);
+  if (!chunk.timed && !settings_.record) return load(chunk, pixels);
   const ThreadUsage begin = ThreadUsage::now();
-  load(chunk, pixels);
-  const LoaderTimes took = taken_between(begin, ThreadUsage::now());
+  LoadWork work{.images = std::max<int64_t>(0, chunk.rows.size())};
+  {
+    std::optional<StageClock> stages;
+    if (settings_.record) stages.emplace();
+    load(chunk, pixels);
+    if (stages) work.staged_s = stages->whole(), work.stage_s = stages->seconds();
+  }
+  const ThreadUsage end = ThreadUsage::now();
+  const LoaderTimes took = work.times = taken_between(begin, end);
+  if (end.preemptions > begin.preemptions) work.staged_s = 0, work.stage_s = {};
+  if (settings_.record) settings_.record->add(work);
+  if (!chunk.timed) return;
   const std::lock_guard lock(mutex_);
   times_.work_s += kTimedOf * took.work_s;
   times_.wait_s += kTimedOf * took.wait_s;
@@ -179,6 +192,7 @@ int64_t Loader::make(const Chunk& chunk, int64_t row, std::vector<uint8_t>& pixe
   note_work();
   const int64_t sample = read(*chunk.order, chunk.slot->first + row, view, pixels.data());
   settings_.augmenter->make(view, sample, pixels.data(), image);
+  StageClock::end(LoadStage::kAugment);
   return sample;
 }
 
@@ -235,6 +249,7 @@ void Loader::mix(const Chunk& chunk, const std::vector<int64_t>& samples, std::v
     const bool first = in_step % 2 == 0;
     const PairMix mix = draw_mix(settings_.augmenter->mix(), image, view, first ? sample : other_sample);
     mix_images(mix, image, first ? own : other, first ? other : own);
+    StageClock::end(LoadStage::kMix);
     label(mix, row, sample, other_sample);
     if (here) label(mix, beside, other_sample, sample);
   }
@@ -247,6 +262,7 @@ int64_t Loader::read(const std::vector<int64_t>& order, int64_t place, const Vie
     const int64_t sample = order[place];
     try {
       settings_.dataset->read(sample, view, pixels);
+      StageClock::end(LoadStage::kRead);  // data sets without stages of their own only read
       return sample;
     } catch (const CorruptRecord& error) {
       if (!settings_.training || !settings_.corrupt || tries == size) throw;

@@ -15,6 +15,7 @@
 #include "data/batch.h"
 #include "data/corrupt_records.h"
 #include "data/dataset.h"
+#include "data/load_stages.h"
 #include "data/steps.h"
 #include "src/system/joined_threads.h"
 
@@ -27,6 +28,8 @@ struct LoaderSettings {
   // In training a damaged record is replaced by the next one in the epoch's order (after the last, the first), and
   // recorded here. If this is null, and in evaluation, a damaged record is an error.
   std::shared_ptr<CorruptRecords> corrupt{};
+  // Receives the time of the stages of every image. Null: they are not measured.
+  std::shared_ptr<LoadRecord> record{};
   int64_t batch = 0;  // rows of a whole step over all ranks, >= 1
   uint64_t seed = 0;
   bool training = true;  // false: samples in order, augmenter's evaluation images, no randomness

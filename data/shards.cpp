@@ -15,6 +15,7 @@
 
 #include "data/jpeg/bad_photo.h"
 #include "data/json_numbers.h"
+#include "data/load_stages.h"
 #include "data/other_data.h"
 #include "data/resize.h"
 #include "src/core/philox.h"
@@ -237,6 +238,7 @@ template <class Decode>
 void ShardDataset::decode(int64_t index, const Decode& decode) const {
   thread_local WindowDecoder decoder;
   const std::string_view file = file_of(index);
+  StageClock::end(LoadStage::kRead);
   std::string why;
   try {
     decoder.open(file);
@@ -256,10 +258,13 @@ void ShardDataset::read(int64_t index, const View& view, uint8_t* pixels) const 
   thread_local std::vector<uint8_t> part;
   decode(index, [&](WindowDecoder& decoder) {
     const ImageWindow window = window_of(settings_, view, index, decoder.height(), decoder.width());
-    if (window.height == settings_.crop && window.width == settings_.crop) return decoder.decode(window, pixels);
-    part.resize(window.height * window.width * 3);
-    decoder.decode(window, part.data());
+    const bool as_large = window.height == settings_.crop && window.width == settings_.crop;
+    if (!as_large) part.resize(window.height * window.width * 3);
+    decoder.decode(window, as_large ? pixels : part.data());
+    StageClock::end(LoadStage::kDecode);
+    if (as_large) return;
     resizer.run(part.data(), window.height, window.width, settings_.crop, pixels);
+    StageClock::end(LoadStage::kResize);
   });
 }
 

@@ -10,10 +10,12 @@
 
 #include "src/comm/launch.h"
 #include "src/commands/measure_compute.h"
+#include "src/commands/measure_loading.h"
 #include "src/commands/planner_files.h"
 #include "src/commands/run.h"
 #include "src/plan/order.h"
 #include "src/plan/plan_bytes.h"
+#include "src/plan/plan_rows.h"
 #include "src/plan/plan_table.h"
 #include "src/plan/plan_updates.h"
 #include "src/predict/machine.h"
@@ -288,6 +290,30 @@ bool writes_utf8() {
   return false;
 }
 
+// The cores that load photographs for the GPU of the worker with the most rows. Other images are stored as pixels.
+std::optional<LoadNeed> loading_of(const Settings& settings, const Prediction& chosen) {
+  if (settings.data.format != "shards") return {};
+  const Plan plan = make_plan(settings.model, chosen.request);
+  int64_t rows = 0;
+  for (int rank = 0; rank < plan.ranks(); ++rank)
+    rows = std::max(rows, rows_of(plan, plan.request.step_rows).of(rank).size());
+  return load_need(settings, static_cast<double>(rows) / chosen.step_s());
+}
+
+std::string loading_text(const DataSettings& data, const std::optional<LoadNeed>& need) {
+  if (!need && data.format == "synthetic") return "";
+  if (!need) return "Loading: these images are not decoded, which takes next to no core.\n";
+  const double cores = need->cores();
+  const std::string count = format("{:.1f}", cores);
+  std::string text = format(
+      "Loading: {} core{} for each worker's GPU, which takes {:.0f} images/s.\nA core loads {:.0f} images/s: {}.\n",
+      count, count == "1.0" ? "" : "s", need->images_per_s, need->images_per_core_s, need->source);
+  if (cores > data.loader_threads)
+    text += format("The GPU waits for data unless data.loader_threads, here {}, is {:.0f} or more.\n",
+                   data.loader_threads, std::ceil(cores));
+  return text;
+}
+
 void predict_all(const Settings& settings, const Options& options, const OptionalMachine& machine,
                  const Network& network) {
   PlanRequest request = settings.plan_request();
@@ -313,6 +339,10 @@ void predict_all(const Settings& settings, const Options& options, const Optiona
             << '\n'
             << result.choice.reason() << '\n'
             << crossover_text(result);
+  if (options.given("gpu") || machine) {
+    result.loading = loading_of(settings, result.choice.chosen());
+    std::cout << loading_text(settings.data, result.loading);
+  }
   if (options.boolean("launches") && request.slices > 1)
     fail("--launches needs a step without gradient accumulation, but data.accumulate is ", request.slices,
          "; --set data.accumulate= removes it");

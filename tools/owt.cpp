@@ -35,6 +35,7 @@ constexpr Command kCommands[] = {
     {"simulate", owt::command_simulate, Under::kAlone, "train in simulated time, with stragglers and slow links"},
     {"plan", owt::command_plan, Under::kAlone, "show what each worker computes and sends under each strategy"},
     {"bench-comm", owt::command_bench_comm, Under::kTogether, "measure how long collectives between workers take"},
+    {"bench-data", owt::command_bench_data, Under::kAlone, "measure how many images per second the loader makes"},
     {"launch", owt::command_launch, Under::kTogether, "start the processes of a run, on one or several hosts"},
     {"report", owt::command_report, Under::kAlone, "write an HTML page about one or more runs"},
     {"watch", owt::command_watch, Under::kAlone, "serve that page to a browser while a run trains"},

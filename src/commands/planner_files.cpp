@@ -127,6 +127,11 @@ std::string prediction_json(const PlannerResult& result) {
                                   {"memory_bytes", p.memory_bytes}});
   file["refused"] = Json::array();
   for (const Refusal& each : result.choice.refused) file["refused"].push_back({{"name", each.name}, {"why", each.why}});
+  if (const auto& loading = result.loading)
+    file["loading"] = {{"images_per_second", loading->images_per_s},
+                       {"images_per_core_second", loading->images_per_core_s},
+                       {"cores", loading->cores()},
+                       {"source", loading->source}};
   if (result.step) file["step"] = step_json(*result.step);
   return json_lines(file);
 }

@@ -13,15 +13,17 @@
 //    "strategies": [{"name", "strategy", "model_ranks", "bytes", "compute_s", "exposed_s", "update_s", "step_s",
 //                    "images_per_second", "transfer_s", "memory_bytes"}, ...],
 //    "refused": [{"name", "why"}, ...],
+//    "loading": {"images_per_second", "images_per_core_second", "cores", "source"},
 //    "step": {"device", "seconds", "beside_s", "floor_s", "images_per_second", "assumptions",
 //             "launches": [{"layer", "phase", "kernel", "kind", "flops", "bytes", "seconds", "bound", "beside"}, ...]}}
-// "step" is written with --launches only.
+// "loading" is written for photographs and a GPU only, "step" with --launches only.
 #pragma once
 
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "src/commands/measure_loading.h"
 #include "src/predict/bench.h"
 #include "src/predict/choose.h"
 #include "src/predict/step_launches.h"
@@ -36,6 +38,7 @@ struct PlannerResult {
   Choice choice;
   std::string model, network, compute;                      // for people
   int64_t crossover_rows = 0, crossover_rows_by_bytes = 0;  // see choose.h
+  std::optional<LoadNeed> loading{};                        // only for photographs and a GPU
   std::optional<StepEstimate> step{};                       // one worker's GPU
 };
 std::string prediction_json(const PlannerResult& result);

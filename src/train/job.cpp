@@ -88,6 +88,7 @@ LoaderSettings loader_settings(const Job& job, int rank) {
   const DataSettings& data = job.settings.data;
   LoaderSettings settings;
   settings.augmenter = job.augmenter;
+  settings.record = job.load_record;
   settings.batch = job.plan.request.step_rows;
   settings.seed = job.settings.run.seed;
   settings.shuffle = data.shuffle;

@@ -25,6 +25,7 @@ struct Job {
   std::vector<std::string> class_lines;  // names of the outputs, as in a classes.txt; empty: unknown
   std::shared_ptr<const Augmenter> augmenter;
   std::shared_ptr<CorruptRecords> corrupt;  // damaged records found in training
+  std::shared_ptr<LoadRecord> load_record;  // receives the time of loading; null: it is not measured by stage
   std::string run_folder;                   // training only
   std::string resume_checkpoint;            // checkpoint folder to resume from; empty: start a new run
   RunState resume_state;                    // the state in that checkpoint, whose files have been checked

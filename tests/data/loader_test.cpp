@@ -79,6 +79,26 @@ TEST(Loader, ReadsInOrderAndWithoutRandomnessInEvaluation) {
   EXPECT_EQ(again.labels, first.labels);
 }
 
+TEST(Loader, RecordsTheStagesOfEveryImage) {
+  LoaderSettings made = settings(10, 4);
+  made.record = std::make_shared<LoadRecord>();
+  made.threads = 2;
+  int64_t rows = 0;
+  for (const Copy& batch : run(made, 5)) rows += std::ssize(batch.labels);  // it ends with its threads
+  const LoadWork work = made.record->total();
+  const auto of = [&](LoadStage stage) { return work.stage_s[static_cast<size_t>(stage)]; };
+  EXPECT_GE(work.images, rows);  // the threads are ahead
+  EXPECT_GT(of(LoadStage::kRead), 0);
+  EXPECT_GT(of(LoadStage::kAugment), 0);
+  EXPECT_EQ(of(LoadStage::kDecode) + of(LoadStage::kResize) + of(LoadStage::kMix), 0);
+  EXPECT_LE(of(LoadStage::kRead) + of(LoadStage::kAugment), work.staged_s + 1e-9);
+
+  made.augmenter = std::make_shared<Augmenter>(AugmentSettings{.mix = {.mixup = 1}}, Shape{4, 4, 3});
+  made.record = std::make_shared<LoadRecord>();
+  run(made, 5);
+  EXPECT_GT(made.record->total().stage_s[static_cast<size_t>(LoadStage::kMix)], 0);
+}
+
 TEST(Loader, KeepsTheOrderOfTheFilesWithoutShuffling) {
   LoaderSettings made = settings(5, 3);
   made.shuffle = false;

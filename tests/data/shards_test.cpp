@@ -8,6 +8,7 @@
 #include <map>
 #include <set>
 
+#include "data/load_stages.h"
 #include "data/resize.h"
 #include "data/shard_statistics.h"
 #include "src/core/threads.h"
@@ -195,6 +196,20 @@ TEST_F(ShardsTest, PartsOfAnotherSizeAreResized) {
   Resizer().run(part.data(), 36, 36, 32, wanted.data());
   images->read(5, {}, found.data());
   EXPECT_EQ(found, wanted);
+}
+
+TEST_F(ShardsTest, ReadingDecodingAndResizingAreTimedApart) {
+  write_split(folder_.path(), "train", {.images = 2});
+  const auto images = open();
+  std::vector<uint8_t> pixels(static_cast<size_t>(images->image().elements()));
+  for (const int64_t index : {0, 1}) {
+    const StageClock stages;
+    images->read(index, {}, pixels.data());
+    const auto of = [&](LoadStage stage) { return stages.seconds()[static_cast<size_t>(stage)]; };
+    EXPECT_GT(of(LoadStage::kRead), 0);
+    EXPECT_GT(of(LoadStage::kDecode), 0);
+    EXPECT_EQ(of(LoadStage::kResize) > 0, index == 1);  // image 0 is as large as the recipe wants it
+  }
 }
 
 TEST_F(ShardsTest, BatchesDependNeitherOnThreadsNorOnRanks) {

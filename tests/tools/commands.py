@@ -250,6 +250,17 @@ COMMANDS = {
         "seconds": Unseen("--seconds 2", "more repetitions of the same measurements", base="--sizes 4K"),
         "json": Shows("--json new/links.json"),
     }),
+    "bench-data": Command("shards --recipe small.toml --seconds 0.1", {
+        "recipe": Shows("--recipe runs/small"),
+        "workers": Shows("--workers 2"),
+        "device": NO_GPU,
+        "precision": Unseen("--precision bf16", FASTER),
+        "set": Refused("--set run.nonsense=1", "no key 'nonsense'"),
+        "threads": Shows("--threads 1,2"),
+        "seconds": Unseen("--seconds 0.2", "more images of the same data set", base="shards --recipe small.toml"),
+        "cold": Shows("--cold"),
+        "json": Shows("--json"),
+    }),
     "report": Command("runs/small --out new/r.html", {
         "out": Shows("--out new/s.html"),
         "layer": Shows("--layer fc1"),
@@ -395,6 +406,9 @@ plan small.toml --workers 2 --links times.csv
 time small.toml --csv nowhere/t.csv
 time small.toml --links times.csv
 bench-comm --json nowhere/l.json
+bench-data nowhere
+bench-data photos
+bench-data drawn --cold
 check small.toml --workers 2 --parallel nowhere
 prepare folder other-photos shards --size 32
 prepare folder nowhere new/data

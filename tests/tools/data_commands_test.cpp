@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <nlohmann/json.hpp>
 
 #include "data/photos/photo.h"
 #include "src/system/log.h"
@@ -116,6 +117,48 @@ TEST_F(DataCommands, DataThatIsNotReadIsRefused) {
   }
   EXPECT_EQ(owt("train " + recipe + " --other-data").code, 2);
   EXPECT_EQ(owt("report " + file("run") + " --threads 1").code, 2);
+}
+
+TEST_F(DataCommands, BenchDataReadsAFolderOrTheDataOfARecipe) {
+  photos("photos", {"bird", "cat"});
+  prepare("photos", "data");
+  const std::string words = "bench-data " + file("data") + " --seconds 0.1 ";
+  const Result both = owt(words + "--threads 1,2 --workers 2 --device cpu");
+  ASSERT_EQ(both.code, 0) << both.err;
+  EXPECT_THAT(both.out, AllOf(HasSubstr("6 training images in " + file("data") + ", read as imagenet_resnet50 says"),
+                              HasSubstr("\n      2 "), HasSubstr("\n      4 "), HasSubstr("\ndecode "),
+                              HasSubstr("\naugment "), HasSubstr("Longest stage: "), HasSubstr("--cold")));
+  const auto json = nlohmann::json::parse(owt(words + "--json --cold --device cpu").out);
+  EXPECT_EQ(json["images"], 6);
+  EXPECT_EQ(json["cold"], true);
+  ASSERT_EQ(json["speeds"].size(), 1u);
+  EXPECT_GT(json["speeds"][0]["us_per_image"]["decode"], 0);
+
+  write("small.toml", kSmallRecipe);
+  EXPECT_THAT(owt("bench-data " + file("small.toml")).err, HasSubstr("draws its images"));
+  const std::string by_recipe =
+      "bench-data imagenet_resnet18 --seconds 0.1 --device cpu --set data.dir=" + file("data") + " ";
+  EXPECT_THAT(owt(by_recipe).out, HasSubstr("in " + file("data") + ", read as imagenet_resnet18 says"));
+  EXPECT_EQ(owt(by_recipe + "--recipe imagenet_resnet50").code, 2);
+  EXPECT_THAT(owt("bench-data " + file("photos")).err, HasSubstr("owt prepare folder"));
+  EXPECT_EQ(owt(words + "--threads 1.5").code, 2);
+}
+
+TEST_F(DataCommands, PlanSaysHowManyCoresLoadForAGpu) {
+  const std::string here = "export OWT_DATA=" + file("none") + "; ";
+  const auto plan = [&](const std::string& words) {
+    return owt("plan " + words + " --workers 2 --gpu H200", here).out;
+  };
+  const std::string json = " --json " + file("p.json");
+  const std::string shown = plan("imagenet_resnet50" + json);
+  const auto loading = nlohmann::json::parse(read_file(file("p.json")))["loading"];
+  const double cores = loading["cores"];
+  EXPECT_DOUBLE_EQ(cores * loading["images_per_core_second"].get<double>(), loading["images_per_second"]);
+  EXPECT_THAT(shown, AllOf(HasSubstr(format("Loading: {:.1f} core", cores)), HasSubstr("documented for photographs")));
+  EXPECT_EQ(shown.find("unless data.loader_threads, here 1, is") != std::string::npos, cores > 1);
+  EXPECT_THAT(plan("imagenet_resnet50 --set data.loader_threads=256"), Not(HasSubstr("data.loader_threads")));
+  EXPECT_THAT(plan("cifar10_quick"), HasSubstr("not decoded"));
+  EXPECT_THAT(plan("resnet50"), Not(HasSubstr("Loading")));
 }
 
 TEST_F(DataCommands, ModelsOfTheCommandLineAreFilesOfTheWorkingFolderOrNames) {

@@ -1,7 +1,6 @@
 // The speed of one core that makes batches from prepared shards, compared with a plain loader using OpenCV.
 //
 //   usage: loader_speed shards DIR [ROUNDS]         img/s of both, medians of interleaved rounds
-//          loader_speed augment DIR [ROUNDS]        img/s of random-resized crops, and with each other augmentation
 //          loader_speed memory DIR [EPOCHS]         memory of the process after all slots were used, and at the end
 //
 // Seconds are processor time, so that other programs on the machine disturb less.
@@ -49,7 +48,8 @@ double speed(const Batch& batch) {
   return static_cast<double>(images) / (processor_seconds() - begin);
 }
 
-LoaderSettings loading(const std::string& folder, const CropSettings& crop, AugmentSettings augment = {}) {
+LoaderSettings loading(const std::string& folder, const CropSettings& crop) {
+  AugmentSettings augment;
   augment.mirror = true;
   augment.mean = augment.std = AugmentSettings::From::kValues;
   augment.mean_values.assign(kMean.begin(), kMean.end());
@@ -131,35 +131,6 @@ int shards(const std::string& folder, int rounds) {
   return 0;
 }
 
-int augment(const std::string& folder, int rounds) {
-  struct Case {
-    const char* what;
-    AugmentSettings augment;
-    std::vector<double> speeds{}, ratios{};
-  };
-  std::vector<Case> cases(7);
-  cases[0].what = "mirror";
-  cases[1].what = "alternating mirror", cases[1].augment.alternate = true;
-  cases[2].what = "erase = 0.25", cases[2].augment.erase = 0.25;
-  cases[3].what = "policy = trivial_wide", cases[3].augment.trivial = true;
-  cases[4].what = "jitter 0.4 0.4 0.4 0.1", cases[4].augment.jitter = {0.4, 0.4, 0.4, 0.1};
-  cases[5].what = "mixup = 0.2", cases[5].augment.mix.mixup = 0.2;
-  cases[6].what = "cutmix = 1", cases[6].augment.mix.cutmix = 1;
-  const Stream stream;
-  for (int round = 0; round < rounds; ++round)
-    for (Case& each : cases) {
-      Loader loader(loading(folder, {.crop = kCrop, .short_side = 256, .area = {0.08, 1.0}}, each.augment));
-      for (int64_t i = 0; i < 2 * kSlots; ++i) loader.next(stream);
-      each.speeds.push_back(speed([&] { loader.next(stream); }));
-      each.ratios.push_back(each.speeds.back() / cases[0].speeds.back());
-    }
-  std::cout.precision(3);
-  for (const Case& each : cases)
-    std::cout << each.what << ": " << static_cast<int64_t>(median(each.speeds)) << " img/s, " << median(each.ratios)
-              << " x mirror alone\n";
-  return 0;
-}
-
 int64_t own_kilobytes() {  // anonymous resident memory
   std::ifstream status("/proc/self/status");
   for (std::string line; std::getline(status, line);)
@@ -181,9 +152,8 @@ int memory(const std::string& folder, int epochs) {
 int run(const std::vector<std::string>& words) {
   const auto number = [&](int otherwise) { return words.size() > 2 ? std::stoi(words[2]) : otherwise; };
   if (words.size() >= 2 && words[0] == "shards") return shards(words[1], number(7));
-  if (words.size() >= 2 && words[0] == "augment") return augment(words[1], number(7));
   if (words.size() >= 2 && words[0] == "memory") return memory(words[1], number(20));
-  std::cerr << "usage: loader_speed shards DIR [ROUNDS] | augment DIR [ROUNDS] | memory DIR [EPOCHS]\n";
+  std::cerr << "usage: loader_speed shards DIR [ROUNDS] | memory DIR [EPOCHS]\n";
   return 2;
 }
 
