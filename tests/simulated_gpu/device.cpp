@@ -237,7 +237,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   properties->maxThreadsDim[2] = 64;
   properties->maxGridSize[0] = 0x7fffffff;
   properties->maxGridSize[1] = properties->maxGridSize[2] = 65535;
-  properties->l2CacheSize = 1 << 20;  // small, because measurements overwrite it repeatedly
+  properties->l2CacheSize = 1 << 16;  // small, because measurements overwrite it repeatedly
   properties->memoryBusWidth = 6144;
   properties->pciBusID = device + 1;
   properties->asyncEngineCount = 3;

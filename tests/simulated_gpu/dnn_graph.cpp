@@ -98,7 +98,7 @@ const std::vector<Engine>& engines() {
   static const std::vector<Engine> engines{
       {0, {CUDNN_NUMERICAL_NOTE_STRICT_NAN_PROP}, 0, false, true, false, true},
       {1, {}, 0, false, false, false, false},
-      {2, {CUDNN_NUMERICAL_NOTE_TENSOR_CORE}, int64_t{4} << 20, true, true, false, true},
+      {2, {CUDNN_NUMERICAL_NOTE_TENSOR_CORE}, 3 << 19, true, true, false, true},
       {3, {CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC}, 256, false, true, true, true},
       {4, {}, 0, false, true, false, true, true},
       {5, {}, 0, false, true, false, true, true},

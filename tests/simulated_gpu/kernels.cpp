@@ -158,7 +158,10 @@ class BlockRunner {
   Fiber* become(size_t thread) {
     current_ = thread;
     const auto index = static_cast<unsigned>(thread);
-    threadIdx = {index % blockDim.x, index / blockDim.x % blockDim.y, index / blockDim.x / blockDim.y};
+    if (blockDim.y == 1 && blockDim.z == 1)
+      threadIdx = {index, 0, 0};  // most blocks; divisions take long
+    else
+      threadIdx = {index % blockDim.x, index / blockDim.x % blockDim.y, index / blockDim.x / blockDim.y};
     return threads_[thread].fiber;
   }
 
