@@ -1,5 +1,8 @@
 #include "tests/support/runs.h"
 
+#include <map>
+#include <utility>
+
 #include "src/comm/threads.h"
 #include "src/plan/plan_bytes.h"
 #include "src/plan/plan_updates.h"
@@ -118,6 +121,28 @@ Settings small_settings(const std::string& recipe, const Overrides& changes) {
   return settings_from(config, "small");
 }
 
+namespace {
+
+// To draw all images takes as long as two steps. What is drawn does not depend on the keys left out here.
+void open_data_once(Job& job, const std::string& recipe, const Overrides& changes) {
+  static std::map<std::string, Job>& opened = *new std::map<std::string, Job>;
+  std::string key = recipe;
+  for (const auto& [name, value] : changes)
+    if (!name.starts_with("parallel.") && !name.starts_with("optimizer.") && name != "run.device")
+      key += concat(name, "=", value, "\n");
+  const auto [at, is_new] = opened.try_emplace(key);
+  if (is_new) {
+    at->second.settings = job.settings;
+    open_data(at->second, "");
+  }
+  Job data = at->second;
+  data.settings = std::move(job.settings);
+  data.plan = std::move(job.plan);
+  job = std::move(data);
+}
+
+}  // namespace
+
 SmallRun run_small(const std::string& recipe, int64_t steps, const Overrides& changes, int64_t beside_from,
                    bool keeps_gradients, std::optional<StepKind> kind) {
   Job job;
@@ -125,7 +150,7 @@ SmallRun run_small(const std::string& recipe, int64_t steps, const Overrides& ch
   job.plan = job.settings.plan_to_run();
   job.plan.request.beside_from = beside_from;
   job.plan.request.keeps_gradients = keeps_gradients;
-  open_data(job, "");
+  open_data_once(job, recipe, changes);
   SmallRun run;
   run.bytes.resize(static_cast<size_t>(job.plan.ranks()));
   run.planned_of_ranks.resize(run.bytes.size());

@@ -69,7 +69,7 @@ class FrozenLayers : public ::testing::TestWithParam<std::tuple<Device, Case>> {
             {"run.precision", c.precision},  {"optimizer.freeze", patterns}};
   }
   // In bf16 the differences of two runs grow from step to step.
-  int64_t steps() const { return std::get<0>(GetParam()) == Device::kCpu && !bf16() ? 8 : 3; }
+  int64_t steps() const { return std::get<0>(GetParam()) == Device::kCpu && !bf16() ? 6 : 3; }  // the fifth has 4 rows
   bool bf16() const { return std::get<1>(GetParam()).precision == std::string("bf16"); }
 };
 

@@ -231,11 +231,13 @@ void expect_near(const Learned& found, const Learned& wanted, double bound = 5e-
         << name;
 }
 
+// WithOneMicroBatch has the other cases of one stage and of one micro-batch.
 TEST(PipelineSchedules, LearnWhatOneRankLearnsThatDoesTheSameByHand) {
   const std::string recipe = without_kinks(kSmallRecipe);
   for (const char* schedule : kSchedules)
     for (const int stages : {1, 2, 3, 4})
-      for (const int micro_batches : {1, 2, 3, 8}) {
+      for (const int micro_batches : {2, 3, 8}) {
+        if (stages == 1 && micro_batches != 3) continue;
         SCOPED_TRACE(concat(schedule, ", ", stages, " stages, ", micro_batches, " micro-batches"));
         const Overrides changes = pipeline(schedule, stages, micro_batches);
         expect_near(learned(recipe, changes), ByHand(recipe, changes).learn());

@@ -86,6 +86,7 @@ std::string recipe_of_net(const std::string& net) {
 
 class StepEquality : public ::testing::TestWithParam<std::tuple<Device, Case>> {
  protected:
+  static constexpr int64_t kSteps = 7;
   Device device() const { return std::get<0>(GetParam()); }
   SmallRun run(int64_t steps) const {
     const Case& c = std::get<1>(GetParam());
@@ -97,12 +98,11 @@ class StepEquality : public ::testing::TestWithParam<std::tuple<Device, Case>> {
     if (*c.shares) changes.emplace_back("parallel.shares", c.shares);
     return run_small(recipe_of_net(c.net), steps, on(device(), merged(changes, with_optimizer(c.optimizer))));
   }
-  int64_t steps() const { return device() == Device::kCpu ? 16 : 7; }  // a simulated GPU is slow
   const SmallRun& one_rank() const {
     static std::map<std::tuple<Device, std::string, std::string>, SmallRun> runs;
     const std::string optimizer = std::get<1>(GetParam()).optimizer, net = std::get<1>(GetParam()).net;
     const auto [run, fresh] = runs.try_emplace({device(), optimizer, net});
-    if (fresh) run->second = run_small(recipe_of_net(net), steps(), on(device(), with_optimizer(optimizer)));
+    if (fresh) run->second = run_small(recipe_of_net(net), kSteps, on(device(), with_optimizer(optimizer)));
     return run->second;
   }
 };
@@ -110,7 +110,7 @@ class StepEquality : public ::testing::TestWithParam<std::tuple<Device, Case>> {
 // The steps begin a second epoch of 100 images in steps of 24. The last step of every epoch has 4 rows, so one of three
 // ranks has fewer than the others. Dropout and augmentation are on.
 TEST_P(StepEquality, LearnsWhatOneRankLearnsAndSendsTheBytesOfThePlan) {
-  const SmallRun many = run(steps());
+  const SmallRun many = run(kSteps);
   expect_same_losses(one_rank(), many, 1e-4);
   expect_planned_bytes(many);
   EXPECT_EQ(many.planned_bytes > 0, many.bytes.size() > 1);

@@ -36,11 +36,11 @@ TEST_F(ResumedRun, ARunStoppedAfterAnyStepResumesBitForBit) {
             {"parallel.workers", "4"}, {"parallel.strategy", "ps"}, {"ps.filters", "['fix8']"}, {"ps.servers", "1"}},
         Overrides{{"parallel.workers", "2"}, {"parallel.strategy", "owt-c"}, {"data.accumulate", "3"}},
         Overrides{{"parallel.workers", "4"}, {"parallel.strategy", "owt-d"}, {"parallel.model_ranks", "2"}}}) {
-    const Overrides changes = merged(kEveryStepLogged, parallel);
+    const Overrides changes = merged(merged(kEveryStepLogged, {{"schedule.epochs", "2"}}), parallel);
     const std::string tag = parallel.empty() ? "" : parallel.back().second;
     run("whole" + tag, changes);
-    for (const char* stop : {"1", "4", "5", "13"}) {
-      if (tag != "" && tag != "owt-c" && stop[0] == '1') continue;  // an epoch has five steps
+    for (const std::string stop : {"4", "5", "1", "8"}) {  // an epoch has five steps
+      if (tag != "" && tag != "owt-c" && stop != "4" && stop != "5") continue;
       const std::string out = "part" + tag + stop;
       run(out, merged(changes, {{"schedule.max_steps", stop}}));
       ConvChoices::process().clear();  // state of a new process

@@ -426,12 +426,12 @@ TEST_F(Pages, AreMadeAgainWhenTheRunEnds) {
   EXPECT_FALSE(reader.record().times.rows.empty());
 }
 
-// Twenty runs of 50,000 logged steps, and of one a million.
+// Twenty runs of 15,000 logged steps, one of them of 300,000.
 TEST_F(Pages, OfManyLongRunsAreNotLarge) {
   std::vector<RunRecord> runs(20);
   for (size_t i = 0; i < runs.size(); ++i) {
     runs[i].name = runs[i].folder = concat("run", i);
-    const size_t count = i == 0 ? 1000000 : 50000;
+    const size_t count = i == 0 ? 300000 : 15000;
     StepColumns& steps = runs[i].metrics.steps;
     std::vector<double> values(count);
     for (size_t step = 0; step < count; ++step) {
