@@ -96,9 +96,8 @@ TEST_P(StepInBf16, TheCopiesOfTheWeightsStayEqualToThem) {
   }
 }
 
-// Two epochs and a step, with batches in two places, alternating. Steps of 24 rows are run, recorded and replayed; steps
-// of 4 rows at the end of an epoch are run and recorded. The learning rate and the dropped elements change with every
-// step.
+// Eleven steps, with batches in two places, alternating. Steps of 24 rows are run, recorded and replayed; steps of 4
+// rows at the end of an epoch are run and recorded. The learning rate and the dropped elements change with every step.
 TEST_P(StepOnGpu, RecordedStepsGiveTheSameBits) {
   for (const char* precision : {"fp32", "bf16"}) {
     const Overrides base{{"run.precision", precision}, {"schedule.type", "cosine"}, {"schedule.warmup_epochs", "1"}};
