@@ -224,7 +224,7 @@ TEST(TimedWork, WarmsUpAGpuOnce) {
 
 TEST(TimedWork, SaysThatItHasTooLittleMemory) {
   const Stream stream(Device::kCuda);
-  simulated_gpu::set_memory(size_t{1} << 20);
+  simulated_gpu::set_memory(size_t{1} << 16);
   EXPECT_THROW(queued_by_time_work(stream), OutOfMemory);
   simulated_gpu::set_memory(size_t{8} << 30);
 }

@@ -42,6 +42,22 @@ class DnnPlans : public Dnn {
   Doubles of_x_;
 };
 
+// The simulator keeps the sums of the last run.
+TEST_F(DnnPlans, ComputeWhatIsInTheMemoryAtEachRun) {
+  const auto all = candidates();
+  const Candidate& exact = all.at(2);
+  const Doubles first = result(exact);
+  EXPECT_EQ(result(exact), first);
+  w_.fill(stream_, 3);
+  const Doubles second = result(exact);
+  EXPECT_NE(second, first);
+  x_.fill(stream_, 4);
+  EXPECT_NE(result(exact), second);
+  x_.fill(stream_, 1);
+  w_.fill(stream_, 2);
+  EXPECT_EQ(result(exact), first);
+}
+
 TEST_F(DnnPlans, ComeFromEnginesThatDiffer) {
   const auto all = candidates();
   ASSERT_EQ(all.size(), 3u);
