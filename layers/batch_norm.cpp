@@ -52,10 +52,11 @@ class BatchNorm : public Layer {
     return {2 * params_[kWeight].part.size()};
   }
 
-  std::unique_ptr<Op> bind(const Shape& in, const Compute& on) override {
-    OWT_CHECK_EQ(out_shape(in)[in.rank() - 1], params_[kWeight].part.size(), "layer '", name(), "'");
-    const BatchNormParams params{params_[kWeight], params_[kBias], params_[kRunningMean], params_[kRunningVar]};
-    return dispatch(on, [&](auto tag) { return bind_batch_norm(tag, params, eps_, rows_, in); });
+  std::unique_ptr<Op> bind(const Shape& in, const Compute& on) override { return bind_with(false, in, on); }
+
+  BoundOp bind_run(std::span<const std::unique_ptr<Layer>> followers, const Shape& in, const Compute& on) override {
+    const bool relu = !followers.empty() && followers[0]->type() == "relu";
+    return {bind_with(relu, in, on), relu ? 2 : 1};
   }
 
   Described describe(const Shape&) override {
@@ -63,6 +64,13 @@ class BatchNorm : public Layer {
   }
 
  private:
+  std::unique_ptr<Op> bind_with(bool relu, const Shape& in, const Compute& on) {
+    OWT_CHECK_EQ(out_shape(in)[in.rank() - 1], params_[kWeight].part.size(), "layer '", name(), "'");
+    const BatchNormParams params{params_[kWeight], params_[kBias], params_[kRunningMean], params_[kRunningVar]};
+    const BatchNormSettings settings{eps_, rows_, relu};
+    return dispatch(on, [&](auto tag) { return bind_batch_norm(tag, params, settings, in); });
+  }
+
   static int64_t read_rows(Config& config) {
     if (!config.is_string("rows")) return config.integer("rows", kRowsOfOp, {.low = 0, .high = kMostGroupRows});
     if (const std::string word = config.string("rows"); word != "step")
@@ -71,7 +79,7 @@ class BatchNorm : public Layer {
   }
 
   enum : size_t { kWeight, kBias, kRunningMean, kRunningVar };
-  int64_t rows_;  // see bind_batch_norm()
+  int64_t rows_;  // see BatchNormSettings
   double eps_;
   std::array<Param, 4> params_;
 };

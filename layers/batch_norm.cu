@@ -5,10 +5,13 @@
 #include <optional>
 #include <type_traits>
 
+#include "layers/base/summing_op.h"
 #include "layers/batch_norm_method.h"
+#include "layers/branch_sums.h"
 #include "layers/gpu/batch_norm_kernels.cuh"
 #include "layers/gpu/cudnn.h"
 #include "layers/gpu/plan_choice.h"
+#include "layers/relu.h"
 #include "src/core/cuda.h"
 #include "src/core/grid.h"
 #include "src/core/memory.h"
@@ -22,17 +25,14 @@ Tensor per_channel(int64_t channels, int64_t groups = 1) {
   return Tensor({groups * channels}, DType::kF32, Device::kCuda);
 }
 
-// Adds the stored gradients of weight and bias of each group, and the gradients of the running averages.
+// Adds cuDNN's gradients of weight and bias, and the gradients of the running averages.
 __global__ void add_norm_gradients(const float* dweight, const float* dbias, const float* mean,
-                                   const float* inverse_std, NormParamGradients params, int groups, int channels) {
+                                   const float* inverse_std, NormParamGradients params, int channels) {
   const int channel = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
   if (channel >= channels) return;
   NormParamGradients::Terms terms;
-  for (int group = 0; group < groups; ++group) {
-    const int64_t i = int64_t{group} * channels + channel;
-    params.take(static_cast<double>(dweight[i]), static_cast<double>(dbias[i]), mean[i], inverse_std[i],
-                group + 1 < groups ? params.factors : params.last_factors, terms);
-  }
+  params.take(static_cast<double>(dweight[channel]), static_cast<double>(dbias[channel]), mean[channel],
+              inverse_std[channel], params.last_factors, terms);
   params.add(channel, terms);
 }
 
@@ -69,6 +69,7 @@ struct SharedSums {
 // Stored by forward for backward, for each group.
 struct Statistics {
   Tensor mean, inverse_std;
+  Tensor scale{}, bias{};  // our own forward with a relu stores them, for the signs of y
 };
 
 // The numbers that normalise a channel. Either inverse_std or variance is null.
@@ -76,10 +77,25 @@ struct Norm {
   const float *weight, *bias, *mean, *inverse_std, *variance;
 };
 
-void queue_norm_gradients(const float* dweight, const float* dbias, const Statistics& of,
-                          const NormParamGradients& params, int64_t groups, int64_t channels, const Stream& stream) {
-  launch(add_norm_gradients, dim3(blocks_for(channels)), dim3(kBlockThreads), stream, dweight, dbias, of.mean.data(),
-         of.inverse_std.data(), params, static_cast<int>(groups), static_cast<int>(channels));
+template <class Function>
+void with_flag(bool flag, const Function& function) {
+  flag ? function(std::true_type{}) : function(std::false_type{});
+}
+
+// What follows normalisation in the same kernel. other: for a sum, else null.
+struct Following {
+  bool relu = false;
+  const Tensor* other = nullptr;
+};
+template <NormThen kThen>
+using Then = std::integral_constant<NormThen, kThen>;
+
+template <class Function>
+void with_following(const Following& following, const Function& function) {
+  if (following.other)
+    following.relu ? function(Then<NormThen::kPositiveSum>{}) : function(Then<NormThen::kSum>{});
+  else
+    following.relu ? function(Then<NormThen::kRelu>{}) : function(Then<NormThen::kNothing>{});
 }
 
 // Both directions by our own kernels; works for any shape.
@@ -113,53 +129,67 @@ class OwnNorm {
   }
 
   // Normalises with the statistics, or with the running averages if they are null.
-  void normalize(const Tensor& x, const Statistics* statistics, Tensor& y, const Stream& stream) const {
+  void normalize(const Tensor& x, const Statistics* statistics, const Following& following, Tensor& y,
+                 const Stream& stream) const {
     const float *weight = params_.weight.value.data(), *bias = params_.bias.value.data();
     if (statistics)
-      normalize(x, {weight, bias, statistics->mean.data(), statistics->inverse_std.data(), nullptr}, positions_, y,
-                stream);
+      normalize(x, {weight, bias, statistics->mean.data(), statistics->inverse_std.data(), nullptr}, positions_,
+                following, statistics, y, stream);
     else
       normalize(x, {weight, bias, params_.running_mean.value.data(), nullptr, params_.running_var.value.data()}, all(),
-                y, stream);
+                following, nullptr, y, stream);
   }
 
   // dx = weight / sqrt(running_var + eps) * dy: the gradient of normalisation with the running averages.
   void scale(const Tensor& dy, const Tensor& zeros, Tensor& dx, const Stream& stream) const {
     const float *weight = params_.weight.value.data(), *none = zeros.data();
-    normalize(dy, {weight, none, none, nullptr, params_.running_var.value.data()}, all(), dx, stream);
+    normalize(dy, {weight, none, none, nullptr, params_.running_var.value.data()}, all(), {}, nullptr, dx, stream);
   }
 
-  // dx may be null.
-  void backward(const Tensor& x, const Tensor& dy, const Statistics& statistics, const NormParamGradients& params,
-                const SharedSums& shared, Tensor* dx, float* partial, const Stream& stream) {
+  // dy: the gradient of y, with `through_relu` before the relu, which then masks it. dx may be null.
+  void backward(const Tensor& x, const Tensor& dy, bool through_relu, const Statistics& statistics,
+                const NormParamGradients& params, const SharedSums& shared, Tensor* dx, float* partial,
+                const Stream& stream) {
     const float* scale = params_.weight.value.data();
     with_packs({x.raw(), dy.raw(), dx ? dx->raw() : nullptr, scale}, [&](auto t, auto width) {
-      using T = decltype(t);
-      const float *mean = statistics.mean.data(), *inverse_std = statistics.inverse_std.data();
-      queue_over_channels(NormGradientSums<T, width>{x.data<T>(), dy.data<T>(), mean}, positions_, channels_, stream,
-                          NormGradients{mean, inverse_std, params, dy_mean_.data(), tilt_.data(), dweight_.data(),
-                                        dbias_.data(), dx ? shared.place() : nullptr},
-                          memory(partial));
-      if (positions_.count > 1)
-        queue_norm_gradients(dweight_.data(), dbias_.data(), statistics, params, positions_.count, channels_, stream);
-      if (!dx) return;
-      shared.exchange(NormSlopes{inverse_std, dy_mean_.data(), tilt_.data()}, stream);
-      queue_over_channels(NormInputGradient<T, width>{x.data<T>(), dy.data<T>(), dx->data<T>(), scale, inverse_std,
-                                                      mean, dy_mean_.data(), tilt_.data()},
-                          positions_, channels_, stream);
+      with_flag(through_relu, [&](auto relu) {
+        using T = decltype(t);
+        const float *mean = statistics.mean.data(), *inverse_std = statistics.inverse_std.data();
+        NormOutputGradient<T, width, relu> gradient{dy.data<T>(), nullptr, nullptr};
+        if (relu) gradient = {dy.data<T>(), statistics.scale.data(), statistics.bias.data()};
+        queue_over_channels(NormGradientSums<T, width, relu>{x.data<T>(), gradient, mean}, positions_, channels_,
+                            stream,
+                            NormGradients{mean, inverse_std, params, dy_mean_.data(), tilt_.data(), dweight_.data(),
+                                          dbias_.data(), dx ? shared.place() : nullptr},
+                            memory(partial));
+        if (!dx) return;
+        shared.exchange(NormSlopes{inverse_std, dy_mean_.data(), tilt_.data()}, stream);
+        queue_over_channels(NormInputGradient<T, width, relu>{x.data<T>(), gradient, dx->data<T>(), scale, inverse_std,
+                                                              mean, dy_mean_.data(), tilt_.data()},
+                            positions_, channels_, stream);
+      });
     });
   }
 
  private:
   PositionGroups all() const { return PositionGroups(positions_.positions); }
 
-  void normalize(const Tensor& x, const Norm& by, const PositionGroups& positions, Tensor& y,
-                 const Stream& stream) const {
-    with_packs({x.raw(), y.raw(), by.weight, by.bias, by.mean, by.inverse_std, by.variance}, [&](auto t, auto width) {
-      using T = decltype(t);
-      queue_over_channels(Normalize<T, width>{x.data<T>(), y.data<T>(), by.weight, by.bias, by.mean, by.inverse_std,
-                                              by.variance, static_cast<float>(eps_)},
-                          positions, channels_, stream);
+  // keeps: for scale and bias, if it has memory for them; may be null.
+  void normalize(const Tensor& x, const Norm& by, const PositionGroups& positions, const Following& following,
+                 const Statistics* keeps, Tensor& y, const Stream& stream) const {
+    Tensor scale, bias;
+    if (keeps) scale = keeps->scale, bias = keeps->bias;
+    const void* const other = following.other ? following.other->raw() : nullptr;
+    with_packs({x.raw(), y.raw(), other, by.weight, by.bias, by.mean, by.inverse_std, by.variance}, [&](auto t,
+                                                                                                        auto width) {
+      with_following(following, [&](auto then) {
+        using T = decltype(t);
+        queue_over_channels(
+            Normalize<T, width, then>{x.data<T>(), static_cast<const T*>(other), y.data<T>(), by.weight, by.bias,
+                                      by.mean, by.inverse_std, by.variance, static_cast<float>(eps_),
+                                      scale.defined() ? scale.data() : nullptr, bias.defined() ? bias.data() : nullptr},
+            positions, channels_, stream);
+      });
     });
   }
 
@@ -207,24 +237,30 @@ CudnnGraph backward_graph(const Shape& image, DType dtype) {
   return graph;
 }
 
-class CudaBatchNorm : public Op {
+class CudaBatchNorm : public SummingOp {
  public:
-  CudaBatchNorm(Cuda cuda, BatchNormParams params, double eps, int64_t rows, const Shape& in, NormMethod method)
+  CudaBatchNorm(Cuda cuda, BatchNormParams params, const BatchNormSettings& settings, const Shape& in,
+                NormMethod method)
       : params_(params),
-        eps_(eps),
-        eps_number_(static_cast<float>(eps)),
+        eps_(settings.eps),
+        eps_number_(static_cast<float>(settings.eps)),
         frozen_(!learns(params.weight.role)),
-        groups_{in[0], rows > 0 ? rows : std::max<int64_t>(in[0], 1)},
+        relu_(settings.relu ? bind_relu(cuda) : nullptr),
+        groups_{in[0], settings.rows > 0 ? settings.rows : std::max<int64_t>(in[0], 1)},
         channels_(in[in.rank() - 1]),
         pixels_(in.row_elements() / channels_),
-        own_(params, eps, {in[0] * pixels_, groups_.size * pixels_, static_cast<int>(groups_.count())}, channels_,
-             activation_type(cuda.precision)),
+        own_(params, settings.eps, {in[0] * pixels_, groups_.size * pixels_, static_cast<int>(groups_.count())},
+             channels_, activation_type(cuda.precision)),
         statistics_{per_channel(channels_, groups_.count()), per_channel(channels_, groups_.count())} {
+    if (relu_ && !frozen_) {
+      statistics_.scale = per_channel(channels_, groups_.count());
+      statistics_.bias = per_channel(channels_, groups_.count());
+    }
     if (frozen_)
       (zeros_ = per_channel(channels_)).zero();
     else
       choose(cuda, in, method);
-    if (rows == kRowsOfStep) totals_ = Tensor({2 * channels_}, DType::kF64, Device::kCuda);
+    if (settings.rows == kRowsOfStep) totals_ = Tensor({2 * channels_}, DType::kF64, Device::kCuda);
     dscale_ = cuda_aligned(
         std::max(forward_ ? forward_->workspace_bytes() : 0, backward_ ? backward_->workspace_bytes() : 0));
     dbias_ = dscale_ + cuda_aligned(channels_ * size_of(DType::kF32));
@@ -236,26 +272,39 @@ class CudaBatchNorm : public Op {
   }
 
   void forward(const Pass& pass, const Tensor& x, Tensor& y) override {
-    if (pass.mode == Mode::kEval || frozen_)
-      own_.normalize(x, nullptr, y, *pass.stream);
-    else if (forward_ && !exchanges(pass))
-      forward_by(*forward_, x, y, pass);
-    else
-      own_forward(x, y, pass);
+    if (!by_cudnn(forward_, pass)) return own_forward(x, {.relu = relu_ != nullptr}, y, pass);
+    forward_by(*forward_, x, y, pass);
+    if (relu_) relu_->forward(pass, y, y);
   }
 
-  void backward_data(const Pass& pass, const Tensor& x, const Tensor&, const Tensor& dy, Tensor* dx) override {
-    if (frozen_) return dx ? own_.scale(dy, zeros_, *dx, *pass.stream) : void();
+  void forward_sum(const Pass& pass, const Tensor& x, const Tensor& b, bool relu, Tensor& y) override {
+    if (!by_cudnn(forward_, pass)) return own_forward(x, {.relu = relu, .other = &b}, y, pass);
+    forward_by(*forward_, x, y, pass);
+    add_branches(Cuda{}, y, b, relu, y, *pass.stream);
+  }
+
+  void backward_data(const Pass& pass, const Tensor& x, const Tensor& y, const Tensor& dy, Tensor* dx) override {
+    if (frozen_ && !dx) return;
+    const bool backward_by_cudnn = dx && by_cudnn(backward_, pass);
+    const bool masks_first = frozen_ || backward_by_cudnn || by_cudnn(forward_, pass);
+    if (relu_ && masks_first) {
+      Tensor masked = dy;
+      relu_->backward_data(pass, y, y, dy, &masked);
+    }
+    if (frozen_) return own_.scale(dy, zeros_, *dx, *pass.stream);
     const NormParamGradients params = gradients(pass);
-    if (backward_ && dx && !exchanges(pass))
+    if (backward_by_cudnn)
       backward_by(*backward_, x, dy, params, *dx, pass);
     else
-      own_.backward(x, dy, statistics_, params, shared(pass), dx, sums(pass), *pass.stream);
+      own_.backward(x, dy, relu_ && !masks_first, statistics_, params, shared(pass), dx, sums(pass), *pass.stream);
   }
 
  private:
   static float* sums(const Pass& pass) { return reinterpret_cast<float*>(pass.scratch_at(0)); }
   bool exchanges(const Pass& pass) const { return totals_.defined() && pass.sums; }
+  bool by_cudnn(const std::optional<CudnnPlan>& plan, const Pass& pass) const {
+    return plan && pass.mode == Mode::kTrain && !exchanges(pass);
+  }
   SharedSums shared(const Pass& pass) const {
     if (!exchanges(pass)) return {};
     return {pass.sums, totals_, static_cast<double>(pass.step_rows * pixels_)};
@@ -278,11 +327,13 @@ class CudaBatchNorm : public Op {
     return {share, count > 1 ? share * count / (count - 1) : 0};
   }
 
-  void own_forward(const Tensor& x, Tensor& y, const Pass& pass) {
-    own_.measure(x, statistics_, shared(pass), sums(pass), *pass.stream);
-    own_.normalize(x, &statistics_, y, *pass.stream);
+  void own_forward(const Tensor& x, const Following& following, Tensor& y, const Pass& pass) {
+    const bool averages = pass.mode == Mode::kEval || frozen_;
+    if (!averages) own_.measure(x, statistics_, shared(pass), sums(pass), *pass.stream);
+    own_.normalize(x, averages ? nullptr : &statistics_, following, y, *pass.stream);
   }
 
+  // The statistics are cuDNN's. Its rounding may differ from ours, so backward takes the signs of y from y.
   void forward_by(const CudnnPlan& plan, const Tensor& x, Tensor& y, const Pass& pass) {
     const CudnnPlan::Binding bindings[] = {{kX, x.raw()},
                                            {kScale, params_.weight.value.raw()},
@@ -307,10 +358,12 @@ class CudaBatchNorm : public Op {
                                            {kDBias, dbias},
                                            {kDx, dx.raw()}};
     plan.run(*pass.stream, bindings, pass.scratch_at(0));
-    queue_norm_gradients(dscale, dbias, statistics_, params, 1, channels_, *pass.stream);
+    launch(add_norm_gradients, dim3(blocks_for(channels_)), dim3(kBlockThreads), *pass.stream, dscale, dbias,
+           statistics_.mean.data(), statistics_.inverse_std.data(), params, static_cast<int>(channels_));
   }
 
-  // Uses cuDNN's plans if they are faster than our own kernels; cuDNN does not support groups.
+  // Uses cuDNN's plans if they are faster than our own kernels; cuDNN does not support groups. Its plans need a launch
+  // more for the relu in each direction.
   void choose(Cuda cuda, const Shape& in, NormMethod method) {
     const DType dtype = activation_type(cuda.precision);
     if (groups_.count() > 1 || in[0] * pixels_ < 2 || method == NormMethod::kOwnKernels) return;
@@ -328,24 +381,32 @@ class CudaBatchNorm : public Op {
     if (forward && (always || faster(*forward, rules, graph, [&] {
                       const Tensor x(in, dtype, Device::kCuda);
                       Tensor y(in, dtype, Device::kCuda);
-                      return time_work(stream, [&] { own_forward(x, y, trial); });
+                      const double own_ms =
+                          time_work(stream, [&] { own_forward(x, {.relu = relu_ != nullptr}, y, trial); });
+                      return relu_ ? own_ms - time_work(stream, [&] { relu_->forward(trial, y, y); }) : own_ms;
                     })))
       forward_ = std::move(forward->plan);
     std::optional<ChosenPlan> backward = choose_plan(gradient_graph, rules, stream);
     if (backward && (always || faster(*backward, rules, gradient_graph, [&] {
                        const Tensor x(in, dtype, Device::kCuda), dy(in, dtype, Device::kCuda);
-                       Tensor dx(in, dtype, Device::kCuda);
-                       return time_work(stream,
-                                        [&] { own_.backward(x, dy, statistics_, {}, {}, &dx, sums(trial), stream); });
+                       Tensor dx(in, dtype, Device::kCuda), masked = dy;
+                       const bool masks_first = forward_.has_value();
+                       const double own_ms = time_work(stream, [&] {
+                         own_.backward(x, dy, relu_ && !masks_first, statistics_, {}, {}, &dx, sums(trial), stream);
+                       });
+                       if (!relu_ || masks_first) return own_ms;
+                       return own_ms - time_work(stream, [&] { relu_->backward_data(trial, x, x, dy, &masked); });
                      })))
       backward_ = std::move(backward->plan);
   }
 
-  template <class OwnMs>
-  static bool faster(const ChosenPlan& chosen, const PlanRules& rules, const CudnnGraph& graph, const OwnMs& own_ms) {
-    return remembered(concat("own kernels or cuDNN, ", rules.text(), "\n", graph.text()), [&]() -> std::string {
+  // most_ms(): the time of our own kernels, less the time of what cuDNN's plan does not do.
+  template <class MostMs>
+  bool faster(const ChosenPlan& chosen, const PlanRules& rules, const CudnnGraph& graph, const MostMs& most_ms) const {
+    const std::string what = concat("own kernels or cuDNN, ", relu_ ? "relu, " : "", rules.text(), "\n", graph.text());
+    return remembered(what, [&]() -> std::string {
              try {
-               return chosen.ms == 0 ? "" : chosen.ms < own_ms() ? "cuDNN" : "own";
+               return chosen.ms == 0 ? "" : chosen.ms < most_ms() ? "cuDNN" : "own";
              } catch (const OutOfMemory&) {
                return "";
              }
@@ -368,6 +429,7 @@ class CudaBatchNorm : public Op {
   double eps_;
   alignas(16) float eps_number_;  // in the form that cuDNN reads
   bool frozen_;
+  std::unique_ptr<Op> relu_;  // for work that has no relu of its own; null: none follows
   RowGroups groups_;
   int64_t channels_, pixels_;  // per row
   OwnNorm own_;
@@ -380,13 +442,14 @@ class CudaBatchNorm : public Op {
 
 }  // namespace
 
-std::unique_ptr<Op> bind_batch_norm_by(NormMethod method, Cuda cuda, BatchNormParams params, double eps, int64_t rows,
-                                       const Shape& in) {
-  return std::make_unique<CudaBatchNorm>(cuda, params, eps, rows, in, method);
+std::unique_ptr<Op> bind_batch_norm_by(NormMethod method, Cuda cuda, BatchNormParams params,
+                                       const BatchNormSettings& settings, const Shape& in) {
+  return std::make_unique<CudaBatchNorm>(cuda, params, settings, in, method);
 }
 
-std::unique_ptr<Op> bind_batch_norm(Cuda cuda, BatchNormParams params, double eps, int64_t rows, const Shape& in) {
-  return bind_batch_norm_by(NormMethod::kFastest, cuda, params, eps, rows, in);
+std::unique_ptr<Op> bind_batch_norm(Cuda cuda, BatchNormParams params, const BatchNormSettings& settings,
+                                    const Shape& in) {
+  return bind_batch_norm_by(NormMethod::kFastest, cuda, params, settings, in);
 }
 
 }  // namespace owt

@@ -29,9 +29,15 @@ struct BatchNormParams {
 
 constexpr int64_t kRowsOfOp = 0, kRowsOfStep = -1;
 
+struct BatchNormSettings {
+  double eps = 1e-5;
+  int64_t rows = kRowsOfOp;  // rows of a group; kRowsOfOp: all rows of the op; kRowsOfStep: all of the step
+  bool relu = false;         // the op includes a relu that follows, and gives the same bits as the two layers
+};
+
 std::unique_ptr<Layer> make_batch_norm(const LayerSpec& spec);
-// rows: rows of a group; kRowsOfOp: all of `in`; kRowsOfStep: all of the step. The parameters must outlive the op.
-std::unique_ptr<Op> bind_batch_norm(Cpu, BatchNormParams params, double eps, int64_t rows, const Shape& in);
-std::unique_ptr<Op> bind_batch_norm(Cuda, BatchNormParams params, double eps, int64_t rows, const Shape& in);
+// The parameters must outlive the op.
+std::unique_ptr<Op> bind_batch_norm(Cpu, BatchNormParams params, const BatchNormSettings& settings, const Shape& in);
+std::unique_ptr<Op> bind_batch_norm(Cuda, BatchNormParams params, const BatchNormSettings& settings, const Shape& in);
 
 }  // namespace owt

@@ -3,6 +3,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "layers/base/summing_op.h"
 #include "layers/batch_norm.h"
 #include "src/core/row_groups.h"
 #include "src/core/simd.h"
@@ -90,17 +91,43 @@ struct ParamSums {
   std::vector<double> weight, bias, mean, var;
 };
 
+// The lanes rounded to elements of T, as they would be in memory.
+template <class T>
+Vector rounded_to(Vector lanes) {
+  if constexpr (std::is_same_v<T, Bf16>) return reinterpret_cast<Vector>(widened(rounded_to_bf16(lanes)) << 16);
+  return lanes;
+}
+
+// The gradient of normalisation: dy, or with a following relu dy where y > 0.
+template <class T, bool kRelu>
+struct NormOutputGradient {
+  const T *y, *dy;
+
+  float at(int64_t i) const {
+    const float gradient = dy[i];  // loaded in any case, so that the selection needs no branch
+    if constexpr (!kRelu) return gradient;
+    return float{y[i]} > 0 ? gradient : 0.0f;
+  }
+  template <class Lanes>
+  Vector at(int64_t i, Lanes lanes) const {
+    const Vector gradient = load(dy + i, lanes);
+    if constexpr (!kRelu) return gradient;
+    return load(y + i, lanes) > 0.0f ? gradient : Vector{};
+  }
+};
+
 // Processes one group of rows after the other, so that the values are still in the cache when they are normalised.
-class BatchNormOp : public Op {
+class BatchNormOp : public SummingOp {
  public:
-  BatchNormOp(BatchNormParams params, double eps, int64_t rows, const Shape& in)
+  BatchNormOp(BatchNormParams params, const BatchNormSettings& settings, const Shape& in)
       : params_(params),
-        eps_(eps),
+        eps_(settings.eps),
+        relu_(settings.relu),
         frozen_(!learns(params.weight.role)),
         channels_(in[in.rank() - 1]),
         pixels_(channels_ == 0 ? 0 : in.row_elements() / channels_),
-        whole_step_(rows == kRowsOfStep),
-        groups_{in[0], rows > 0 ? rows : std::max<int64_t>(in[0], 1)},
+        whole_step_(settings.rows == kRowsOfStep),
+        groups_{in[0], settings.rows > 0 ? settings.rows : std::max<int64_t>(in[0], 1)},
         sums_(groups_.most() * pixels_, channels_),
         statistics_(static_cast<size_t>(groups_.count()), GroupStatistics(static_cast<size_t>(channels_))),
         scale_(static_cast<size_t>(channels_)) {}
@@ -108,14 +135,34 @@ class BatchNormOp : public Op {
   void forward(const Pass& pass, const Tensor& x, Tensor& y) override {
     with_cpu_element(x.dtype(), [&](auto element) {
       using T = decltype(element);
-      forward(pass, x.data<T>(), y.data<T>());
+      if (relu_)
+        forward(pass, x.data<T>(), y.data<T>(), [](Vector value, auto...) { return larger(Vector{}, value); });
+      else
+        forward(pass, x.data<T>(), y.data<T>(), [](Vector value, auto...) { return value; });
     });
   }
 
-  void backward_data(const Pass& pass, const Tensor& x, const Tensor&, const Tensor& dy, Tensor* dx) override {
+  void forward_sum(const Pass& pass, const Tensor& x, const Tensor& b, bool relu, Tensor& y) override {
     with_cpu_element(x.dtype(), [&](auto element) {
       using T = decltype(element);
-      backward(pass, x.data<T>(), dy.data<T>(), dx ? dx->data<T>() : nullptr);
+      const auto sum = [other = b.data<T>()](Vector value, int64_t i, auto lanes) {
+        return rounded_to<T>(value) + load(other + i, lanes);
+      };
+      if (relu)
+        forward(pass, x.data<T>(), y.data<T>(), [=](auto... value_at) { return larger(Vector{}, sum(value_at...)); });
+      else
+        forward(pass, x.data<T>(), y.data<T>(), sum);
+    });
+  }
+
+  void backward_data(const Pass& pass, const Tensor& x, const Tensor& y, const Tensor& dy, Tensor* dx) override {
+    with_cpu_element(x.dtype(), [&](auto element) {
+      using T = decltype(element);
+      T* to = dx ? dx->data<T>() : nullptr;
+      if (relu_)
+        backward(pass, x.data<T>(), NormOutputGradient<T, true>{y.data<T>(), dy.data<T>()}, to);
+      else
+        backward(pass, x.data<T>(), NormOutputGradient<T, false>{nullptr, dy.data<T>()}, to);
     });
   }
 
@@ -123,31 +170,32 @@ class BatchNormOp : public Op {
   Slice positions_of(const Slice& rows) const { return {rows.begin * pixels_, rows.end * pixels_}; }
   GroupStatistics& of(int64_t group) { return statistics_[static_cast<size_t>(group)]; }
 
-  template <class T>
-  void forward(const Pass& pass, const T* from, T* to) {
+  // then(value, i, lanes): y for the normalised lanes at element i. NaN must stay NaN.
+  template <class T, class Then>
+  void forward(const Pass& pass, const T* from, T* to, const Then& then) {
     if (pass.mode == Mode::kEval || frozen_) {
       take_running_averages(of(0));
-      return normalise(of(0), positions_of({0, groups_.rows}), from, to);
+      return normalise(of(0), positions_of({0, groups_.rows}), from, to, then);
     }
     for (int64_t group = 0; group < groups_.count(); ++group) {
       const Slice positions = positions_of(groups_.of(group));
       measure(pass, of(group), positions, from);
-      normalise(of(group), positions, from, to);
+      normalise(of(group), positions, from, to, then);
     }
   }
 
-  template <class T>
-  void normalise(const GroupStatistics& with, const Slice& positions, const T* from, T* to) {
+  template <class T, class Then>
+  void normalise(const GroupStatistics& with, const Slice& positions, const T* from, T* to, const Then& then) {
     scale_by_weight(with);
     const float *mean = with.mean.data(), *scale = scale_.data(), *bias = params_.bias.value.data();
     for_each_vector_of(positions, [=](int64_t i, int64_t c, auto lanes) {
       const Vector centred = load(from + i, lanes) - load(mean + c, lanes);
-      store(centred * load(scale + c, lanes) + load(bias + c, lanes), to + i, lanes);
+      store(then(centred * load(scale + c, lanes) + load(bias + c, lanes), i, lanes), to + i, lanes);
     });
   }
 
-  template <class T>
-  void backward(const Pass& pass, const T* x, const T* dy, T* dx) {
+  template <class T, class Gradient>
+  void backward(const Pass& pass, const T* x, const Gradient& dy, T* dx) {
     if (frozen_) return dx ? write_scaled(dy, dx) : void();
     ParamSums sums(scale_.size());
     for (int64_t group = 0; group < groups_.count(); ++group) {
@@ -166,15 +214,15 @@ class BatchNormOp : public Op {
   }
 
   // Sums dy and dy * (x - mean).
-  template <class T>
-  void sum_gradients(const GroupStatistics& of, const Slice& positions, const T* input, const T* gradient) {
+  template <class T, class Gradient>
+  void sum_gradients(const GroupStatistics& of, const Slice& positions, const T* input, const Gradient& gradient) {
     const float* mean = of.mean.data();
     sums_.run(positions, [=, channels = channels_](int64_t p, auto count, double* __restrict dy_sums,
                                                    double* __restrict products) {
       for (int64_t c = 0; c < channels; ++c) {
         double dy_sum = dy_sums[c], product_sum = products[c];
         for (int64_t i = 0; i < count; ++i) {
-          const float dy = gradient[(p + i) * channels + c], x = input[(p + i) * channels + c];
+          const float dy = gradient.at((p + i) * channels + c), x = input[(p + i) * channels + c];
           dy_sum += static_cast<double>(dy);
           product_sum += static_cast<double>(dy * (x - mean[c]));
         }
@@ -244,8 +292,9 @@ class BatchNormOp : public Op {
   }
 
   // dx = scale * (dy - mean of dy - (x - mean) * mean of dy * (x - mean) / (var + eps))
-  template <class T>
-  void write_dx(const GroupStatistics& of, double count, const Slice& positions, const T* x, const T* dy, T* dx) {
+  template <class T, class Gradient>
+  void write_dx(const GroupStatistics& of, double count, const Slice& positions, const T* x, const Gradient& dy,
+                T* dx) {
     scale_by_weight(of);
     std::vector<float> dy_mean(scale_.size()), slope(scale_.size());
     for (size_t c = 0; c < scale_.size(); ++c) {
@@ -254,18 +303,18 @@ class BatchNormOp : public Op {
     }
     const float *mean = of.mean.data(), *scale = scale_.data(), *shift = dy_mean.data(), *tilt = slope.data();
     for_each_vector_of(positions, [=](int64_t i, int64_t c, auto lanes) {
-      const Vector centred = load(x + i, lanes) - load(mean + c, lanes), gradient = load(dy + i, lanes);
+      const Vector centred = load(x + i, lanes) - load(mean + c, lanes), gradient = dy.at(i, lanes);
       const Vector change = gradient - load(shift + c, lanes) - centred * load(tilt + c, lanes);
       store(load(scale + c, lanes) * change, dx + i, lanes);
     });
   }
 
   // The gradient of a frozen layer, where scale_ comes from the running averages.
-  template <class T>
-  void write_scaled(const T* dy, T* dx) {
+  template <class T, class Gradient>
+  void write_scaled(const Gradient& dy, T* dx) {
     const float* scale = scale_.data();
     for_each_vector_of(positions_of({0, groups_.rows}), [=](int64_t i, int64_t c, auto lanes) {
-      store(load(scale + c, lanes) * load(dy + i, lanes), dx + i, lanes);
+      store(load(scale + c, lanes) * dy.at(i, lanes), dx + i, lanes);
     });
   }
 
@@ -282,7 +331,7 @@ class BatchNormOp : public Op {
 
   BatchNormParams params_;
   double eps_;
-  bool frozen_;
+  bool relu_, frozen_;
   int64_t channels_, pixels_;  // per row
   bool whole_step_;            // the whole step is one group, and other ranks may have rows of it
   RowGroups groups_;
@@ -293,8 +342,8 @@ class BatchNormOp : public Op {
 
 }  // namespace
 
-std::unique_ptr<Op> bind_batch_norm(Cpu, BatchNormParams params, double eps, int64_t rows, const Shape& in) {
-  return std::make_unique<BatchNormOp>(params, eps, rows, in);
+std::unique_ptr<Op> bind_batch_norm(Cpu, BatchNormParams params, const BatchNormSettings& settings, const Shape& in) {
+  return std::make_unique<BatchNormOp>(params, settings, in);
 }
 
 }  // namespace owt

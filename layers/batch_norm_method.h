@@ -11,7 +11,7 @@ enum class NormMethod {
   kCudnn,       // cuDNN for each direction that it has a plan for; else own kernels
 };
 
-std::unique_ptr<Op> bind_batch_norm_by(NormMethod method, Cuda cuda, BatchNormParams params, double eps, int64_t rows,
-                                       const Shape& in);
+std::unique_ptr<Op> bind_batch_norm_by(NormMethod method, Cuda cuda, BatchNormParams params,
+                                       const BatchNormSettings& settings, const Shape& in);
 
 }  // namespace owt

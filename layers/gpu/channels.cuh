@@ -21,6 +21,9 @@
 // If groups of positions have their own numbers and sums, the work has
 //   __device__ void enter(const PositionGroup& group);
 // which switches it to a group. Its Finish has the same function. Each group has its own layer of the grid, in z.
+// If the Finish also has
+//   __device__ void finish_groups(int channel, int groups) const;
+// the last of several groups to be finished calls it for each channel. It sees what operator() stored for all groups.
 #pragma once
 
 #include <algorithm>
@@ -86,8 +89,9 @@ struct PositionGroup {
   int channels;
 };
 
-// Intermediate memory for sums: the sums of all blocks, and the number of blocks of each channel group that have
-// arrived (last_block.cuh).
+// Intermediate memory for sums: the sums of all blocks, and the numbers of blocks that have arrived, of each channel
+// group in each group of positions, then of finished groups of positions in each channel group. They are 0 before and
+// after each launch (last_block.cuh).
 struct SumMemory {
   float* partial = nullptr;
   unsigned* arrived = nullptr;
@@ -107,7 +111,7 @@ inline int64_t partial_sums(const PositionGroups& positions, int64_t channels, i
 // The counters of arrived blocks, for any width; each op with sums has its own.
 inline Tensor arrived_blocks(int64_t channels, int64_t groups = 1) {
   const int64_t of_group = (channels + 31) / 32;  // no block has fewer channels, but the last
-  return arrival_counters(of_group * groups);
+  return arrival_counters(of_group * (groups + 1));
 }
 
 // The intermediate memory of one op.
@@ -124,7 +128,7 @@ class SumBuffers {
   Tensor partial_, arrived_;
 };
 
-// Loads the numbers of the kWidth channels at `from`, 16 bytes at a time.
+// Load and store the numbers of kWidth channels, 16 bytes at a time.
 template <int kWidth>
 __device__ void load_numbers(const float* from, float (&to)[kWidth]) {
   constexpr int kAtOnce = kWidth % 4 == 0 ? 4 : 1;
@@ -132,6 +136,17 @@ __device__ void load_numbers(const float* from, float (&to)[kWidth]) {
   for (int i = 0; i < kWidth; i += kAtOnce) {
     const Pack<float, kAtOnce> some = load_pack<float, kAtOnce>(from + i);
     for (int j = 0; j < kAtOnce; ++j) to[i + j] = some.at[j];
+  }
+}
+
+template <int kWidth>
+__device__ void store_numbers(const float (&from)[kWidth], float* to) {
+  constexpr int kAtOnce = kWidth % 4 == 0 ? 4 : 1;
+#pragma unroll
+  for (int i = 0; i < kWidth; i += kAtOnce) {
+    Pack<float, kAtOnce> some;
+    for (int j = 0; j < kAtOnce; ++j) some.at[j] = from[i + j];
+    store_pack(to + i, some);
   }
 }
 
@@ -195,6 +210,11 @@ constexpr bool kInGroups = requires(Work work, PositionGroup group) {
   work.enter(group);
 };
 
+template <class Finish>
+constexpr bool kFinishesGroups = requires(Finish finish) {
+  finish.finish_groups(0, 1);
+};
+
 template <class Work, class Finish>
 __global__ void __launch_bounds__(kChannelThreads, Work::kResident)
     over_channels(Work work, Finish finish, PositionGroups groups, int64_t chunk, int channels, SumMemory memory) {
@@ -224,8 +244,15 @@ __global__ void __launch_bounds__(kChannelThreads, Work::kResident)
     const int64_t column = int64_t{blockIdx.z} * gridDim.x + blockIdx.x;
     float* partial = memory.partial + column * gridDim.y * of_block;
     sum_rows(terms, partial + blockIdx.y * of_block);
-    if (arrives_last(memory.arrived + column, gridDim.y))
-      finish_channels<kSums, kWidth>(finish, partial, static_cast<int>(gridDim.y), first_channel, channels);
+    if (!arrives_last(memory.arrived + column, gridDim.y)) return;
+    finish_channels<kSums, kWidth>(finish, partial, static_cast<int>(gridDim.y), first_channel, channels);
+    if constexpr (kFinishesGroups<Finish>) {
+      unsigned* finished = memory.arrived + int64_t{gridDim.z} * gridDim.x + blockIdx.x;
+      if (gridDim.z == 1 || !arrives_last(finished, gridDim.z)) return;
+      const int thread = static_cast<int>(threadIdx.y * blockDim.x + threadIdx.x);
+      if (thread < static_cast<int>(blockDim.x) * kWidth && first_channel + thread < channels)
+        finish.finish_groups(first_channel + thread, static_cast<int>(gridDim.z));
+    }
   }
 }
 

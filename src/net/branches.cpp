@@ -3,10 +3,10 @@
 #include <algorithm>
 
 #include "layers/base/prepared_op.h"
+#include "layers/branch_sums.h"
 #include "src/core/columns.h"
 #include "src/core/dispatch.h"
 #include "src/net/composite.h"
-#include "src/net/residual.h"
 #include "src/system/check.h"
 
 namespace owt {

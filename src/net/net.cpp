@@ -5,7 +5,9 @@
 
 #include "layers/base/in_place.h"
 #include "layers/base/prepared_op.h"
+#include "layers/base/summing_op.h"
 #include "src/core/poison.h"
+#include "src/net/residual_op.h"
 #include "src/system/check.h"
 
 namespace owt {
@@ -77,6 +79,13 @@ Tape::Tape(Net& net, int64_t rows, const Compute& on, Profiler* profiler, Scratc
     in = out;
     i = run.end;
     runs_.push_back(std::move(run));
+  }
+  for (size_t r = 1; r < runs_.size(); ++r) {
+    auto* const before = dynamic_cast<ResidualOp*>(runs_[r - 1].op.get());
+    auto* const after = dynamic_cast<ResidualOp*>(runs_[r].op.get());
+    if (!before || !after || !before->ends_in_relu()) continue;
+    before->expect_masked_dy();
+    after->mask_dx();
   }
   allocate(lender);
 }
@@ -239,6 +248,23 @@ const Tensor& Tape::forward(const Pass& pass, const Tensor& x) {
   begin_forward(x);
   for (int64_t i = 0; i < net_.size(); ++i) forward(pass, i);
   return output();
+}
+
+bool Tape::sum_in_last_op() {
+  if (runs_.empty() || runs_.back().end - runs_.back().begin > 1) return false;
+  if (!dynamic_cast<SummingOp*>(runs_.back().op.get())) return false;
+  y_.back() = out_ = Tensor();
+  return true;
+}
+
+void Tape::forward_sum(const Pass& pass, const Tensor& x, const Tensor& b, bool relu, Tensor& y) {
+  begin_forward(x);
+  for (int64_t i = 0; i + 1 < net_.size(); ++i) forward(pass, i);
+  const Run& last = runs_.back();
+  const Profiler::Scope scope(profiler_, last.name, Phase::kForward);
+  const Tensor in = last.begin > 0 ? out_ : x_;
+  dynamic_cast<SummingOp&>(*last.op).forward_sum(with_scratch(pass), in, b, relu, y);
+  poison_after_forward(pass, last, in);
 }
 
 void Tape::begin_backward(const Tensor& x, const Tensor& dy, Tensor* dx) {

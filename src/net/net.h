@@ -68,6 +68,11 @@ class Tape {
 
   // Returns y, valid until the next forward; for an empty net it is x. x must not change until backward.
   const Tensor& forward(const Pass& pass, const Tensor& x);
+  // For a residual block. If the last op can add a tensor to its result (layers/base/summing_op.h), it must do so from
+  // then on, in forward_sum() instead of forward(); the tape keeps no output then. Returns whether it can.
+  bool sum_in_last_op();
+  // y = output + b, or with relu its positive part. y must not be in the pass's scratch memory.
+  void forward_sum(const Pass& pass, const Tensor& x, const Tensor& b, bool relu, Tensor& y);
   // Must follow forward on the same x. Writes dx unless it is null; may overwrite dy.
   void backward(const Pass& pass, const Tensor& x, const Tensor& dy, Tensor* dx);
 

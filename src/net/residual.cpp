@@ -3,33 +3,31 @@
 #include <algorithm>
 #include <optional>
 
-#include "layers/base/prepared_op.h"
-#include "src/core/bf16.h"
+#include "layers/branch_sums.h"
+#include "layers/relu.h"
 #include "src/core/dispatch.h"
-#include "src/core/threads.h"
 #include "src/net/composite.h"
+#include "src/net/residual_op.h"
 #include "src/system/check.h"
 
 namespace owt {
 namespace {
 
-constexpr int64_t kGrain = 1 << 14;  // elements per thread that are worth waking it for
-
-class ResidualOp : public PreparedOp {
+class BlockOp : public ResidualOp {
  public:
   // Without a shortcut the second branch is x.
-  ResidualOp(Net& body, Net* shortcut, bool relu, const Shape& in, const Compute& on, const Layer::BindOptions& options)
-      : ResidualOp(body, shortcut, relu, in, on, options.wants_dx, dynamic_cast<const ResidualOp*>(options.lender)) {}
+  BlockOp(Net& body, Net* shortcut, bool relu, const Shape& in, const Compute& on, const Layer::BindOptions& options)
+      : BlockOp(body, shortcut, relu, in, on, options.wants_dx, dynamic_cast<const BlockOp*>(options.lender)) {}
 
-  ResidualOp(Net& body, Net* shortcut, bool relu, const Shape& in, const Compute& on, bool wants_dx,
-             const ResidualOp* lender)
+  BlockOp(Net& body, Net* shortcut, bool relu, const Shape& in, const Compute& on, bool wants_dx, const BlockOp* lender)
       : in_(in),
         out_(body.out().batch_of(in.rows())),
         on_(on),
         type_(activation_type(on.precision)),
-        relu_(relu),
+        relu_(relu ? dispatch(on, [](auto tag) { return bind_relu(tag); }) : nullptr),
         body_(body, in.rows(), on, nullptr, Tape::Scratch::kOfPass, wants_dx, lender ? &lender->body_ : nullptr) {
     body_.forget_in_evaluation();
+    sums_in_body_ = body_.sum_in_last_op();
     if (shortcut)
       shortcut_.emplace(*shortcut, in.rows(), on, nullptr, Tape::Scratch::kOfPass, wants_dx,
                         lender ? &*lender->shortcut_ : nullptr);
@@ -37,23 +35,31 @@ class ResidualOp : public PreparedOp {
 
   // The body runs last, since it may leave its output in scratch memory.
   void forward(const Pass& pass, const Tensor& x, Tensor& y) override {
-    b_ = shortcut_ ? shortcut_->forward(pass, x) : x;
-    a_ = body_.forward(pass, x);
-    dispatch(on_, [&](auto tag) { add_branches(tag, a_, b_, relu_, y, *pass.stream); });
+    const Tensor b = shortcut_ ? shortcut_->forward(pass, x) : x;
+    if (sums_in_body_) return body_.forward_sum(pass, x, b, relu_ != nullptr, y);
+    const Tensor a = body_.forward(pass, x);
+    dispatch(on_, [&](auto tag) { add_branches(tag, a, b, relu_ != nullptr, y, *pass.stream); });
   }
 
-  void backward_data(const Pass& pass, const Tensor& x, const Tensor&, const Tensor& dy, Tensor* dx) override {
-    Tensor gradient = gradient_of_sum(pass, dy);
+  void backward_data(const Pass& pass, const Tensor& x, const Tensor& y, const Tensor& dy, Tensor* dx) override {
+    Tensor gradient = gradient_of_sum(pass, y, dy);
     body_.backward(pass, x, gradient, dx);
-    if (body_.overwrites_dy()) gradient = gradient_of_sum(pass, dy);
+    if (body_.overwrites_dy()) gradient = gradient_of_sum(pass, y, dy);
     Tensor other = gradient;
     if (shortcut_) {
       other = pass.scratch_at(shortcut_->scratch_bytes(Phase::kBackward), in_, type_);
       shortcut_->backward(pass, x, gradient, dx ? &other : nullptr);
     }
     if (!dx) return;
-    dispatch(on_, [&](auto tag) { add_branches(tag, *dx, other, false, *dx, *pass.stream); });
+    dispatch(on_, [&](auto tag) {
+      if (masks_dx())
+        add_where_positive(tag, *dx, other, x, *dx, *pass.stream);
+      else
+        add_branches(tag, *dx, other, false, *dx, *pass.stream);
+    });
   }
+
+  bool ends_in_relu() const override { return relu_ != nullptr; }
 
   void prepare_backward(bool wants_dx) override {
     body_.prepare_backward(wants_dx);
@@ -78,12 +84,13 @@ class ResidualOp : public PreparedOp {
   }
 
   // dy belongs to the caller, and a branch may overwrite its gradient.
-  Tensor gradient_of_sum(const Pass& pass, const Tensor& dy) const {
+  Tensor gradient_of_sum(const Pass& pass, const Tensor& y, const Tensor& dy) const {
     const bool overwritten = body_.overwrites_dy() || (shortcut_ && shortcut_->overwrites_dy());
-    if (!relu_ && !overwritten) return dy;
+    const bool masks = relu_ && !dy_is_masked();
+    if (!masks && !overwritten) return dy;
     Tensor gradient = pass.scratch_at(branch_bytes(Phase::kBackward), out_, type_);
-    if (relu_)
-      dispatch(on_, [&](auto tag) { where_sum_is_positive(tag, a_, b_, dy, gradient, *pass.stream); });
+    if (masks)
+      relu_->backward_data(pass, y, y, dy, &gradient);
     else
       gradient.copy_from(dy, *pass.stream);
     return gradient;
@@ -92,10 +99,10 @@ class ResidualOp : public PreparedOp {
   Shape in_, out_;
   Compute on_;
   DType type_;
-  bool relu_;
+  std::unique_ptr<Op> relu_;   // null: none
+  bool sums_in_body_ = false;  // the last op of the body computes y
   Tape body_;
   std::optional<Tape> shortcut_;
-  Tensor a_, b_;  // the last addends
 };
 
 class Residual : public Composite {
@@ -118,6 +125,8 @@ class Residual : public Composite {
     return branches()[0].out().batch_of(in.rows());
   }
 
+  Content reads_of_output() const override { return relu_ ? Content::kSigns : Content::kNothing; }
+
   double flops(const Shape& in) const override {
     return static_cast<double>(out_shape(in).elements()) + Composite::flops(in);
   }
@@ -125,7 +134,7 @@ class Residual : public Composite {
   BoundOp bind_at(const BindOptions& options, std::span<const std::unique_ptr<Layer>>, const Shape& in,
                   const Compute& on) override {
     out_shape(in);
-    return {std::make_unique<ResidualOp>(body(), shortcut().size() > 0 ? &shortcut() : nullptr, relu_, in, on, options),
+    return {std::make_unique<BlockOp>(body(), shortcut().size() > 0 ? &shortcut() : nullptr, relu_, in, on, options),
             1};
   }
 
@@ -138,42 +147,8 @@ class Residual : public Composite {
   bool relu_;
 };
 
-// Calls function(i) for every element, shared among the threads.
-template <class Function>
-void for_each_element(int64_t elements, const Function& function) {
-  parallel_for(elements, kGrain, [&](int64_t begin, int64_t end) {
-#pragma omp simd
-    for (int64_t i = begin; i < end; ++i) function(i);
-  });
-}
-
 }  // namespace
 
 std::unique_ptr<Layer> make_residual(const LayerSpec& spec) { return std::make_unique<Residual>(spec); }
-
-void add_branches(Cpu, const Tensor& a, const Tensor& b, bool relu, Tensor& y, const Stream&) {
-  with_cpu_element(y.dtype(), [&](auto element) {
-    using T = decltype(element);
-    const T *first = a.data<T>(), *second = b.data<T>();
-    T* to = y.data<T>();
-    if (!relu) return for_each_element(y.elements(), [=](int64_t i) { keep(first[i] + second[i], to[i]); });
-    for_each_element(y.elements(), [=](int64_t i) {
-      const float sum = first[i] + second[i];
-      keep(sum < 0 ? 0.0f : sum, to[i]);
-    });
-  });
-}
-
-void where_sum_is_positive(Cpu, const Tensor& a, const Tensor& b, const Tensor& dy, Tensor& dx, const Stream&) {
-  with_cpu_element(dx.dtype(), [&](auto element) {
-    using T = decltype(element);
-    const T *first = a.data<T>(), *second = b.data<T>(), *from = dy.data<T>();
-    T* to = dx.data<T>();
-    for_each_element(dx.elements(), [=](int64_t i) {
-      const float gradient = from[i];  // always loaded, so that the choice needs no branch
-      keep(first[i] + second[i] > 0 ? gradient : 0.0f, to[i]);
-    });
-  });
-}
 
 }  // namespace owt

@@ -3,6 +3,30 @@
 #include <algorithm>
 
 namespace owt {
+namespace {
+
+// The inner layer whose op writes the block's output, so that it has none (Tape::sum_in_last_op); null: none.
+const LayerPlan* summing_layer(const LayerPlan& block) {
+  if (block.type != "residual") return nullptr;
+  size_t last = 0;
+  while (last + 1 < block.inner.size() && !block.inner[last + 1].begins_branch) ++last;
+  return block.inner[last].type == "batch_norm" ? &block.inner[last] : nullptr;
+}
+
+// An in-place layer shares its output memory with the layer before it.
+int64_t kept_by_tape(std::span<const LayerPlan> layers, const LayerPlan* without_output) {
+  int64_t elements = 0;
+  for (size_t i = 0; i < layers.size(); ++i) {
+    const bool last = i + 1 == layers.size() || layers[i + 1].begins_branch;
+    const bool shared = !last && layers[i + 1].in_place;
+    elements += kept_by_tape(layers[i].inner, summing_layer(layers[i]));
+    if (shared || &layers[i] == without_output) continue;
+    if (last || layers[i + 1].runs_backward()) elements += layers[i].kept_elements();
+  }
+  return elements;
+}
+
+}  // namespace
 
 bool LayerPlan::learns() const {
   return std::any_of(roles.begin(), roles.end(), [](ParamRole role) { return owt::learns(role); });
@@ -52,22 +76,14 @@ std::vector<int64_t> LayerPlan::step_sums(Phase phase, int place) const {
 }
 
 int64_t LayerPlan::inner_elements() const {
+  const LayerPlan* const summing = summing_layer(*this);
   int64_t elements = 0;
-  for (const LayerPlan& each : inner) elements += each.inner_elements() + (each.in_place ? 0 : each.out.elements());
+  for (const LayerPlan& each : inner)
+    elements += each.inner_elements() + (each.in_place || &each == summing ? 0 : each.out.elements());
   return elements;
 }
 
-// An in-place layer shares its output memory with the layer before it.
-int64_t kept_elements(std::span<const LayerPlan> layers) {
-  int64_t elements = 0;
-  for (size_t i = 0; i < layers.size(); ++i) {
-    const bool last = i + 1 == layers.size() || layers[i + 1].begins_branch;
-    const bool shared = !last && layers[i + 1].in_place;
-    elements += kept_elements(layers[i].inner);
-    if (!shared && (last || layers[i + 1].runs_backward())) elements += layers[i].kept_elements();
-  }
-  return elements;
-}
+int64_t kept_elements(std::span<const LayerPlan> layers) { return kept_by_tape(layers, nullptr); }
 
 const char* name_of(Layout layout) {
   const char* const names[] = {"batch", "replicated", "feature", "partial"};

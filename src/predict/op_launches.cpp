@@ -28,6 +28,7 @@ int64_t run_length(Layers layers) {
       return 3;
     return next(1, "relu") ? 2 : 1;
   }
+  if (is(*layers[0], "batch_norm")) return next(1, "relu") ? 2 : 1;
   if (!is(*layers[0], "dense") || !next(1, "relu")) return 1;
   return next(2, "dropout") ? 3 : 2;
 }
@@ -50,11 +51,26 @@ std::vector<StepLaunch>& append(std::vector<StepLaunch>& to, const std::vector<S
   return to;
 }
 
+// What the residual blocks directly before and after an op change in it (src/net/residual_op.h).
+struct Neighbours {
+  bool masks_dx = false, masks_dy = false;  // the op masks its dx; the op after it masks its dy
+};
+
+// Whether the two layers are residual blocks, and the first one ends in a relu.
+bool are_blocks(Layer& before, const Layer& after, const Shape& in) {
+  return is(before, "residual") && is(after, "residual") && before.describe(in).integer("relu") == 1;
+}
+
 // The launches of one op.
 class OpLaunches {
  public:
-  OpLaunches(Layers layers, const Shape& in, bool wants_dx, DType dtype)
-      : layers_(layers), in_(in), wants_dx_(wants_dx), dtype_(dtype), size_(static_cast<double>(size_of(dtype))) {
+  OpLaunches(Layers layers, const Shape& in, bool wants_dx, DType dtype, const Neighbours& beside)
+      : layers_(layers),
+        in_(in),
+        wants_dx_(wants_dx),
+        dtype_(dtype),
+        beside_(beside),
+        size_(static_cast<double>(size_of(dtype))) {
     outs_ = {in};
     for (const Layer* layer : layers) outs_.push_back(layer->out_shape(outs_.back()));
     const Layer& first = *layers[0];
@@ -207,16 +223,16 @@ class OpLaunches {
     if (learns(weight.role)) backward(0, "cublasLtMatmul", LaunchKind::kDense, gradient);
   }
 
+  // A following relu is part of these kernels, except in the backward pass of a frozen layer.
   void batch_norm() {
     if (!learns(layers_[0]->params()[0]->role)) {
       forward(0, "over_channels", LaunchKind::kNorm, {.out_bytes = x(0) + y(0)});
+      if (layers_.size() == 2) backward(1, "relu_backward", LaunchKind::kElements, {.out_bytes = 3 * y(0)});
       return backward(0, "over_channels", LaunchKind::kNorm, {.out_bytes = x(0) + y(0)});
     }
     forward(0, "over_channels", LaunchKind::kNorm, {.out_bytes = x(0)});
     forward(0, "over_channels", LaunchKind::kNorm, {.out_bytes = x(0) + y(0)});
     backward(0, "over_channels", LaunchKind::kNorm, {.out_bytes = x(0) + y(0)});
-    // Sums over several groups.
-    if (layers_[0]->row_group() > 1) backward(0, "add_norm_gradients", LaunchKind::kNorm, {});
     if (wants_dx_) backward(0, "over_channels", LaunchKind::kNorm, {.out_bytes = 2 * x(0) + y(0)});
   }
 
@@ -245,18 +261,24 @@ class OpLaunches {
     const Launches of_shortcut = launches_of(shortcut, in_, wants_dx_, dtype_);
     const bool copies = overwrites_gradient(body) || overwrites_gradient(shortcut);
     const auto give_gradient = [&] {
-      if (relu)
-        backward(0, "gate", LaunchKind::kElements, {.out_bytes = 4 * y(0)});
+      if (relu && !beside_.masks_dy)
+        backward(0, "relu_backward", LaunchKind::kElements, {.out_bytes = 3 * y(0)});
       else if (copies)
         backward(0, "cudaMemcpyAsync", LaunchKind::kElements, {.out_bytes = 2 * y(0)});
     };
     append(append(launches_.forward, of_shortcut.forward), of_body.forward);
-    forward(0, "combine", LaunchKind::kElements, {.out_bytes = 3 * y(0)});
+    if (is(*body.back(), "batch_norm"))
+      launches_.forward.back().out_bytes += y(0);  // its last kernel also adds the shortcut
+    else
+      forward(0, "combine", LaunchKind::kElements, {.out_bytes = 3 * y(0)});
     give_gradient();
     append(launches_.backward, of_body.backward);
     if (overwrites_gradient(body)) give_gradient();
     append(launches_.backward, of_shortcut.backward);
-    if (wants_dx_) backward(0, "combine", LaunchKind::kElements, {.out_bytes = 3 * x(0)});
+    if (wants_dx_ && beside_.masks_dx)
+      backward(0, "combine_where_positive", LaunchKind::kElements, {.out_bytes = 4 * x(0)});
+    else if (wants_dx_)
+      backward(0, "combine", LaunchKind::kElements, {.out_bytes = 3 * x(0)});
     count_as_one_layer();
   }
 
@@ -300,6 +322,7 @@ class OpLaunches {
   Shape in_;
   bool wants_dx_;
   DType dtype_;
+  Neighbours beside_;
   double size_;
   std::vector<Shape> outs_;  // shapes of one row: the input, then each layer's output
   Launches launches_;
@@ -314,7 +337,9 @@ Launches launches_of(Layers layers, const Shape& in, bool wants_dx, DType dtype)
     const auto length = static_cast<size_t>(run_length(layers.subspan(i)));
     const Layers run = layers.subspan(i, length);
     const bool learns = std::any_of(run.begin(), run.end(), [](Layer* layer) { return layer->learns(); });
-    runs.push_back(OpLaunches(run, batch, wants_dx, dtype).take());
+    const Neighbours beside{.masks_dx = i > 0 && are_blocks(*layers[i - 1], *layers[i], batch),
+                            .masks_dy = i + 1 < layers.size() && are_blocks(*layers[i], *layers[i + 1], batch)};
+    runs.push_back(OpLaunches(run, batch, wants_dx, dtype, beside).take());
     if (!learns && !wants_dx) runs.back().backward.clear();
     wants_dx = wants_dx || learns;
     for (auto* phase : {&runs.back().forward, &runs.back().backward})

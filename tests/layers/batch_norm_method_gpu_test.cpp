@@ -1,6 +1,7 @@
 // Both GPU methods of normalisation, independent of their speed, against the CPU.
 #include "layers/batch_norm_method.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <array>
@@ -9,6 +10,7 @@
 #include <limits>
 #include <vector>
 
+#include "layers/relu.h"
 #include "src/system/check.h"
 #include "tests/support/harness.h"
 
@@ -67,10 +69,13 @@ std::vector<float> numbers(int64_t count, int seed) {
 struct Results {
   std::vector<float> y, dx, evaluated;
   std::array<std::vector<float>, 4> grads;
+
+  bool operator==(const Results&) const = default;
 };
 
 using Bind = std::function<std::unique_ptr<Op>(const BatchNormParams& params)>;
 
+// The parameters change between forward and backward, as in some pipeline schedules.
 Results run(const Shape& in, const Compute& on, const Bind& bind) {
   const int64_t channels = in[in.rank() - 1];
   std::array<Param, 4> params;
@@ -98,6 +103,8 @@ Results run(const Shape& in, const Compute& on, const Bind& bind) {
   op->forward(pass, x, evaluated);
   pass.mode = Mode::kTrain;
   op->forward(pass, x, y);
+  stream.synchronize();
+  for (const size_t i : {0, 1}) params[i].set_value(upload(numbers(channels, 7), {channels}, Device::kCpu));
   run_backward(*op, pass, x, y, dy, nullptr);
   run_backward(*op, pass, x, y, dy, &dx);
   stream.synchronize();
@@ -124,16 +131,54 @@ TEST_P(BatchNormMethods, ComputeWhatTheCpuComputes) {
   const Case& c = GetParam();
   const Shape& in = c.in;
   const double eps = 1e-5;
-  const Results cpu = run(
-      in, Device::kCpu, [&](const BatchNormParams& params) { return bind_batch_norm(Cpu{}, params, eps, c.rows, in); });
+  const Results cpu = run(in, Device::kCpu, [&](const BatchNormParams& params) {
+    return bind_batch_norm(Cpu{}, params, {eps, c.rows}, in);
+  });
   const Results gpu = run(in, Compute(Device::kCuda, c.precision), [&](const BatchNormParams& params) {
-    return bind_batch_norm_by(c.method, Cuda{c.precision}, params, eps, c.rows, in);
+    return bind_batch_norm_by(c.method, Cuda{c.precision}, params, {eps, c.rows}, in);
   });
   const double rounding = c.precision == Precision::kBf16 ? 1.0 / 128 : 1e-5;
   expect_near(gpu.y, cpu.y, rounding);
   expect_near(gpu.dx, cpu.dx, rounding);
   expect_near(gpu.evaluated, cpu.evaluated, rounding);
   for (size_t i = 0; i < cpu.grads.size(); ++i) expect_near(gpu.grads[i], cpu.grads[i], 1e-5);
+}
+
+// A normalisation, then a relu in place.
+class NormThenRelu : public Op {
+ public:
+  NormThenRelu(std::unique_ptr<Op> norm, std::unique_ptr<Op> relu) : norm_(std::move(norm)), relu_(std::move(relu)) {}
+
+  int64_t scratch_bytes(Phase phase) const override { return norm_->scratch_bytes(phase); }
+  void forward(const Pass& pass, const Tensor& x, Tensor& y) override {
+    norm_->forward(pass, x, y);
+    relu_->forward(pass, y, y);
+  }
+  void backward_data(const Pass& pass, const Tensor& x, const Tensor& y, const Tensor& dy, Tensor* dx) override {
+    Tensor gradient(dy.shape(), dy.dtype(), dy.device());
+    relu_->backward_data(pass, y, y, dy, &gradient);
+    norm_->backward_data(pass, x, y, gradient, dx);
+    pass.stream->synchronize();
+  }
+
+ private:
+  std::unique_ptr<Op> norm_, relu_;
+};
+
+TEST_P(BatchNormMethods, WithAReluGiveTheBitsOfBothLayers) {
+  const Case& c = GetParam();
+  const Cuda cuda{c.precision};
+  const auto run_with = [&](bool fused) {
+    return run(c.in, Compute(Device::kCuda, c.precision), [&](const BatchNormParams& params) -> std::unique_ptr<Op> {
+      auto norm = bind_batch_norm_by(c.method, cuda, params, {1e-5, c.rows, fused}, c.in);
+      if (fused) return norm;
+      return std::make_unique<NormThenRelu>(std::move(norm), bind_relu(cuda));
+    });
+  };
+  const Results fused = run_with(true);
+  EXPECT_EQ(fused, run_with(false));
+  EXPECT_THAT(fused.y, testing::AllOf(testing::Contains(0.0f), testing::Contains(testing::Gt(0.0f)),
+                                      testing::Each(testing::Ge(0.0f))));
 }
 
 }  // namespace

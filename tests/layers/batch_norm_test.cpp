@@ -210,6 +210,57 @@ TEST_P(BatchNormTest, FrozenUsesTheRunningAveragesInTrainingAndHasNoGradientsOfI
   for (const Param* param : norm.layer().params()) EXPECT_FALSE(param->grad.defined()) << param->name;
 }
 
+// y, dx and the gradients of a layer and the relu after it, as one op or as two.
+struct WithRelu {
+  std::vector<Values> values;
+  int64_t layers_of_op;
+};
+
+WithRelu with_relu(const std::string& keys, const Shape& in, const Compute& on, bool one_op, bool frozen) {
+  std::vector<std::unique_ptr<Layer>> layers;
+  layers.push_back(layer_from("type='batch_norm' weight={init={type='gaussian',std=1}} " + keys, in));
+  layers.push_back(layer_from("type='relu'", in));
+  for (Param* param : layers[0]->params()) {
+    if (frozen) param->freeze();
+    param->allocate(on);
+    param->initialize(1);
+  }
+  Layer::BoundOp norm = layers[0]->bind_run(std::span(layers).subspan(1), in, on);
+  if (!one_op) norm.op = layers[0]->bind(in, on);
+  const std::unique_ptr<Op> relu = one_op ? nullptr : layers[1]->bind(in, on);
+
+  DevicePass pass(on.device, in.rows());
+  pass.pass().scratch = scratch_for(*norm.op, on.device);
+  const DType type = activation_type(on.precision);
+  const Tensor x = upload(distinct_values(in.elements(), 2, 1), in, on.device, type);
+  Tensor y(in, type, on.device), dx(in, type, on.device),
+      dy = upload(distinct_values(in.elements(), 1, 2), in, on.device, type);
+  norm.op->forward(pass.pass(), x, y);
+  if (relu) relu->forward(pass.pass(), y, y);
+  if (relu) relu->backward_data(pass.pass(), y, y, dy, &dy);
+  run_backward(*norm.op, pass.pass(), x, y, dy, &dx);
+  pass.stream().synchronize();
+  WithRelu found{{download(y), download(dx)}, norm.layers};
+  for (const Param* param : layers[0]->params())
+    if (!frozen) found.values.push_back(download(param->grad));
+  return found;
+}
+
+// Groups of rows: then a GPU always uses the same kernels.
+TEST_P(BatchNormTest, AndTheReluAfterItAreOneOpWithTheSameBits) {
+  for (const Precision precision : {Precision::kFp32, Precision::kBf16})
+    for (const Shape& in : {Shape{6, 3, 3, 5}, Shape{7, 5, 4, 16}, Shape{4, 40}})
+      for (const bool frozen : {false, true}) {
+        SCOPED_TRACE(concat(name_of(precision), " ", in, frozen ? " frozen" : ""));
+        const Compute on(device(), precision);
+        const WithRelu one = with_relu("rows=2", in, on, true, frozen),
+                       two = with_relu("rows=2", in, on, false, frozen);
+        EXPECT_EQ(one.layers_of_op, 2);
+        EXPECT_EQ(one.values, two.values);
+        EXPECT_THAT(one.values[0], testing::AllOf(testing::Contains(0.0f), testing::Contains(testing::Gt(0.0f))));
+      }
+}
+
 TEST_P(BatchNormTest, StartsAsPlainNormalisation) {
   Harness norm("type='batch_norm'", {1, 2}, device());
   EXPECT_THAT(norm.value("weight"), Each(1.0f));

@@ -67,6 +67,36 @@ TEST(StepLaunches, OfASmallNetworkHaveTheFlopsAndBytesThatAreCountedByHand) {
   }
 }
 
+// The launches of two residual blocks besides their convolutions, with the number of tensors that they read and write.
+// All tensors of a block are of one size.
+TEST(StepLaunches, OfResidualBlocksPassOverMemoryAsOftenAsTheKernels) {
+  const std::string body = R"(type = "residual", body = [
+    { name = "conv1", type = "conv", out = 8, kernel = 1, bias = false },
+    { name = "bn1", type = "batch_norm", rows = 2 },
+    { name = "relu", type = "relu" },
+    { name = "conv2", type = "conv", out = 8, kernel = 1, bias = false },
+    { name = "bn2", type = "batch_norm", rows = 2 } ] },)";
+  const Model model =
+      model_of("[8, 2, 2]", 4,
+               concat(R"({ name = "conv", type = "conv", out = 8, kernel = 1 }, { name = "one", )", body,
+                      R"({ name = "two", )", body, R"({ name = "fc", type = "dense", out = 4 })"));
+  const auto passes = [&](int64_t layer, Phase phase) {
+    std::vector<std::pair<std::string, int>> all;
+    for (const StepLaunch& launch : launches_of_step(model, plan_of(model, 10)))
+      if (launch.layer == layer && launch.phase == phase && launch.flops == 0)
+        all.emplace_back(launch.kernel, static_cast<int>(launch.bytes(10)) / (10 * 2 * 32));
+    return all;
+  };
+  using ::testing::ElementsAre;
+  using ::testing::Pair;
+  const auto sums = [](int tensors) { return Pair("over_channels", tensors); };
+  for (const int64_t layer : {1, 2})
+    EXPECT_THAT(passes(layer, Phase::kForward), ElementsAre(sums(1), sums(2), sums(1), sums(3)));
+  EXPECT_THAT(passes(2, Phase::kBackward), ElementsAre(Pair("relu_backward", 3), sums(2), sums(3), sums(2), sums(3),
+                                                       Pair("combine_where_positive", 4)));
+  EXPECT_THAT(passes(1, Phase::kBackward), ElementsAre(sums(2), sums(3), sums(2), sums(3), Pair("combine", 3)));
+}
+
 // In the narrow kernels a block of threads takes all channels of a pixel: at most 256 packs of 8 bf16.
 TEST(StepLaunches, OfAnLrnDependOnItsChannels) {
   for (const auto& [channels, kernel] : {std::pair{2048, "lrn_forward_narrow"}, std::pair{2056, "lrn_forward_wide"}}) {
