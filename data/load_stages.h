@@ -50,7 +50,7 @@ class StageClock {
 struct LoadWork {
   int64_t images = 0;
   LoaderTimes times{};
-  // Of the work that no other program interrupted: seconds, and those of each stage.
+  // Only work without interruptions by other programs counts: seconds in all, and seconds of each stage.
   double staged_s = 0;
   StageSeconds stage_s{};
 

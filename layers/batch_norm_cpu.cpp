@@ -100,7 +100,7 @@ Vector rounded_to(Vector lanes) {
 
 // The gradient of normalisation: dy, or with a following relu dy where y > 0.
 template <class T, bool kRelu>
-struct NormOutputGradient {
+struct GradientBeforeRelu {
   const T *y, *dy;
 
   float at(int64_t i) const {
@@ -160,9 +160,9 @@ class BatchNormOp : public SummingOp {
       using T = decltype(element);
       T* to = dx ? dx->data<T>() : nullptr;
       if (relu_)
-        backward(pass, x.data<T>(), NormOutputGradient<T, true>{y.data<T>(), dy.data<T>()}, to);
+        backward(pass, x.data<T>(), GradientBeforeRelu<T, true>{y.data<T>(), dy.data<T>()}, to);
       else
-        backward(pass, x.data<T>(), NormOutputGradient<T, false>{nullptr, dy.data<T>()}, to);
+        backward(pass, x.data<T>(), GradientBeforeRelu<T, false>{nullptr, dy.data<T>()}, to);
     });
   }
 

@@ -31,7 +31,7 @@ double seconds_since(LoadClock::time_point begin) {
   return std::chrono::duration<double>(LoadClock::now() - begin).count();
 }
 
-// Pages that are mapped or not yet written stay, so this is for files that nobody has open.
+// Pages that are mapped or not yet written stay, so the files must be closed.
 void drop_from_memory(const std::string& folder) {
   for (const auto& entry : fs::directory_iterator(fs::path(folder) / "train")) {
     if (entry.path().extension() != ".tar") continue;
@@ -68,7 +68,7 @@ double seconds_to_copy(int64_t bytes, const Stream& stream) {
   return seconds_since(begin) / kCopies;
 }
 
-// What one worker takes. Its threads go on until it ends, so rank 0 reads the record when its own time is over.
+// What one worker takes. Its threads continue until it ends, so rank 0 reads the record when its own time is over.
 void take_batches(const Job& job, Communicator& comm, const LoadRequest& request, LoadSpeed& speed) {
   const Compute on = job.plan.request.on;
   const int64_t rows = rows_of(job.plan, job.plan.request.step_rows).of(comm.rank()).size();

@@ -9,26 +9,26 @@
 namespace owt {
 
 struct LoadRequest {
-  int threads = 1;     // of each worker
+  int threads = 1;     // a worker has so many
   double seconds = 5;  // measured time
   // Photographs only: drop the training files from the memory of the system first, and end after one epoch.
   bool cold = false;
 };
 
 struct LoadSpeed {
-  int64_t set_images = 0;        // of the data set
+  int64_t set_images = 0;        // the data set has so many
   int workers = 1, threads = 1;  // threads of each worker
   bool on_gpu = false;           // batches are finished on a GPU
   double seconds = 0;
-  int64_t images = 0;  // of all workers
-  LoadWork work{};     // of all loader threads; without images: a GPU keeps the data set
-  double copy_s = 0;   // of an image to the GPU, alone; 0: on the CPU
+  int64_t images = 0;  // made for all workers
+  LoadWork work{};     // by all loader threads; without images: a GPU keeps the data set
+  double copy_s = 0;   // to copy an image to the GPU, with nothing beside it; 0: on the CPU
 
   int all_threads() const { return workers * threads; }
   double busy_cores() const { return work.times.work_s / seconds; }
   bool resident() const { return work.images == 0; }
   double images_per_s() const { return static_cast<double>(images) / seconds; }
-  double waiting_share() const;  // of the threads' time, for files
+  double waiting_share() const;  // the part of the threads' time in which they wait for files
   // Seconds of a thread per image, working or waiting for files.
   double thread_s() const;
   double stage_s(LoadStage stage) const;
@@ -46,7 +46,7 @@ LoadSpeed measure_loading(Settings settings, const std::string& folder, const Lo
 // The cores that the loader of a worker needs when a GPU computes.
 struct LoadNeed {
   double images_per_s = 0, images_per_core_s = 0;
-  std::string source{};  // of images_per_core_s, for people
+  std::string source{};  // says where images_per_core_s is from
 
   double cores() const { return images_per_s / images_per_core_s; }
 };

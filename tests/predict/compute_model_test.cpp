@@ -179,7 +179,7 @@ TEST(DeviceCompute, BytesOfEveryKindOfLayerAreThoseOfTheContract) {
                   {y + y, 3 * y},
                   {y + y, 3 * y},
                   // The inner relu overwrites the gradient, which is made once more for the shortcut.
-                  {inner_conv + 3 * y, 2 * inner_conv + 3 * y + 2 * 4 * y + 3 * y},
+                  {inner_conv + 3 * y, 2 * inner_conv + 3 * y + 2 * 3 * y + 3 * y},
                   {y + pooled + index, y + pooled + index},
                   {fc, 2 * fc}};
   for (size_t i = 0; i < std::size(expected); ++i) {
