@@ -50,7 +50,7 @@ class StageClock {
 struct LoadWork {
   int64_t images = 0;
   LoaderTimes times{};
-  // Only work without interruptions by other programs counts: seconds in all, and seconds of each stage.
+  // Wall-clock seconds in all, and in each stage. Interruptions by other programs count, to each stage by its length.
   double staged_s = 0;
   StageSeconds stage_s{};
 

@@ -23,7 +23,7 @@ constexpr int kTimedOf = 8;
 
 struct ThreadUsage {
   double wall_s, cpu_s;
-  int64_t waits, preemptions;  // context switches of the thread: voluntary, involuntary
+  int64_t waits;  // voluntary context switches of the thread
 
   static ThreadUsage now() {
     rusage usage{};
@@ -31,7 +31,7 @@ struct ThreadUsage {
     timespec cpu{};
     ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &cpu);  // exact; getrusage() counts whole ticks of the scheduler
     return {std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(),
-            static_cast<double>(cpu.tv_sec) + 1e-9 * static_cast<double>(cpu.tv_nsec), usage.ru_nvcsw, usage.ru_nivcsw};
+            static_cast<double>(cpu.tv_sec) + 1e-9 * static_cast<double>(cpu.tv_nsec), usage.ru_nvcsw};
   }
 };
 
@@ -127,9 +127,7 @@ void Loader::load_timed(const Chunk& chunk, std::vector<uint8_t>& pixels) {
     load(chunk, pixels);
     if (stages) work.staged_s = stages->whole(), work.stage_s = stages->seconds();
   }
-  const ThreadUsage end = ThreadUsage::now();
-  const LoaderTimes took = work.times = taken_between(begin, end);
-  if (end.preemptions > begin.preemptions) work.staged_s = 0, work.stage_s = {};
+  const LoaderTimes took = work.times = taken_between(begin, ThreadUsage::now());
   if (settings_.record) settings_.record->add(work);
   if (!chunk.timed) return;
   const std::lock_guard lock(mutex_);

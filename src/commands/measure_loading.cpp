@@ -123,7 +123,7 @@ double LoadSpeed::rest_s() const {
 double LoadSpeed::images_per_core_s() const { return static_cast<double>(work.images) / work.times.work_s; }
 
 double LoadSpeed::images_per_core_s_for_gpu() const {
-  return 1 / (1 / images_per_core_s() - stage_s(LoadStage::kAugment) - stage_s(LoadStage::kMix));
+  return images_per_core_s() / (1 - (stage_s(LoadStage::kAugment) + stage_s(LoadStage::kMix)) / thread_s());
 }
 
 LoadSpeed measure_loading(Settings settings, const std::string& folder, const LoadRequest& request) {
