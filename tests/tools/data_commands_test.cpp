@@ -15,6 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using ::testing::AllOf;
+using ::testing::AnyOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -127,7 +128,9 @@ TEST_F(DataCommands, BenchDataReadsAFolderOrTheDataOfARecipe) {
   ASSERT_EQ(both.code, 0) << both.err;
   EXPECT_THAT(both.out, AllOf(HasSubstr("6 training images in " + file("data") + ", read as imagenet_resnet50 says"),
                               HasSubstr("\n      2 "), HasSubstr("\n      4 "), HasSubstr("\ndecode "),
-                              HasSubstr("\naugment "), HasSubstr("Longest stage: "), HasSubstr("--cold")));
+                              HasSubstr("\naugment "), HasSubstr("--cold")));
+  // On busy cores, threads may seem to wait for files.
+  EXPECT_THAT(both.out, AnyOf(HasSubstr("Longest stage: "), HasSubstr("The threads wait for files: ")));
   const auto json = nlohmann::json::parse(owt(words + "--json --cold --device cpu").out);
   EXPECT_EQ(json["images"], 6);
   EXPECT_EQ(json["cold"], true);
