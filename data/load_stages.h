@@ -50,7 +50,7 @@ class StageClock {
 struct LoadWork {
   int64_t images = 0;
   LoaderTimes times{};
-  // Wall-clock seconds in all, and in each stage. Interruptions by other programs count, to each stage by its length.
+  // Wall-clock seconds, in all and in each stage. They include interruptions by other programs.
   double staged_s = 0;
   StageSeconds stage_s{};
 
