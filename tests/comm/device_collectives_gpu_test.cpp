@@ -1,5 +1,7 @@
 // The ordering by collectives on GPU tensors, observed with streams that the test holds back: ranks that share one GPU,
 // and ranks with one GPU each.
+#include "tests/simulated_gpu/device.h"
+
 #include <gtest/gtest.h>
 
 #include <atomic>

@@ -1,3 +1,5 @@
+#include "tests/simulated_gpu/device.h"
+
 #include "src/comm/nccl.h"
 
 #include <gmock/gmock.h>

@@ -8,7 +8,7 @@
 namespace owt::profiled_test {
 namespace {
 
-class ProfiledRanks : public DeviceTest {};
+using ProfiledRanks = DeviceTest;
 INSTANTIATE_TEST_SUITE_P(Devices, ProfiledRanks, testing::ValuesIn(devices()), device_name);
 
 TEST_P(ProfiledRanks, CountBytesAndReportThemToTheOpenScope) {

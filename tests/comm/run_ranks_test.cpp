@@ -16,7 +16,6 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 using ::testing::StrEq;
-using ::testing::ThrowsMessage;
 
 // Until the failure of another rank is known.
 void wait_for_the_end(Communicator& comm) {
@@ -34,7 +33,7 @@ TEST(FailureOfRanks, TheFirstOneIsThrown) {
     wait_for_the_end(comm);
     fail("a later one");
   };
-  EXPECT_THAT([&] { run_ranks(3, 1, body); }, ThrowsMessage<Error>(StrEq("the first")));
+  EXPECT_THAT(message_of([&] { run_ranks(3, 1, body); }), StrEq("the first"));
 }
 
 // Rank 0 hears of the end before the rank that is the cause has said why.
@@ -44,7 +43,7 @@ TEST(FailureOfRanks, TheCauseIsThrownThoughAConsequenceCameBefore) {
     wait_for_the_end(comm);
     fail("the cause");
   };
-  EXPECT_THAT([&] { run_ranks(2, 1, body); }, ThrowsMessage<Error>(StrEq("the cause")));
+  EXPECT_THAT(message_of([&] { run_ranks(2, 1, body); }), StrEq("the cause"));
 }
 
 TEST(FailureOfRanks, WithoutACauseTheFirstConsequenceIsThrown) {
@@ -53,7 +52,7 @@ TEST(FailureOfRanks, WithoutACauseTheFirstConsequenceIsThrown) {
     wait_for_the_end(comm);
     throw Aborted("a later one");
   };
-  EXPECT_THAT([&] { run_ranks(2, 1, body); }, ThrowsMessage<Aborted>(StrEq("the first")));
+  EXPECT_THAT(message_of<Aborted>([&] { run_ranks(2, 1, body); }), StrEq("the first"));
 }
 
 TEST(RunRanks, ThreadsThatCannotBeStartedAreAnErrorAndNobodyWaitsForThem) {

@@ -15,7 +15,7 @@
 namespace owt::threads_test {
 namespace {
 
-class RunRanks : public DeviceTest {};
+using RunRanks = DeviceTest;
 INSTANTIATE_TEST_SUITE_P(Devices, RunRanks, testing::ValuesIn(devices()), device_name);
 
 TEST_P(RunRanks, OneRankThatFailsEndsAllAndItsErrorComesOut) {

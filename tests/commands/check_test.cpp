@@ -5,6 +5,7 @@
 
 #include "src/plan/step_order.h"
 #include "tests/support/harness.h"
+#include "tests/support/message_of.h"
 #include "tests/support/runs.h"
 
 namespace owt::check_test {
@@ -15,7 +16,6 @@ using ::testing::Each;
 using ::testing::Field;
 using ::testing::HasSubstr;
 using ::testing::Not;
-using ::testing::ThrowsMessage;
 
 class CheckTest : public DeviceTest {
  protected:
@@ -142,8 +142,8 @@ TEST(Check, FrozenParametersAreLeftOut) {
 TEST(Check, AStepWithoutAGradientOfAllItsRowsIsAnError) {
   const Settings settings = small_settings(
       kSmallRecipe, {{"parallel.workers", "2"}, {"parallel.strategy", "pipeline"}, {"pipeline.schedule", "pipedream"}});
-  EXPECT_THAT([&] { check_gradients(settings, {}); },
-              ThrowsMessage<Error>(AllOf(HasSubstr("without a flush"), HasSubstr("pipeline.schedule=1f1b"))));
+  EXPECT_THAT(message_of([&] { check_gradients(settings, {}); }),
+              AllOf(HasSubstr("without a flush"), HasSubstr("pipeline.schedule=1f1b")));
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include <map>
 
 #include "src/system/files.h"
+#include "tests/support/message_of.h"
 #include "tests/support/runs.h"
 #include "tests/support/saved_net.h"
 
@@ -19,7 +20,6 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::Throws;
-using ::testing::ThrowsMessage;
 
 onnx::ModelProto exported(const Settings& settings, const OnnxOptions& options = {}) {
   const SavedNet net(settings);
@@ -102,14 +102,14 @@ TEST(Onnx, LayersMayBeCalledLikeTheInputAndTheOutputs) {
 TEST(Onnx, WeightsOfAnotherModelAreRefused) {
   const SavedNet other(
       settings_of_layers({"type='conv' out=16 kernel=3 name='conv1'", "type='dense' out=9"}, "[1, 9, 9]", 9));
-  EXPECT_THAT([&] { export_onnx(small_settings(kSmallRecipe), other.weights(), {}, other.file("net.onnx")); },
-              ThrowsMessage<Error>(HasSubstr("'conv1.weight' is 16x1x3x3, the model wants 16x3x3x3")));
+  EXPECT_THAT(
+      message_of([&] { export_onnx(small_settings(kSmallRecipe), other.weights(), {}, other.file("net.onnx")); }),
+      HasSubstr("'conv1.weight' is 16x1x3x3, the model wants 16x3x3x3"));
 }
 
 TEST(Onnx, AnEvenNormalisationWindowIsRefused) {
   const Settings settings = settings_of_layers({"type='lrn' size=4", "type='dense' out=5"}, "[8, 4, 4]", 5);
-  EXPECT_THAT([&] { exported(settings); },
-              ThrowsMessage<Error>(HasSubstr("layer 'layer0' normalises over 4 channels")));
+  EXPECT_THAT(message_of([&] { exported(settings); }), HasSubstr("layer 'layer0' normalises over 4 channels"));
 }
 
 TEST(Onnx, AFailedWriteLeavesTheOldFile) {

@@ -14,7 +14,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-class MemoryTest : public DeviceTest {};
+using MemoryTest = DeviceTest;
 INSTANTIATE_TEST_SUITE_P(Devices, MemoryTest, ::testing::ValuesIn(devices()), device_name);
 
 TEST_P(MemoryTest, TooMuchAskedForIsAnErrorThatSaysHowMuchAndTheCure) {

@@ -8,13 +8,13 @@
 
 #include "src/system/check.h"
 #include "tests/support/harness.h"
+#include "tests/support/message_of.h"
 
 namespace owt::tensor_test {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using ::testing::ThrowsMessage;
 
 // 0, 1, 2, ... in a shape.
 Tensor counted(const Shape& shape, Device device = Device::kCpu) {
@@ -23,7 +23,7 @@ Tensor counted(const Shape& shape, Device device = Device::kCpu) {
   return upload(values, shape, device);
 }
 
-class TensorTest : public DeviceTest {};
+using TensorTest = DeviceTest;
 INSTANTIATE_TEST_SUITE_P(Devices, TensorTest, ::testing::ValuesIn(devices()), device_name);
 
 TEST(Tensor, KnowsItsShapeTypeAndBytes) {
@@ -180,7 +180,7 @@ TEST(Tensor, RefusesViewsOutOfBounds) {
   EXPECT_THROW(all.reshaped({7}), Error);
   EXPECT_THROW(all.part(7, {2}), Error);
   EXPECT_THROW(all.part(-1, {2}), Error);
-  EXPECT_THAT([&] { all.rows(2, 5); }, ThrowsMessage<Error>(HasSubstr("rows 2 to 5 of 4x2")));
+  EXPECT_THAT(message_of([&] { all.rows(2, 5); }), HasSubstr("rows 2 to 5 of 4x2"));
 }
 
 }  // namespace

@@ -1,4 +1,6 @@
 // The GPU memory of batches, byte for byte.
+#include "tests/simulated_gpu/device.h"
+
 #include "data/batch_memory.h"
 
 #include <gtest/gtest.h>

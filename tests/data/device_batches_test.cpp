@@ -8,6 +8,7 @@
 
 #include "tests/data/batches.h"
 #include "tests/support/harness.h"
+#include "tests/support/message_of.h"
 
 namespace owt::device_batches_test {
 namespace {
@@ -339,17 +340,16 @@ TEST_P(DeviceBatches, OfOneDataSetReadItOnceWhereItStaysOnTheGpu) {
 }
 
 TEST_P(DeviceBatches, ThrowWhatWentWrongInReading) {
-  EXPECT_THAT(
-      [&] {
-        const auto batches = source(counting(std::make_shared<CountingDataset>(40, 25), 10));
-        for (int i = 0; i < 3; ++i) batches->next(stream_);
-      },
-      testing::ThrowsMessage<Error>(HasSubstr("image 25 is damaged")));
+  EXPECT_THAT(message_of([&] {
+                const auto batches = source(counting(std::make_shared<CountingDataset>(40, 25), 10));
+                for (int i = 0; i < 3; ++i) batches->next(stream_);
+              }),
+              HasSubstr("image 25 is damaged"));
 }
 
 TEST_P(DeviceBatches, RejectAnEmptyDataSet) {
-  EXPECT_THAT([&] { source(counting(std::make_shared<CountingDataset>(0, -1), 10)); },
-              testing::ThrowsMessage<Error>(HasSubstr("holds no images")));
+  EXPECT_THAT(message_of([&] { source(counting(std::make_shared<CountingDataset>(0, -1), 10)); }),
+              HasSubstr("holds no images"));
 }
 
 TEST(DeviceBatchesOnCuda, ComeFromTheGpusCopyWhereImagesAndLabelsFit) {

@@ -14,7 +14,6 @@ namespace owt::run_state_test {
 namespace {
 
 using testing::HasSubstr;
-using testing::ThrowsMessage;
 
 RunState full_state() {
   return {.step = 5000,
@@ -65,22 +64,21 @@ TEST(RunState, NamesNoFilesOutsideItsFolderAndNoStepsBeyondAllCounting) {
   const auto complaint = [](const std::string& text) { return [text] { RunState::from_json(text, "a/state.json"); }; };
   EXPECT_NO_THROW(complaint(forged("weights.safetensors", "other"))());
   for (const char* name : {"/dev/zero", "../other/weights.safetensors", "..", ""})
-    EXPECT_THAT(complaint(forged("weights.safetensors", name)),
-                ThrowsMessage<Error>(HasSubstr("is no file of its folder")))
+    EXPECT_THAT(message_of(complaint(forged("weights.safetensors", name))), HasSubstr("is no file of its folder"))
         << name;
   const std::string done = "\"images_in_epoch\": 700";
-  EXPECT_THAT(complaint(forged(done, "\"step_in_epoch\": 900000000000000000")),
-              ThrowsMessage<Error>(HasSubstr("more than any run has")));
-  EXPECT_THAT(complaint(forged(done, "\"images_in_epoch\": 50001")),
-              ThrowsMessage<Error>(HasSubstr("50001 of 50000 images are done")));
-  EXPECT_THAT(complaint(forged(concat("\"seed\": ", full_state().seed), "\"seed\": 18446744073789551615")),
-              ThrowsMessage<Error>(HasSubstr("wanted a whole number of 64 bits")));
-  EXPECT_THAT(complaint(forged("\"workers\": 4", "\"workers\": 4294967296")),
-              ThrowsMessage<Error>(HasSubstr("'workers' is 4294967296, wanted a whole number from 1 to 2147483647")));
-  EXPECT_THAT(complaint(forged("\"best_step\": 4500", "\"best_step\": 18446744073709551615")),
-              ThrowsMessage<Error>(HasSubstr("'best_step' is 18446744073709551615")));
-  EXPECT_THAT(complaint(forged("\"ema_step\": 4992", "\"ema_step\": 5001")),
-              ThrowsMessage<Error>(HasSubstr("'ema_step' is 5001, wanted a whole number from 0 to 5000")));
+  EXPECT_THAT(message_of(complaint(forged(done, "\"step_in_epoch\": 900000000000000000"))),
+              HasSubstr("more than any run has"));
+  EXPECT_THAT(message_of(complaint(forged(done, "\"images_in_epoch\": 50001"))),
+              HasSubstr("50001 of 50000 images are done"));
+  EXPECT_THAT(message_of(complaint(forged(concat("\"seed\": ", full_state().seed), "\"seed\": 18446744073789551615"))),
+              HasSubstr("wanted a whole number of 64 bits"));
+  EXPECT_THAT(message_of(complaint(forged("\"workers\": 4", "\"workers\": 4294967296"))),
+              HasSubstr("'workers' is 4294967296, wanted a whole number from 1 to 2147483647"));
+  EXPECT_THAT(message_of(complaint(forged("\"best_step\": 4500", "\"best_step\": 18446744073709551615"))),
+              HasSubstr("'best_step' is 18446744073709551615"));
+  EXPECT_THAT(message_of(complaint(forged("\"ema_step\": 4992", "\"ema_step\": 5001"))),
+              HasSubstr("'ema_step' is 5001, wanted a whole number from 0 to 5000"));
 }
 
 TEST(RunState, RejectsAnythingElseAndNamesTheFile) {

@@ -6,13 +6,13 @@
 
 namespace {
 
-constexpr int64_t kMostPixels = 1 << 16;  // larger images are slow and no different
+constexpr int64_t kMostPhotoPixels = 1 << 16;  // larger images are slow and no different
 
 void read(std::string_view file) {
   owt::try_reading([&] {
-    const owt::Photo photo = owt::read_photo(file, {.pixels = kMostPixels});
+    const owt::Photo photo = owt::read_photo(file, {.pixels = kMostPhotoPixels});
     const int64_t pixels = photo.height * photo.width;
-    owt::promise(photo.height > 0 && photo.width > 0 && pixels <= kMostPixels, "a photo is within the limits");
+    owt::promise(photo.height > 0 && photo.width > 0 && pixels <= kMostPhotoPixels, "a photo is within the limits");
     owt::promise(static_cast<int64_t>(photo.pixels.size()) == 3 * pixels, "a pixel has three bytes");
   });
 }

@@ -19,7 +19,7 @@ using testing::HasSubstr;
 
 using Values = std::vector<float>;
 
-class ActivationTest : public DeviceTest {};
+using ActivationTest = DeviceTest;
 INSTANTIATE_TEST_SUITE_P(Devices, ActivationTest, testing::ValuesIn(devices()), device_name);
 
 // PyTorch 2.15's results for x in f64, and the gradients of their sum:

@@ -12,7 +12,7 @@ namespace {
 
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 
-class BadValuesTest : public DeviceTest {};
+using BadValuesTest = DeviceTest;
 INSTANTIATE_TEST_SUITE_P(Devices, BadValuesTest, ::testing::ValuesIn(devices()), device_name);
 
 TEST_P(BadValuesTest, OneIsFoundAmongMany) {

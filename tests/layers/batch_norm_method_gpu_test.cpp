@@ -1,4 +1,6 @@
 // Both GPU methods of normalisation, independent of their speed, against the CPU.
+#include "tests/simulated_gpu/device.h"
+
 #include "layers/batch_norm_method.h"
 
 #include <gmock/gmock.h>

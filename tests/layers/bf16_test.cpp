@@ -23,7 +23,7 @@ using Values = std::vector<float>;
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-class Bf16Test : public DeviceTest {};
+using Bf16Test = DeviceTest;
 INSTANTIATE_TEST_SUITE_P(Devices, Bf16Test, testing::ValuesIn(devices()), device_name);
 class Bf16OnGpu : public Bf16Test {};
 INSTANTIATE_TEST_SUITE_P(Gpus, Bf16OnGpu, testing::ValuesIn(gpu_devices()), device_name);

@@ -1,4 +1,6 @@
 // Basics of the kernels over channels: memory for their sums, the width of their accesses, the order of sums.
+#include "tests/simulated_gpu/device.h"
+
 #include "layers/gpu/channels.cuh"
 
 #include <gtest/gtest.h>

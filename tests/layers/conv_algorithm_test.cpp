@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "src/system/check.h"
+#include "tests/support/message_of.h"
 
 namespace owt::conv_algorithm_test {
 namespace {
@@ -16,7 +17,6 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Pair;
-using testing::ThrowsMessage;
 
 using Timing = ConvChoices::Timing;
 
@@ -144,17 +144,12 @@ TEST(ConvChoices, AnExportedTableDecidesElsewhere) {
 
 TEST(ConvChoices, AnUnknownAlgorithmChangesNothing) {
   ConvChoices choices;
-  EXPECT_THAT(
-      [&] {
-        choices.preload({{"a", "direct"}, {"b", "fft"}});
-      },
-      ThrowsMessage<Error>(AllOf(HasSubstr("'fft'"), HasSubstr("winograd"))));
+  EXPECT_THAT(message_of([&] {
+                choices.preload({{"a", "direct"}, {"b", "fft"}});
+              }),
+              AllOf(HasSubstr("'fft'"), HasSubstr("winograd")));
   for (const std::string mode : {"auto", "by-shape"})
-    EXPECT_THAT(
-        [&] {
-          choices.preload({{"a", mode}});
-        },
-        ThrowsMessage<Error>(AllOf(HasSubstr("'a'"), HasSubstr(mode))));
+    EXPECT_THAT(message_of([&] { choices.preload({{"a", mode}}); }), AllOf(HasSubstr("'a'"), HasSubstr(mode)));
   EXPECT_TRUE(choices.exported().empty());
 }
 

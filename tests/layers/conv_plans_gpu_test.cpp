@@ -1,4 +1,6 @@
 // Every each to compute a convolution on a GPU, independent of its speed, against the definition.
+#include "tests/simulated_gpu/device.h"
+
 #include "layers/gpu/conv_plans.h"
 
 #include <gtest/gtest.h>

@@ -79,7 +79,7 @@ std::unique_ptr<InARow> dense_and(const std::string& follower, const std::string
   return std::make_unique<InARow>(std::move(layers));
 }
 
-class DenseReluTest : public DeviceTest {};
+using DenseReluTest = DeviceTest;
 INSTANTIATE_TEST_SUITE_P(Devices, DenseReluTest, testing::ValuesIn(devices()), device_name);
 
 TEST_P(DenseReluTest, NegativeOutputsAreZeroAndPassNoGradient) {

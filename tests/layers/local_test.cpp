@@ -17,7 +17,7 @@ using testing::HasSubstr;
 
 using Values = std::vector<float>;
 
-class LocalTest : public DeviceTest {};
+using LocalTest = DeviceTest;
 INSTANTIATE_TEST_SUITE_P(Devices, LocalTest, testing::ValuesIn(devices()), device_name);
 
 TEST_P(LocalTest, KeepsTheLayerContract) {

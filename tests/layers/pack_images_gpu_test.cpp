@@ -1,4 +1,6 @@
 // The kernel that packs images, against the definition in ImageLayout.
+#include "tests/simulated_gpu/device.h"
+
 #include <gtest/gtest.h>
 
 #include <vector>

@@ -17,7 +17,6 @@ namespace {
 using testing::Each;
 using testing::ElementsAre;
 using testing::HasSubstr;
-using testing::ThrowsMessage;
 
 using Type = Initializer::Type;
 
@@ -224,7 +223,7 @@ TEST(Param, InitializingRaisesTheVersion) {
   EXPECT_EQ(param.version, 1u);
 }
 
-class ParamTest : public DeviceTest {};
+using ParamTest = DeviceTest;
 INSTANTIATE_TEST_SUITE_P(Devices, ParamTest, testing::ValuesIn(devices()), device_name);
 
 TEST_P(ParamTest, HasTheSameInitialValuesOnEveryDevice) {
@@ -289,13 +288,13 @@ TEST(ParamKeys, DefaultsAreOneAndTheLayersInit) {
 TEST(ParamKeys, InitThatLacksItsKeyIsAnError) {
   Config config = Config::text("init = { type = \"gaussian\" }");
   Param param;
-  EXPECT_THAT([&] { read_multipliers(config, param); }, ThrowsMessage<Error>(HasSubstr("key 'std' is missing")));
+  EXPECT_THAT(message_of([&] { read_multipliers(config, param); }), HasSubstr("key 'std' is missing"));
 }
 
 TEST(ParamKeys, KeyOfAnotherInitIsAnError) {
   Config config = Config::text("init = { type = \"xavier\", std = 1 }");
   Param param;
-  EXPECT_THAT([&] { read_multipliers(config, param); }, ThrowsMessage<Error>(HasSubstr("no key 'std'")));
+  EXPECT_THAT(message_of([&] { read_multipliers(config, param); }), HasSubstr("no key 'std'"));
 }
 
 }  // namespace

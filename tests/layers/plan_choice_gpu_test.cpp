@@ -1,3 +1,5 @@
+#include "tests/simulated_gpu/device.h"
+
 #include "layers/gpu/plan_choice.h"
 
 #include <gmock/gmock.h>

@@ -11,7 +11,7 @@ namespace {
 
 using testing::ElementsAre;
 
-class PreluTest : public DeviceTest {};
+using PreluTest = DeviceTest;
 INSTANTIATE_TEST_SUITE_P(Devices, PreluTest, testing::ValuesIn(devices()), device_name);
 
 TEST_P(PreluTest, KeepsTheLayerContract) {

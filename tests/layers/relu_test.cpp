@@ -14,7 +14,7 @@ namespace {
 
 using testing::ElementsAre;
 
-class ReluTest : public DeviceTest {};
+using ReluTest = DeviceTest;
 INSTANTIATE_TEST_SUITE_P(Devices, ReluTest, testing::ValuesIn(devices()), device_name);
 
 TEST_P(ReluTest, KeepsTheLayerContract) {

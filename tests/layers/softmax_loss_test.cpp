@@ -12,6 +12,7 @@
 #include "tests/support/check_layer.h"
 #include "tests/support/harness.h"
 #include "tests/support/losses.h"
+#include "tests/support/message_of.h"
 
 namespace owt::softmax_loss_test {
 namespace {
@@ -20,7 +21,6 @@ using testing::Each;
 using testing::FloatNear;
 using testing::HasSubstr;
 using testing::Pointwise;
-using testing::ThrowsMessage;
 
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
@@ -146,12 +146,8 @@ TEST_P(SoftmaxLossTest, ALabelOutOfRangeIsAnErrorOrGivesANaNLoss) {
     }
     return;
   }
-  EXPECT_THAT(
-      [&] {
-        run({0, 1, 0, 1}, {1, 2});
-      },
-      ThrowsMessage<Error>(HasSubstr("the label of row 1 is 2, wanted 0 to 1")));
-  EXPECT_THAT([&] { run({0, 1}, {-1}); }, ThrowsMessage<Error>(HasSubstr("the label of row 0 is -1")));
+  EXPECT_THAT(message_of([&] { run({0, 1, 0, 1}, {1, 2}); }), HasSubstr("the label of row 1 is 2, wanted 0 to 1"));
+  EXPECT_THAT(message_of([&] { run({0, 1}, {-1}); }), HasSubstr("the label of row 0 is -1"));
 }
 
 TEST_P(SoftmaxLossTest, NoRowsGiveNoLoss) {
@@ -260,8 +256,8 @@ TEST_P(SoftmaxLossTest, AnImpossibleClassCostsOnlyWhereSmoothingWantsIt) {
 
 TEST_P(SoftmaxLossTest, SmoothingOutOfRangeIsAnError) {
   for (const double smoothing : {-0.1, 1.0, std::nan("")})
-    EXPECT_THAT([&] { make_softmax_loss(device(), 10, 1, {smoothing}); },
-                ThrowsMessage<Error>(HasSubstr("wanted 0 to less than 1")))
+    EXPECT_THAT(message_of([&] { make_softmax_loss(device(), 10, 1, {smoothing}); }),
+                HasSubstr("wanted 0 to less than 1"))
         << smoothing;
 }
 
@@ -352,13 +348,11 @@ TEST_P(SoftmaxLossTest, AMixedLabelOfOneClassIsAPlainOneBitForBit) {
 TEST_P(SoftmaxLossTest, AMixedLabelOutOfRangeIsAnErrorOrGivesANaNLoss) {
   const auto second = mixed({0, 1, 0, 1}, {0, 1, kUnits, 1, 2, kUnits / 4 * 3});
   if (device() == Device::kCpu) {
-    EXPECT_THAT([&] { run_loss(second, device()); },
-                ThrowsMessage<Error>(HasSubstr("the label of row 1 is 2, wanted 0 to 1")));
-    EXPECT_THAT(
-        [&] {
-          run_loss(mixed({0, 1}, {0, 1, kUnits + 1}), device());
-        },
-        ThrowsMessage<Error>(HasSubstr("the share of row 0")));
+    EXPECT_THAT(message_of([&] { run_loss(second, device()); }), HasSubstr("the label of row 1 is 2, wanted 0 to 1"));
+    EXPECT_THAT(message_of([&] {
+                  run_loss(mixed({0, 1}, {0, 1, kUnits + 1}), device());
+                }),
+                HasSubstr("the share of row 0"));
   } else {
     EXPECT_TRUE(std::isnan(run_loss(second, device()).sums.loss));
   }

@@ -525,7 +525,7 @@ TEST_F(RunTest, ABadValueIsThatOfItsFirstLayer) {
   EXPECT_EQ(first_bad_layer(tape.watched(20), 100), 21);
 }
 
-class TapeOnGpu : public DeviceTest {};
+using TapeOnGpu = DeviceTest;
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(TapeOnGpu);
 INSTANTIATE_TEST_SUITE_P(Gpus, TapeOnGpu, ::testing::ValuesIn(gpu_devices()), device_name);
 

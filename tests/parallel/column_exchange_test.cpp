@@ -217,7 +217,7 @@ TEST_P(ColumnExchangeTest, SendsABlockToEveryOtherRankEachWay) {
   run_ranks(sizes().ranks(), 1, body, on().device);
 }
 
-class ColumnExchangeOnDevices : public DeviceTest {};
+using ColumnExchangeOnDevices = DeviceTest;
 INSTANTIATE_TEST_SUITE_P(Devices, ColumnExchangeOnDevices, ::testing::ValuesIn(devices()), device_name);
 
 TEST_P(ColumnExchangeOnDevices, TakesImagesForRowsOfColumns) {

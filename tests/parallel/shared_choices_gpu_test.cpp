@@ -1,5 +1,7 @@
 // cuDNN plans of processes with one GPU each, started by mpirun (tests/simulated_gpu/CMakeLists.txt). Each process has
 // its own cache (tests/layers/plan_choice_gpu_test.cpp). A single process has no other to agree with.
+#include "tests/simulated_gpu/device.h"
+
 #include "src/parallel/shared_choices.h"
 
 #include <gtest/gtest.h>

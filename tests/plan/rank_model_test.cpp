@@ -115,7 +115,7 @@ TEST(RankModel, AnotherSeedGivesOtherWeights) {
   EXPECT_NE(values_of(one).at("fc1.weight"), values_of(two).at("fc1.weight"));
 }
 
-class RankModelOnDevices : public DeviceTest {};
+using RankModelOnDevices = DeviceTest;
 INSTANTIATE_TEST_SUITE_P(Devices, RankModelOnDevices, ::testing::ValuesIn(devices()), device_name);
 
 TEST_P(RankModelOnDevices, WeightsAreEqualOnEveryDevice) {

@@ -1,3 +1,5 @@
+#include "tests/simulated_gpu/device.h"
+
 #include <cublasLt.h>
 #include <gmock/gmock.h>
 

@@ -1,3 +1,5 @@
+#include "tests/simulated_gpu/device.h"
+
 #include <gmock/gmock.h>
 
 #include <algorithm>

@@ -21,8 +21,9 @@ namespace owt {
 std::vector<Device> devices();
 std::vector<Device> gpu_devices();
 
-// A suite whose tests run on every device:
-//   class PoolTest : public DeviceTest {};
+// A suite whose tests run on every device. It is a name for this class, because GoogleTest needs some hundred functions
+// for a class of its own:
+//   using PoolTest = DeviceTest;
 //   INSTANTIATE_TEST_SUITE_P(Devices, PoolTest, testing::ValuesIn(devices()), device_name);
 class DeviceTest : public testing::TestWithParam<Device> {
  protected:

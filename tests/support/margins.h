@@ -31,8 +31,9 @@ enum class Kind { kError, kOrder };
 
 class Recorder {
  public:
-  void record(const Place& place, double value, double bound, Kind kind = Kind::kError);  // NaN is not recorded
-  std::vector<std::string> lines() const;                                                 // the largest share first
+  // NaN is not recorded. Virtual, so that programs of tests link without the other objects of tests/support.
+  virtual void record(const Place& place, double value, double bound, Kind kind = Kind::kError);
+  std::vector<std::string> lines() const;  // the largest share first
 
  private:
   struct Margin {
@@ -114,6 +115,9 @@ inline auto NearAt(owt::margins::Place place, double wanted, double bound) {
 namespace owt {
 using testing::NearAt;
 }  // namespace owt
+namespace simulated_gpu {
+using testing::NearAt;
+}  // namespace simulated_gpu
 
 #define OWT_AT(Name) (::owt::margins::Name{{__FILE__, __LINE__}})
 #define FloatNear(...) NearAt({__FILE__, __LINE__}, __VA_ARGS__)

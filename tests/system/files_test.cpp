@@ -17,6 +17,7 @@
 #include "src/system/check.h"
 #include "src/system/kept_files.h"
 #include "src/system/no_room.h"
+#include "tests/support/message_of.h"
 #include "tests/support/temp_folder.h"
 
 namespace {
@@ -41,7 +42,6 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-using ::testing::ThrowsMessage;
 
 namespace fs = std::filesystem;
 
@@ -70,8 +70,8 @@ TEST_F(Files, AtomicWriteToAFullDiskKeepsTheOldFileAndLeavesNoOther) {
   write_file_atomically(path_, "old");
   {
     const SmallDisk disk(1000);
-    EXPECT_THAT([&] { write_file_atomically(path_, std::string(5000, 'x')); },
-                ThrowsMessage<Error>(AllOf(HasSubstr(path_), HasSubstr("free some space"))));
+    EXPECT_THAT(message_of([&] { write_file_atomically(path_, std::string(5000, 'x')); }),
+                AllOf(HasSubstr(path_), HasSubstr("free some space")));
   }
   EXPECT_EQ(read_file(path_), "old");
   EXPECT_EQ(files_in(folder_), 1);
@@ -79,13 +79,13 @@ TEST_F(Files, AtomicWriteToAFullDiskKeepsTheOldFileAndLeavesNoOther) {
 
 TEST_F(Files, AtomicWriteIntoAFolderThatIsNotThereNamesTheFileAndTheReason) {
   const std::string path = folder_.file("none/state.json");
-  EXPECT_THAT([&] { write_file_atomically(path, "new"); },
-              ThrowsMessage<Error>(AllOf(HasSubstr(path), HasSubstr("No such file or directory"))));
+  EXPECT_THAT(message_of([&] { write_file_atomically(path, "new"); }),
+              AllOf(HasSubstr(path), HasSubstr("No such file or directory")));
 }
 
 TEST_F(Files, AtomicWriteOntoAFolderFailsAndLeavesNoOtherFile) {
   fs::create_directory(path_);
-  EXPECT_THAT([&] { write_file_atomically(path_, "new"); }, ThrowsMessage<Error>(HasSubstr(path_)));
+  EXPECT_THAT(message_of([&] { write_file_atomically(path_, "new"); }), HasSubstr(path_));
   EXPECT_TRUE(fs::is_directory(path_));
   EXPECT_EQ(files_in(folder_), 1);
 }
@@ -97,7 +97,7 @@ TEST_F(Files, AtomicWriteToALinkWritesTheFileItLeadsTo) {
   EXPECT_TRUE(fs::is_symlink(path_));
   EXPECT_EQ(read_file(folder_.file("target")), "new");
   fs::remove(folder_.file("target"));
-  EXPECT_THAT([&] { write_file_atomically(path_, "new"); }, ThrowsMessage<Error>(HasSubstr("leads nowhere")));
+  EXPECT_THAT(message_of([&] { write_file_atomically(path_, "new"); }), HasSubstr("leads nowhere"));
   EXPECT_TRUE(fs::is_symlink(path_));
 }
 
@@ -106,9 +106,8 @@ TEST_F(Files, NothingButAFileIsReplaced) {
   const std::string link = folder_.file("link");
   fs::create_symlink(path_, link);
   for (const std::string& path : {path_, link, std::string("/dev/null")}) {
-    EXPECT_THAT([&] { write_file_atomically(path, "new"); }, ThrowsMessage<Error>(HasSubstr("a device, a pipe")))
-        << path;
-    EXPECT_THAT([&] { check_output(path); }, ThrowsMessage<Error>(HasSubstr("a device, a pipe"))) << path;
+    EXPECT_THAT(message_of([&] { write_file_atomically(path, "new"); }), HasSubstr("a device, a pipe")) << path;
+    EXPECT_THAT(message_of([&] { check_output(path); }), HasSubstr("a device, a pipe")) << path;
   }
   EXPECT_TRUE(fs::is_fifo(path_));
 }
@@ -117,9 +116,9 @@ TEST_F(Files, AnOutputIsCheckedBeforeItIsWritten) {
   EXPECT_NO_THROW(check_output(path_));
   EXPECT_NO_THROW(check_output("here.txt"));
   EXPECT_FALSE(fs::exists(path_));
-  EXPECT_THAT([&] { check_output(folder_.path()); }, ThrowsMessage<Error>(HasSubstr("it is a folder; name a file")));
-  EXPECT_THAT([&] { check_output(folder_.file("none/x.npy")); },
-              ThrowsMessage<Error>(AllOf(HasSubstr("none/x.npy: "), HasSubstr("none is no folder"))));
+  EXPECT_THAT(message_of([&] { check_output(folder_.path()); }), HasSubstr("it is a folder; name a file"));
+  EXPECT_THAT(message_of([&] { check_output(folder_.file("none/x.npy")); }),
+              AllOf(HasSubstr("none/x.npy: "), HasSubstr("none is no folder")));
 }
 
 TEST_F(Files, OfManyWritersEachWritesWholeAndReadersSeeNoPart) {
@@ -170,8 +169,8 @@ TEST_F(Files, AFileThatAnotherWriterHasPutInPlaceMeanwhileIsNotWrittenInto) {
 TEST_F(Files, AFileIsWrittenByOneWriterAtATime) {
   FileWriter one(path_);
   one.write("one", 3);
-  EXPECT_THAT([&] { FileWriter two(path_); },
-              ThrowsMessage<Error>(AllOf(HasSubstr(path_), HasSubstr("another process is writing it"))));
+  EXPECT_THAT(message_of([&] { FileWriter two(path_); }),
+              AllOf(HasSubstr(path_), HasSubstr("another process is writing it")));
   one.close();
   EXPECT_EQ(read_file(path_), "one");
   FileWriter(path_).close();
@@ -181,9 +180,9 @@ TEST_F(Files, AFileIsWrittenByOneWriterAtATime) {
 TEST_F(Files, AFailedSyncIsReported) {
   FileWriter file(path_);
   fsync_error = EIO;
-  EXPECT_THAT([&] { sync_folder(folder_.path()); },
-              ThrowsMessage<Error>(AllOf(HasSubstr(folder_.path()), HasSubstr("Input/output error"))));
-  EXPECT_THAT([&] { file.close(); }, ThrowsMessage<Error>(HasSubstr(path_)));
+  EXPECT_THAT(message_of([&] { sync_folder(folder_.path()); }),
+              AllOf(HasSubstr(folder_.path()), HasSubstr("Input/output error")));
+  EXPECT_THAT(message_of([&] { file.close(); }), HasSubstr(path_));
   fsync_error = EINVAL;  // a file system that needs none
   EXPECT_NO_THROW(sync_folder(folder_.path()));
   fsync_error = 0;
@@ -210,9 +209,8 @@ TEST_F(Files, AWriterWithoutAPlaceIsAnError) {
 }
 
 TEST_F(Files, ReadingWhatIsNoFileNamesItAndTheReason) {
-  EXPECT_THAT([&] { read_file(path_); },
-              ThrowsMessage<Error>(AllOf(HasSubstr(path_), HasSubstr("No such file or directory"))));
-  EXPECT_THAT([&] { read_file(folder_.path()); }, ThrowsMessage<Error>(HasSubstr("Is a directory")));
+  EXPECT_THAT(message_of([&] { read_file(path_); }), AllOf(HasSubstr(path_), HasSubstr("No such file or directory")));
+  EXPECT_THAT(message_of([&] { read_file(folder_.path()); }), HasSubstr("Is a directory"));
 }
 
 // Known answers of xxHash64 with seed 0.

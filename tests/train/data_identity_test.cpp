@@ -9,6 +9,7 @@
 #include "data/shard_statistics.h"
 #include "src/system/check.h"
 #include "src/train/job.h"
+#include "tests/support/message_of.h"
 #include "tests/support/shards.h"
 #include "tests/support/whole_runs.h"
 
@@ -20,7 +21,6 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
-using ::testing::ThrowsMessage;
 using Lines = std::vector<std::string>;
 
 // The small recipe for shards of 40 x 52 images, with a model of `classes` classes.
@@ -61,23 +61,20 @@ TEST(MatchClasses, MatchesKeysWhereTheWordsAfterThemAreMissing) {
 }
 
 TEST(MatchClasses, AClassThatTheRunDoesNotKnowIsNamed) {
-  EXPECT_THAT(
-      [] {
-        matched(kPets, data_of({"cat", "emu"}));
-      },
-      ThrowsMessage<Error>(AllOf(HasSubstr("the class 'emu', which runs/a does not know ('bird', 'cat', 'dog')"),
-                                 HasSubstr("--classes number"), Not(HasSubstr("--classes data")))));
-  EXPECT_THAT(
-      [] {
-        matched(kPets, data_of({"ant", "bee", "cow"}));
-      },
-      ThrowsMessage<Error>(HasSubstr("the classes 'ant', 'bee', 'cow', which runs/a does not know")));
-  EXPECT_THAT(
-      [] {
-        match_classes(shards_settings(3), run_of(kPets), data_of({"ant", "bee", "cow"}), Use::kTraining);
-      },
-      ThrowsMessage<Error>(HasSubstr("add --classes data")));
-  EXPECT_THAT([] { matched({"a", "a", "b"}, data_of({"a"})); }, ThrowsMessage<Error>(HasSubstr("the class 'a'")));
+  EXPECT_THAT(message_of([] {
+                matched(kPets, data_of({"cat", "emu"}));
+              }),
+              AllOf(HasSubstr("the class 'emu', which runs/a does not know ('bird', 'cat', 'dog')"),
+                    HasSubstr("--classes number"), Not(HasSubstr("--classes data"))));
+  EXPECT_THAT(message_of([] {
+                matched(kPets, data_of({"ant", "bee", "cow"}));
+              }),
+              HasSubstr("the classes 'ant', 'bee', 'cow', which runs/a does not know"));
+  EXPECT_THAT(message_of([] {
+                match_classes(shards_settings(3), run_of(kPets), data_of({"ant", "bee", "cow"}), Use::kTraining);
+              }),
+              HasSubstr("add --classes data"));
+  EXPECT_THAT(message_of([] { matched({"a", "a", "b"}, data_of({"a"})); }), HasSubstr("the class 'a'"));
   EXPECT_THAT(matched({"a", "a", "b"}, data_of({"a", "a", "b"})).outputs, ElementsAre(0, 1, 2));
 }
 
@@ -87,7 +84,7 @@ TEST(MatchClasses, ByNumberWhereThatIsSaid) {
   EXPECT_THAT(map.outputs, ElementsAre(0, 1, 2));
   EXPECT_EQ(map.output_lines, kPets);
   EXPECT_THAT(matched(kPets, unnamed(2), number).outputs, ElementsAre(0, 1));
-  EXPECT_THAT([&] { matched(kPets, unnamed(4), number); }, ThrowsMessage<Error>(HasSubstr("has 4 classes")));
+  EXPECT_THAT(message_of([&] { matched(kPets, unnamed(4), number); }), HasSubstr("has 4 classes"));
 }
 
 TEST(MatchClasses, WithoutNamesCountsAreCompared) {
@@ -99,11 +96,12 @@ TEST(MatchClasses, WithoutNamesCountsAreCompared) {
   EXPECT_THAT(matched({}, data_of(kPets)).output_lines, kPets);
   for (const int other : {2, 4})
     for (const Lines& run : {Lines{}, kPets, Lines{"0", "1", "2"}}) {
-      EXPECT_THAT([&] { matched(run, unnamed(other)); },
-                  ThrowsMessage<Error>(HasSubstr(concat("has ", other, " classes, but model 'small' has 3"))));
-      EXPECT_THAT(
-          [&] { match_classes(shards_settings(3), run_of(run), data_of(Lines(size_t(other), "0")), Use::kTraining); },
-          ThrowsMessage<Error>(HasSubstr("--classes data")));
+      EXPECT_THAT(message_of([&] { matched(run, unnamed(other)); }),
+                  HasSubstr(concat("has ", other, " classes, but model 'small' has 3")));
+      EXPECT_THAT(message_of([&] {
+                    match_classes(shards_settings(3), run_of(run), data_of(Lines(size_t(other), "0")), Use::kTraining);
+                  }),
+                  HasSubstr("--classes data"));
     }
 }
 
@@ -161,8 +159,8 @@ TEST_F(DataIdentity, ResumingOnOtherImagesIsRefusedAndForgetsTheBestWhereItIsWan
   EXPECT_NE(before.data, 0u);
   EXPECT_GE(before.best_step, 0);
   const Overrides other{{"schedule.epochs", "2"}, {"data.seed", "9"}};
-  EXPECT_THAT([&] { run("run", other, "auto"); },
-              ThrowsMessage<Error>(AllOf(HasSubstr("are others"), HasSubstr("--other-data"), HasSubstr("--weights"))));
+  EXPECT_THAT(message_of([&] { run("run", other, "auto"); }),
+              AllOf(HasSubstr("are others"), HasSubstr("--other-data"), HasSubstr("--weights")));
   EXPECT_EQ(load_checkpoint_state(*newest_checkpoint(path("run"))), before);
   TrainOptions all = options("run", "");
   all.resume = "auto";
@@ -198,11 +196,10 @@ TEST_F(DataIdentity, ResumingOnOtherClassesNamesThem) {
   TrainOptions all = options("run", shards("others", {"bird", "cat", "emu"}));
   all.resume = "auto";
   all.other_data = true;
-  EXPECT_THAT(
-      [&] {
-        train(shards_settings(3, {{"schedule.epochs", "2"}}), all);
-      },
-      ThrowsMessage<Error>(AllOf(HasSubstr("the class 'emu'"), HasSubstr("start a new run with --weights"))));
+  EXPECT_THAT(message_of([&] {
+                train(shards_settings(3, {{"schedule.epochs", "2"}}), all);
+              }),
+              AllOf(HasSubstr("the class 'emu'"), HasSubstr("start a new run with --weights")));
   EXPECT_EQ(classes_of(path("run")), kPets);
 }
 
@@ -223,9 +220,8 @@ TEST_F(DataIdentity, OlderCheckpointsAreHeldAgainstTheNumberOfImages) {
 
 TEST_F(DataIdentity, TheModelGetsTheClassesOfTheData) {
   const std::string data = shards("pets", kPets);
-  EXPECT_THAT(
-      [&] { train(shards_settings(10), options("refused", data)); },
-      ThrowsMessage<Error>(AllOf(HasSubstr("has 3 classes, but model 'small' has 10"), HasSubstr("--classes data"))));
+  EXPECT_THAT(message_of([&] { train(shards_settings(10), options("refused", data)); }),
+              AllOf(HasSubstr("has 3 classes, but model 'small' has 10"), HasSubstr("--classes data")));
   train(shards_settings(10, {{"data.classes", "data"}}), options("run", data));
   const Settings made = read_settings(path("run") + "/config.toml");
   EXPECT_EQ(made.model.classes, 3);
@@ -255,11 +251,10 @@ TEST_F(DataIdentity, TrainingFromWeightsOfARunGoesByItsClasses) {
   };
   from("turned", {"dog", "cat", "bird"});
   EXPECT_EQ(classes_of(path("turned")), kPets);
-  EXPECT_THAT(
-      [&] {
-        from("others", {"ant", "bee", "cow"});
-      },
-      ThrowsMessage<Error>(AllOf(HasSubstr("'ant', 'bee', 'cow'"), HasSubstr("--classes data"))));
+  EXPECT_THAT(message_of([&] {
+                from("others", {"ant", "bee", "cow"});
+              }),
+              AllOf(HasSubstr("'ant', 'bee', 'cow'"), HasSubstr("--classes data")));
   EXPECT_FALSE(std::filesystem::exists(path("others")));
   from("numbers", {"ant", "bee", "cow"}, {{"data.classes", "number"}});
   EXPECT_EQ(classes_of(path("numbers")), kPets);

@@ -1,4 +1,6 @@
 // Steps whose images have the layout that the first layer wants, for each way to compute that layer.
+#include "tests/simulated_gpu/device.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

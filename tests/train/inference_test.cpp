@@ -6,6 +6,7 @@
 #include "data/synthetic.h"
 #include "src/core/memory.h"
 #include "tests/support/harness.h"
+#include "tests/support/message_of.h"
 #include "tests/support/nets.h"
 #include "tests/support/whole_runs.h"
 
@@ -14,7 +15,6 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-using ::testing::ThrowsMessage;
 
 class InferenceTest : public WholeRuns, public DeviceTest {
  protected:
@@ -73,8 +73,8 @@ TEST_P(InferenceTest, Bf16IsCloseToFp32) {
 }
 
 TEST_P(InferenceTest, AnUnknownLayerIsAnErrorWithTheNearestName) {
-  EXPECT_THAT([&] { Inference(settings(), weights_of("run"), "cnov2"); },
-              ThrowsMessage<Error>(AllOf(HasSubstr("no layer 'cnov2'"), HasSubstr("did you mean 'conv2'?"))));
+  EXPECT_THAT(message_of([&] { Inference(settings(), weights_of("run"), "cnov2"); }),
+              AllOf(HasSubstr("no layer 'cnov2'"), HasSubstr("did you mean 'conv2'?")));
 }
 
 TEST_P(InferenceTest, OfALayerInsideAnotherTheOuterOneIsToBeNamed) {
@@ -85,15 +85,15 @@ type = "residual"
 body = [{ name = "conv", type = "conv", out = 3, kernel = 3, pad = 1 }]
 )");
   with_inner.model.layers.insert(with_inner.model.layers.begin(), residual);
-  EXPECT_THAT([&] { Inference(with_inner, weights_of("run"), "r.conv"); },
-              ThrowsMessage<Error>(AllOf(HasSubstr("'r.conv' is inside 'r'"), HasSubstr("use 'r'"))));
+  EXPECT_THAT(message_of([&] { Inference(with_inner, weights_of("run"), "r.conv"); }),
+              AllOf(HasSubstr("'r.conv' is inside 'r'"), HasSubstr("use 'r'")));
 }
 
 TEST_P(InferenceTest, ValuesThatAreNotFiniteAreAnError) {
   Tensor x = images(2);
   x.data()[5] = std::nanf("");
   Inference network(settings(), weights_of("run"), "fc2");
-  EXPECT_THAT([&] { network.run(x); }, ThrowsMessage<Error>(AllOf(HasSubstr("'fc2'"), HasSubstr("not finite"))));
+  EXPECT_THAT(message_of([&] { network.run(x); }), AllOf(HasSubstr("'fc2'"), HasSubstr("not finite")));
 }
 
 }  // namespace

@@ -1,4 +1,6 @@
 // The check of GPU memory before a run.
+#include "tests/simulated_gpu/device.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

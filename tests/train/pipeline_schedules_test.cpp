@@ -357,7 +357,7 @@ TEST(PipelineSchedules, AreNoneThatAutoMayTake) {
               HasSubstr("'auto' and schedule = \"vanilla\" do not go together"));
 }
 
-class PipelineSchedulesOnGpu : public DeviceTest {};
+using PipelineSchedulesOnGpu = DeviceTest;
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(PipelineSchedulesOnGpu);
 INSTANTIATE_TEST_SUITE_P(Devices, PipelineSchedulesOnGpu, ::testing::ValuesIn(gpu_devices()), device_name);
 

@@ -109,7 +109,7 @@ Learnt learn(const std::string& recipe, const Overrides& changes, bool poison) {
   }
 }
 
-class PoisonTest : public DeviceTest {};
+using PoisonTest = DeviceTest;
 INSTANTIATE_TEST_SUITE_P(Devices, PoisonTest, ::testing::ValuesIn(devices()), device_name);
 
 TEST_P(PoisonTest, RandomNetsLearnTheSame) {

@@ -1,4 +1,6 @@
 // The predicted launches of a step equal the launches of a recorded step, so that the estimate follows the code.
+#include "tests/simulated_gpu/device.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,6 @@
 // The number of nodes in a recorded step: each node costs a GPU more than a microsecond.
+#include "tests/simulated_gpu/device.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

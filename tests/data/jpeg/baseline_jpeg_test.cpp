@@ -6,12 +6,12 @@
 
 #include "data/jpeg/bad_photo.h"
 #include "tests/support/made_photos.h"
+#include "tests/support/message_of.h"
 
 namespace owt::baseline_jpeg_test {
 namespace {
 
 using testing::HasSubstr;
-using testing::ThrowsMessage;
 
 std::string bytes_of(std::initializer_list<int> values) {
   std::string bytes;
@@ -65,15 +65,14 @@ TEST(BaselineJpeg, ABlockOfZerosIsGrey) { EXPECT_EQ(decoded({}), std::vector<uin
 TEST(BaselineJpeg, OfABlockNoMoreThanItsPlacesAreFilled) {
   // 16, 32 and 48 are places of the block, 64 is none.
   EXPECT_NO_THROW(decoded({.data = bytes_of({0b0'01'01'01'1, 0b0'0000000})}));
-  EXPECT_THAT(
-      [] {
-        decoded({.data = bytes_of({0b0'01'01'01'0, 0b1'0000000})});
-      },
-      ThrowsMessage<BadPhoto>(HasSubstr("too many coefficients")));
+  EXPECT_THAT(message_of<BadPhoto>([] {
+                decoded({.data = bytes_of({0b0'01'01'01'0, 0b1'0000000})});
+              }),
+              HasSubstr("too many coefficients"));
 }
 
 TEST(BaselineJpeg, ACodeThatNoTableHasIsDamage) {
-  EXPECT_THAT([] { decoded({.data = bytes_of({0b10000000})}); }, ThrowsMessage<BadPhoto>(HasSubstr("no such code")));
+  EXPECT_THAT(message_of<BadPhoto>([] { decoded({.data = bytes_of({0b10000000})}); }), HasSubstr("no such code"));
   EXPECT_THROW(decoded({.data = bytes_of({0b0'11'00000})}), BadPhoto);
 }
 
@@ -81,8 +80,7 @@ TEST(BaselineJpeg, DataThatEndTooSoonAreDamage) {
   // After the end of the data zeros are read, which are whole blocks here.
   const std::string end_of_block = codes(0x10, bytes_of({0}));
   EXPECT_NO_THROW(decoded({.others = end_of_block, .data = bytes_of({0})}));
-  EXPECT_THAT([&] { decoded({.others = end_of_block, .data = ""}); },
-              ThrowsMessage<BadPhoto>(HasSubstr("ends too soon")));
+  EXPECT_THAT(message_of<BadPhoto>([&] { decoded({.others = end_of_block, .data = ""}); }), HasSubstr("ends too soon"));
 }
 
 TEST(BaselineJpeg, FilesOfOtherKindsAreLeftToLibjpeg) {

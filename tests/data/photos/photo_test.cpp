@@ -8,6 +8,7 @@
 
 #include "src/system/files.h"
 #include "tests/data/photos/read_photos.h"
+#include "tests/support/message_of.h"
 #include "tests/support/temp_folder.h"
 
 namespace owt::photo_test {
@@ -52,7 +53,7 @@ TEST(Photo, ExifOrientationIsApplied) {
 TEST(Photo, ThinImagesAreNotEnlargedBeyondWhatAJpegHolds) {
   const Photo thin{1, 656, std::vector<uint8_t>(656 * 3, 9)};
   EXPECT_EQ(resized(thin, 99).width, 64944);
-  EXPECT_THAT([&] { resized(thin, 100); }, testing::ThrowsMessage<BadPhoto>(HasSubstr("656 x 1 pixels, too thin")));
+  EXPECT_THAT(message_of<BadPhoto>([&] { resized(thin, 100); }), HasSubstr("656 x 1 pixels, too thin"));
 }
 
 TEST(Photo, ExifDataThatMakeNoSenseTurnNothing) {

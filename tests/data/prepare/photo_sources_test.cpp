@@ -44,8 +44,8 @@ TEST(ClassesTest, TheSecondSplitHasTheClassesOfTheFirst) {
   EXPECT_THAT(labels_of(val), ElementsAre(2, 1));
   EXPECT_EQ(val.classes, classes);
   PhotoSources more = of_classes({"class3"});
-  EXPECT_THAT([&] { agree_on_classes(more, more.classes, classes, "out/classes.txt"); },
-              testing::ThrowsMessage<Error>(AllOf(HasSubstr("'class3'"), HasSubstr("out/classes.txt"))));
+  EXPECT_THAT(message_of([&] { agree_on_classes(more, more.classes, classes, "out/classes.txt"); }),
+              AllOf(HasSubstr("'class3'"), HasSubstr("out/classes.txt")));
 }
 
 TEST(ClassesTest, KeysMayHoldBlanksAndAreTakenWhole) {
@@ -54,8 +54,8 @@ TEST(ClassesTest, KeysMayHoldBlanksAndAreTakenWhole) {
   agree_on_classes(train, train.classes, classes, "classes.txt");
   for (const std::string key : {"sea", "sea horse ", "horse"}) {
     PhotoSources val = of_classes({key});
-    EXPECT_THAT([&] { agree_on_classes(val, val.classes, classes, "classes.txt"); },
-                testing::ThrowsMessage<Error>(HasSubstr("'" + key + "'")));
+    EXPECT_THAT(message_of([&] { agree_on_classes(val, val.classes, classes, "classes.txt"); }),
+                HasSubstr("'" + key + "'"));
   }
   PhotoSources val = of_classes({"sea lion"});
   agree_on_classes(val, val.classes, classes, "classes.txt");
@@ -68,15 +68,15 @@ TEST(ClassesTest, AKeyOfSeveralClassesIsRefused) {
   agree_on_classes(same, classes, classes, "classes.txt");
   EXPECT_EQ(same.photos[0].label, 2) << "numbers are not changed";
   PhotoSources val = of_classes({"crane"});
-  EXPECT_THAT([&] { agree_on_classes(val, val.classes, classes, "classes.txt"); },
-              testing::ThrowsMessage<Error>(HasSubstr("several classes are called 'crane'")));
+  EXPECT_THAT(message_of([&] { agree_on_classes(val, val.classes, classes, "classes.txt"); }),
+              HasSubstr("several classes are called 'crane'"));
 }
 
 TEST(ClassesTest, WordsAreGivenToTheLongestKeyThatALineStartsWith) {
   EXPECT_THAT(with_words({"sea", "sea horse", "n01", "n02"},
                          {"sea horse a fish", "sea water", "n01  tench, Tinca tinca", "n03 fox", "n02"}),
               ElementsAre("sea\twater", "sea horse\ta fish", "n01\ttench, Tinca tinca", "n02"));
-  EXPECT_THAT([] { with_words({"a"}, {"a cat", "a dog"}); }, testing::ThrowsMessage<Error>(HasSubstr("'a'")));
+  EXPECT_THAT(message_of([] { with_words({"a"}, {"a cat", "a dog"}); }), HasSubstr("'a'"));
 }
 
 TEST(SourcesTest, WrongLinesOfAListAreNamed) {

@@ -10,6 +10,7 @@
 #include "data/prepare/photo_sources.h"
 #include "data/synthetic.h"
 #include "src/system/files.h"
+#include "tests/support/message_of.h"
 #include "tests/support/temp_folder.h"
 
 namespace owt::synthetic_files_test {
@@ -39,7 +40,7 @@ TEST_F(PrepareSynthetic, WritesFilesThatReadBackAsTheSameImages) {
 
 TEST_F(PrepareSynthetic, KeepsADataSetThatIsThereUnlessForced) {
   prepare_synthetic(dir(), 10, 5, 9);
-  EXPECT_THAT([&] { prepare_synthetic(dir(), 20, 5, 9); }, testing::ThrowsMessage<Error>(HasSubstr("exists already")));
+  EXPECT_THAT(message_of([&] { prepare_synthetic(dir(), 20, 5, 9); }), HasSubstr("exists already"));
   EXPECT_EQ(read_cifar(dir(), CifarKind::k10, Split::kTrain)->size(), 10);
   prepare_synthetic(dir(), 20, 5, 9, true);
   EXPECT_EQ(read_cifar(dir(), CifarKind::k10, Split::kTrain)->size(), 20);
@@ -48,8 +49,7 @@ TEST_F(PrepareSynthetic, KeepsADataSetThatIsThereUnlessForced) {
 TEST_F(PrepareSynthetic, NeverReplacesAFolderWithOtherFiles) {
   prepare_synthetic(dir(), 10, 5, 9);
   write_file_atomically(dir() + "/cifar-10-batches-bin/readme.html", "official");
-  EXPECT_THAT([&] { prepare_synthetic(dir(), 20, 5, 9, true); },
-              testing::ThrowsMessage<Error>(HasSubstr("holds readme.html")));
+  EXPECT_THAT(message_of([&] { prepare_synthetic(dir(), 20, 5, 9, true); }), HasSubstr("holds readme.html"));
   EXPECT_EQ(read_cifar(dir(), CifarKind::k10, Split::kTrain)->size(), 10);
 }
 
@@ -57,8 +57,7 @@ TEST_F(PrepareSynthetic, RejectsTooFewImagesAndAFolderThatCannotBeMade) {
   EXPECT_THROW(prepare_synthetic(dir(), 4, 5, 9), Error);
   EXPECT_THROW(prepare_synthetic(dir(), 5, 0, 9), Error);
   write_file_atomically(dir() + "/file", "in the way");
-  EXPECT_THAT([&] { prepare_synthetic(dir() + "/file", 5, 5, 9); },
-              testing::ThrowsMessage<Error>(HasSubstr("cannot make folder")));
+  EXPECT_THAT(message_of([&] { prepare_synthetic(dir() + "/file", 5, 5, 9); }), HasSubstr("cannot make folder"));
 }
 
 bool always(int64_t) { return true; }
@@ -81,8 +80,8 @@ TEST_F(PrepareSynthetic, LeavesNoPhotographsWhereItIsStoppedAndNeverReplacesAny)
   EXPECT_FALSE(write_synthetic_photos(dir(), {}, 25, 2, [](int64_t done) { return done < 10; }));
   EXPECT_TRUE(fs::is_empty(dir()));
   ASSERT_TRUE(write_synthetic_photos(dir(), {}, 3, 1, always));
-  EXPECT_THAT([&] { write_synthetic_photos(dir(), {}, 3, 1, always); },
-              testing::ThrowsMessage<Error>(HasSubstr("train exists already; remove it")));
+  EXPECT_THAT(message_of([&] { write_synthetic_photos(dir(), {}, 3, 1, always); }),
+              HasSubstr("train exists already; remove it"));
   EXPECT_THROW(write_synthetic_photos(dir() + "/none", {}, 0, 1, always), Error);
   EXPECT_THROW(write_synthetic_photos(dir() + "/none", {.classes = 101}, 3, 1, always), Error);
 }

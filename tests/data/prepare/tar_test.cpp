@@ -144,8 +144,8 @@ TEST_F(TarTest, NoOtherFilterThanGzipIsUsed) {
 TEST_F(TarTest, AMemberThatUnpacksToMoreThanItMayIsAnError) {
   shell("head -c 200000 /dev/zero > zeros; tar -czf bomb.tar.gz zeros");
   EXPECT_EQ(unpacked_members(file("bomb.tar.gz"), {"zeros"}, 200'000)[0].second.size(), 200'000u);
-  EXPECT_THAT([&] { unpacked_members(file("bomb.tar.gz"), {"zeros"}, 199'999); },
-              testing::ThrowsMessage<Error>(testing::HasSubstr("zeros unpacks to more than 199999 bytes")));
+  EXPECT_THAT(message_of([&] { unpacked_members(file("bomb.tar.gz"), {"zeros"}, 199'999); }),
+              testing::HasSubstr("zeros unpacks to more than 199999 bytes"));
   shell("cp zeros more_zeros; tar -czf bombs.tar.gz zeros more_zeros");
   EXPECT_THROW(unpacked_members(file("bombs.tar.gz"), {"zeros"}, 399'999), Error) << "all of them together";
 }
