@@ -220,7 +220,7 @@ void expect_accesses(const KernelCode& kernel, const Wanted& wanted) {
 }
 
 // The hot files as one unit, compiled once: most of nvcc's time goes into headers that all of them include, and into
-// kernels. So those of activations in f32, which no row names, are left out.
+// kernels. So the kernels for activations in f32, which no row names, are left out.
 const Compiled& compiled() {
   static const Compiled unit = [] {
     std::string text = R"(

@@ -73,8 +73,8 @@ void add_scaled(Sum* to, const float* from, float factor, int64_t count) {
   for (int64_t i = 0; i < count; ++i) to[i] += wide * static_cast<Sum>(from[i]);
 }
 
-// Converts [K, taps, C] (unpacked) to [tap, C, K], and back; groups stay separate because K counts through them. The rows
-// of K are longer than those of C where images have three channels.
+// Converts [K, taps, C] (unpacked) to [tap, C, K], and back; groups stay separate because K counts through them. K is
+// longer than C where images have three channels.
 template <bool kForward, class T>
 std::vector<T> turned(const std::vector<T>& w, const Extents& filter) {
   const int64_t taps = filter[H] * filter[W];

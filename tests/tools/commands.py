@@ -620,7 +620,7 @@ class Outcome:
             resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
 
         environment = {name: value for name, value in os.environ.items() if not name.startswith(("OWT_", "OMP_"))}
-        # Kernels for a few steps, which are generated in the shortest time, and one thread where --threads says no more.
+        # Kernels for a few steps, which are generated in the shortest time, and one thread unless --threads says more.
         environment.update(HOME=folder.path + ".home", OMP_WAIT_POLICY="PASSIVE", OMP_NUM_THREADS="1",
                            ONEDNN_MAX_CPU_ISA="SSE41")
         # With the limit no file can be written, not even for messages, so messages go through pipes. Without it there
