@@ -73,17 +73,31 @@ void add_scaled(Sum* to, const float* from, float factor, int64_t count) {
   for (int64_t i = 0; i < count; ++i) to[i] += wide * static_cast<Sum>(from[i]);
 }
 
-// Converts [K, taps, C] (unpacked) to [tap, C, K] and back; groups stay separate because K counts through them.
-template <class T>
-std::vector<T> taps_first(const std::vector<T>& w, const Extents& filter) {
+// Converts [K, taps, C] (unpacked) to [tap, C, K], and back; groups stay separate because K counts through them. K is
+// longer than C where images have three channels.
+template <bool kForward, class T>
+std::vector<T> turned(const std::vector<T>& w, const Extents& filter) {
   const int64_t taps = filter[H] * filter[W];
-  std::vector<T> turned(w.size());
+  std::vector<T> to(w.size());
   for (int64_t k = 0; k < filter[N]; ++k)
     for (int64_t t = 0; t < taps; ++t)
-      for (int64_t c = 0; c < filter[C]; ++c)
-        turned[static_cast<size_t>((t * filter[C] + c) * filter[N] + k)] =
-            w[static_cast<size_t>((k * taps + t) * filter[C] + c)];
-  return turned;
+      for (int64_t c = 0; c < filter[C]; ++c) {
+        const auto last = static_cast<size_t>((k * taps + t) * filter[C] + c);
+        const auto first = static_cast<size_t>((t * filter[C] + c) * filter[N] + k);
+        if (kForward)
+          to[first] = w[last];
+        else
+          to[last] = w[first];
+      }
+  return to;
+}
+template <class T>
+std::vector<T> taps_first(const std::vector<T>& w, const Extents& filter) {
+  return turned<true>(w, filter);
+}
+template <class T>
+std::vector<T> taps_last(const std::vector<T>& w, const Extents& filter) {
+  return turned<false>(w, filter);
 }
 
 template <class Sum>
@@ -115,14 +129,13 @@ std::vector<Sum> data_gradient(const Convolution& conv, const std::vector<float>
 template <class Sum>
 std::vector<Sum> filter_gradient(const Convolution& conv, const std::vector<float>& x, const std::vector<float>& dy) {
   const int64_t channels = conv.filter[C], all_outs = conv.filter[N], outs = conv.outs();
-  const int64_t taps = conv.filter[H] * conv.filter[W];
-  std::vector<Sum> dw(static_cast<size_t>(all_outs * taps * channels));
+  std::vector<Sum> dw(static_cast<size_t>(all_outs * conv.filter[H] * conv.filter[W] * channels));
   conv.for_each_meeting([&](int64_t g, int64_t of_x, int64_t tap, int64_t of_y) {
-    for (int64_t k = g * outs; k < (g + 1) * outs; ++k)
-      add_scaled(dw.data() + (k * taps + tap) * channels, x.data() + of_x * conv.image[C] + g * channels,
-                 dy[static_cast<size_t>(of_y * all_outs + k)], channels);
+    for (int64_t c = 0; c < channels; ++c)
+      add_scaled(dw.data() + (tap * channels + c) * all_outs + g * outs, dy.data() + of_y * all_outs + g * outs,
+                 x[static_cast<size_t>(of_x * conv.image[C] + g * channels + c)], outs);
   });
-  return dw;
+  return taps_last(dw, conv.filter);
 }
 
 // A program measures a plan by some twenty runs on the same numbers. So each thread keeps its last sums.

@@ -1,5 +1,6 @@
 #include "tests/simulated_gpu/worker.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <optional>
@@ -29,9 +30,11 @@ class Jitter {
 }  // namespace
 
 void Mark::set() {
-  const std::lock_guard lock(mutex_);
-  done_ = true;
-  time_ = Clock::now();
+  {
+    const std::lock_guard lock(mutex_);
+    done_ = true;
+    time_ = Clock::now();
+  }
   changed_.notify_all();
 }
 
@@ -59,7 +62,7 @@ Worker::Worker() {
 Worker::~Worker() {
   const std::lock_guard lock(queue_->mutex);
   queue_->closed = true;
-  queue_->changed.notify_all();
+  queue_->grown.notify_one();
 }
 
 void Worker::push(std::function<void()> work) { push_operation({std::move(work), true}); }
@@ -71,16 +74,21 @@ void Worker::push_wait(std::shared_ptr<Mark> mark) {
 }
 
 void Worker::push_operation(Operation operation) {
-  const std::lock_guard lock(queue_->mutex);
-  queue_->waiting.push_back(std::move(operation));
-  ++queue_->pushed;
-  queue_->changed.notify_all();
+  {
+    const std::lock_guard lock(queue_->mutex);
+    queue_->waiting.push_back(std::move(operation));
+    ++queue_->pushed;
+  }
+  queue_->grown.notify_one();
 }
 
 void Worker::drain() const {
   std::unique_lock lock(queue_->mutex);
   const uint64_t last = queue_->pushed;
-  queue_->changed.wait(lock, [&] { return queue_->finished >= last; });
+  while (queue_->finished < last) {
+    queue_->wanted = std::min(queue_->wanted, last);
+    queue_->reached.wait(lock);
+  }
   close_unused_memory();
 }
 
@@ -93,7 +101,7 @@ void Worker::work(Queue& queue) {
   Jitter jitter(queue.number);
   std::unique_lock lock(queue.mutex);
   for (;;) {
-    queue.changed.wait(lock, [&] { return !queue.waiting.empty() || queue.closed; });
+    queue.grown.wait(lock, [&] { return !queue.waiting.empty() || queue.closed; });
     if (queue.waiting.empty()) return;
     Operation operation = std::move(queue.waiting.front());
     queue.waiting.pop_front();
@@ -106,8 +114,9 @@ void Worker::work(Queue& queue) {
       operation.run = nullptr;
     }
     lock.lock();
-    ++queue.finished;
-    queue.changed.notify_all();
+    if (++queue.finished < queue.wanted) continue;
+    queue.wanted = Queue::kNone;
+    queue.reached.notify_all();
   }
 }
 

@@ -51,9 +51,12 @@ class Worker {
   // Shared with the thread, which may outlive the worker.
   struct Queue {
     mutable std::mutex mutex;
-    mutable std::condition_variable changed;
+    std::condition_variable grown;    // for the thread: there is work, or no more
+    std::condition_variable reached;  // for drain(): `wanted` operations are finished; each wake-up costs a switch
     std::deque<Operation> waiting;
     uint64_t pushed = 0, finished = 0;
+    static constexpr uint64_t kNone = ~uint64_t{0};
+    uint64_t wanted = kNone;
     bool closed = false;
     uint64_t number = 0;
   };
