@@ -1,13 +1,14 @@
 // Lack of memory is never reported as damage, whether the readers or their libraries run out.
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdlib>
-#include <fstream>
 #include <functional>
 #include <new>
+#include <stdexcept>
 
 #include "data/jpeg/jpeg_window.h"
 #include "data/photos/photo.h"
@@ -18,9 +19,14 @@ namespace {
 
 enum Outcome { kDone = 0, kNoMemory = 10, kDamaged = 11 };
 
+// Allocates nothing, because it is called when the memory is used up.
 uint64_t address_space() {
-  uint64_t pages = 0;
-  std::ifstream("/proc/self/statm") >> pages;
+  char text[64] = {};
+  const int file = open("/proc/self/statm", O_RDONLY);
+  const bool was_read = read(file, text, sizeof text - 1) > 0;
+  close(file);
+  const auto pages = std::strtoull(text, nullptr, 10);
+  if (!was_read || pages == 0) throw std::runtime_error("the size of the address space is unknown");
   return pages * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
 }
 
@@ -35,10 +41,10 @@ void limit_address_space(uint64_t bytes) {
 int outcome_with(uint64_t bytes, const std::function<void()>& work) {
   const pid_t child = fork();
   if (child == 0) {
-    limit_address_space(address_space());
-    while (std::malloc(1 << 14)) continue;  // use up the memory that earlier tests have freed
-    limit_address_space(address_space() + bytes);
-    try {
+    try {  // an exception that leaves this function makes the child run the other tests
+      limit_address_space(address_space());
+      while (std::malloc(1 << 14)) continue;  // use up the memory that earlier tests have freed
+      limit_address_space(address_space() + bytes);
       work();
       _exit(kDone);
     } catch (const std::bad_alloc&) {
