@@ -37,9 +37,9 @@ build() {  # build PRESET [CMAKE OPTION]...
   cmake --preset "$preset" "$@" && cmake --build --preset "$preset"
 }
 
-# One test more than cores, because some wait for time-outs most of the time.
+# Two tests more than cores, because many wait, for time-outs or for each other.
 test_at_once() {  # test_at_once BUILD [CTEST OPTION]...
-  ctest --test-dir "$1" --parallel $(($(nproc) + 1)) --output-on-failure "${@:2}"
+  ctest --test-dir "$1" --parallel $(($(nproc) + 2)) --output-on-failure "${@:2}"
 }
 
 # The shell tests run other programs, or none of ours.
