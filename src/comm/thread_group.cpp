@@ -1,5 +1,11 @@
 #include "src/comm/thread_group.h"
 
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <climits>
+
 #include "src/comm/shares.h"
 #include "src/comm/sums.h"
 #include "src/core/dispatch.h"
@@ -23,6 +29,16 @@ void copy(const void* from, void* to, int64_t bytes, const Stream& stream) {
     parallel_for(bytes, kCopyGrain, copy_part);
   else
     copy_part(0, bytes);
+}
+
+// std::atomic::wait of libstdc++ yields the processor four times before it sleeps. Where other programs are busy, each
+// yield costs a whole time slice of the scheduler.
+void sleep_while_equal(const std::atomic<uint32_t>& value, uint32_t old) {
+  while (value.load() == old) syscall(SYS_futex, &value, FUTEX_WAIT_PRIVATE, old, nullptr, nullptr, 0);
+}
+
+void wake_sleepers(const std::atomic<uint32_t>& value) {
+  syscall(SYS_futex, &value, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
 }
 
 class ThreadCommunicator : public Communicator {
@@ -130,10 +146,10 @@ void ThreadGroup::host_barrier() {
   if (arrived_.fetch_add(1) + 1 == ranks()) {
     arrived_.store(0);
     phase_.fetch_add(1);
-    phase_.notify_all();
+    wake_sleepers(phase_);
   } else {
     for (int i = 0; i < spins_ && phase_.load() == phase; ++i) __builtin_ia32_pause();
-    while (phase_.load() == phase) phase_.wait(phase);
+    sleep_while_equal(phase_, phase);
   }
   check();
 }
@@ -141,7 +157,7 @@ void ThreadGroup::host_barrier() {
 void ThreadGroup::abort() {
   aborted_.store(true);
   phase_.fetch_add(1);
-  phase_.notify_all();
+  wake_sleepers(phase_);
   messages->abort();
   const std::lock_guard lock(parts_mutex_);
   for (const auto& part : parts_)

@@ -262,16 +262,20 @@ TEST(Loader, ThrowsWhatWentWrongInItsThreads) {
   }
 }
 
-// The first image is slow: it waits until another one has failed, and a while longer.
+// The first image is slow: it waits until another one has failed, and a while longer, in which the loader hears of it.
 class SlowFirstImage : public CountingDataset {
  public:
   SlowFirstImage(int64_t size, int64_t bad) : CountingDataset(size, bad) {}
   void read(int64_t index, const View& view, uint8_t* pixels) const override {
-    for (int turns = 0; index == 0 && turns < 1000; turns += failed_) std::this_thread::yield();
+    if (index == 0) {
+      failed_.wait(false);
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
     try {
       CountingDataset::read(index, view, pixels);
     } catch (...) {
       failed_ = true;
+      failed_.notify_all();
       throw;
     }
   }
