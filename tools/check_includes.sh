@@ -45,7 +45,7 @@ tools/package       |                                                           
 tools               | src/commands src/report/pages src/report src/simulate src/train src/files src/predict src/parallel src/plan src/net src/comm data data/prepare data/photos layers/base layers |
 '
 # Headers of C and of the system, which are not third-party; and the headers for kernels.
-system='arpa/ dlfcn.h fcntl.h fnmatch.h ifaddrs.h net/ netdb.h netinet/ poll.h sched.h signal.h stdlib.h string.h sys/ unistd.h'
+system='arpa/ dlfcn.h fcntl.h fnmatch.h ifaddrs.h linux/ net/ netdb.h netinet/ poll.h sched.h signal.h stdlib.h string.h sys/ unistd.h'
 kernels='cuda_runtime.h cuda_bf16.h'
 
 folders=()
