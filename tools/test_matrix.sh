@@ -62,12 +62,15 @@ as_nobody() {
     tests "$build" runuser -u nobody -- env --chdir="$home" HOME="$home" TMPDIR="$home" OWT_CACHE="$home/plans"
 }
 
-own_build() {  # own_build LEVEL: makes a build for the level and runs its tests
-  local level=$1 folder=$results/$1 options
+own_build() {  # own_build LEVEL: builds the program and the test programs for the level, and runs these
+  local level=$1 folder=$results/$1 options targets
   options=$(sed -n "s/^set(options_of_$level \(.*\))$/\1/p" CMakeLists.txt)
   local -A without=([x86-64-v2]=CUDA [x86-64-v3]=MPI [x86-64-v4]=ONNX)
   cmake --preset release -B "$folder" -DOWT_TESTS=ON -DOWT_NATIVE=OFF -DCMAKE_CXX_FLAGS="${options:--march=$level}" \
-    ${without[$level]:+-DOWT_${without[$level]}=OFF} && cmake --build "$folder" -j 2 && tests "$folder"
+    ${without[$level]:+-DOWT_${without[$level]}=OFF} || return
+  targets=$(cmake --build "$folder" --target help |
+    sed -nE "s/^((${programs// /|})_test(_on_simulated_gpu)?): .*/\1/p")
+  cmake --build "$folder" -j 2 --target owt $targets && tests "$folder"
 }
 
 row() {  # row NAME
