@@ -52,8 +52,11 @@ virtual_hosts_possible() {
 enter_virtual_hosts() {
   [ -z "${inside_virtual_hosts:-}" ] || return 0
   virtual_hosts_possible || return 1
+  # Open MPI names its shared memory after the host and the number of mpirun's process. These numbers are the same in
+  # every such namespace, so two scripts would use the same memory in /dev/shm. The parameters are of Open MPI 4 and 5.
   inside_virtual_hosts=1 setpriv --pdeathsig KILL unshare "${virtual_spaces[@]}" bash -c '
-    mount -t tmpfs none /run && mkdir -p /run/netns /run/tmp && TMPDIR=/run/tmp exec bash "$@"' bash "$@" &
+    mount -t tmpfs none /run && mkdir -p /run/netns /run/tmp &&
+      export TMPDIR=/run/tmp {OMPI_MCA_btl_vader,OMPI_MCA_btl_sm}_backing_directory=/run/tmp && exec bash "$@"' bash "$@" &
   virtual_hosts_child=$!
   # The child is the first process of its namespaces, which end with it.
   trap 'kill -KILL "$virtual_hosts_child" 2>/dev/null || true' EXIT
