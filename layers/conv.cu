@@ -1,8 +1,10 @@
 #include "layers/conv.h"
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
+#include "layers/base/masking_op.h"
 #include "layers/gpu/bias_gradient.h"
 #include "layers/gpu/conv_kernels.cuh"
 #include "layers/gpu/conv_plans.h"
@@ -15,20 +17,32 @@ namespace {
 // The passes of a convolution: forward includes the epilogue, backward does not.
 class ConvPasses {
  public:
-  ConvPasses(ConvPlans plans, Cuda cuda, const ConvGeometry& geometry, Param& weight, Param* bias, bool relu)
-      : dtype_(activation_type(cuda.precision)),
+  ConvPasses(ConvPlans plans, Cuda cuda, const ConvGeometry& geometry, int64_t rows, Param& weight, Param* bias,
+             bool relu)
+      : cuda_(cuda),
+        geometry_(geometry),
+        rows_(rows),
+        dtype_(activation_type(cuda.precision)),
         weight_(weight),
         bias_(bias),
         epilogue_{.bias = bias != nullptr, .relu = relu},
         plans_(std::move(plans)) {
-    const ConvGeometry& used = plans_.packing ? plans_.packing->packed() : geometry;
-    const int64_t weights = used.out_c * used.kernel_h * used.kernel_w * used.in_c / used.groups;
-    const bool none_beside = !plans_.packing && (!plans_.weight_gradient || weight.grad_type == DType::kBF16);
-    workspace_bytes_ = cuda_aligned(plans_.workspace_bytes());
-    scratch_bytes_ = cuda_aligned(workspace_bytes_ + (none_beside ? 0 : weights * size_of(dtype_)));
+    measure_scratch();
   }
 
-  // The first part of Pass::scratch: cuDNN's workspace, then the packed weights or their gradient.
+  // MaskingOp::mask_dx(). A mask without a bias stays with the op before.
+  bool mask_dx(const MaskingOp::Mask& before) {
+    if (!before.bias) return false;
+    std::optional<CudnnPlan> plan = choose_masked_data_gradient(cuda_, geometry_, rows_);
+    if (!plan) return false;
+    plans_.data_gradient = std::move(plan);
+    bias_before_ = before.bias;
+    measure_scratch();
+    return true;
+  }
+
+  // The first part of Pass::scratch: cuDNN's workspace, then the packed weights, their gradient, or the gradient of the
+  // bias before.
   int64_t scratch_bytes() const { return scratch_bytes_; }
 
   std::optional<ImageLayout> wanted_images() const {
@@ -51,13 +65,19 @@ class ConvPasses {
   }
 
   // dy: the gradient of the epilogue's input.
-  void backward_data(const Pass& pass, const Tensor& dy, Tensor* dx) {
+  void backward_data(const Pass& pass, const Tensor& x, const Tensor& dy, Tensor* dx) {
     if (!dx) return;
     if (!plans_.data_gradient)
       fail("cuDNN has no plan for the gradient of the input of a convolution with weights ", weight_.shape(),
            "; use another precision or --device cpu");
-    const CudnnPlan::Binding bindings[] = {{kConvY, dy.raw()}, {kConvW, operand(weight_)}, {kConvX, dx->raw()}};
+    std::vector<CudnnPlan::Binding> bindings{{kConvY, dy.raw()}, {kConvW, operand(weight_)}, {kConvX, dx->raw()}};
+    if (!bias_before_) return plans_.data_gradient->run(*pass.stream, bindings, pass.scratch_at(0));
+    const float beta = bias_before_->take_beta();
+    void* sums = beta == 0 ? bias_before_->grad.raw() : pass.scratch_at(workspace_bytes_);
+    bindings.push_back({kConvSeen, x.raw()});
+    bindings.push_back({kConvBias, sums});
     plans_.data_gradient->run(*pass.stream, bindings, pass.scratch_at(0));
+    if (beta != 0) add(Unpacked{}, DType::kF32, sums, beta, *bias_before_, *pass.stream);
   }
 
   void backward_weights(const Pass& pass, const Tensor& x, const Tensor& dy) {
@@ -69,9 +89,9 @@ class ConvPasses {
     plans_.weight_gradient->run(stream, bindings, pass.scratch_at(0));
     if (direct) return;
     if (plans_.packing)
-      add(*plans_.packing, dw, beta, stream);
+      add(*plans_.packing, dtype_, dw, beta, weight_, stream);
     else
-      add(Unpacked{}, dw, beta, stream);
+      add(Unpacked{}, dtype_, dw, beta, weight_, stream);
   }
 
  private:
@@ -92,25 +112,41 @@ class ConvPasses {
     return dtype_ == DType::kBF16 ? param.copy16.raw() : param.value.raw();
   }
 
+  // param.grad = beta * param.grad + from, which has elements of `type`.
   template <class Packing>
-  void add(const Packing& packing, const void* dw, float beta, const Stream& stream) {
-    const int64_t count = weight_.grad.elements();
-    with_element(dtype_, [&](auto from) {
-      with_element(weight_.grad_type, [&](auto to) {
-        using T = decltype(from);
+  static void add(const Packing& packing, DType type, const void* from, float beta, Param& param,
+                  const Stream& stream) {
+    const int64_t count = param.grad.elements();
+    with_element(type, [&](auto element) {
+      with_element(param.grad_type, [&](auto to) {
+        using T = decltype(element);
         using Sum = decltype(to);
         launch(add_weight_gradient<T, Sum, Packing>, dim3(blocks_for(count)), dim3(kBlockThreads), stream, packing,
-               count, static_cast<const T*>(dw), beta, weight_.grad.data<Sum>());
+               count, static_cast<const T*>(from), beta, param.grad.template data<Sum>());
       });
     });
   }
 
+  void measure_scratch() {
+    const ConvGeometry& used = plans_.packing ? plans_.packing->packed() : geometry_;
+    const int64_t weights = used.out_c * used.kernel_h * used.kernel_w * used.in_c / used.groups;
+    const bool none_beside = !plans_.packing && (!plans_.weight_gradient || weight_.grad_type == DType::kBF16);
+    const int64_t beside = none_beside ? 0 : weights * size_of(dtype_);
+    const int64_t sums = bias_before_ ? geometry_.in_c * size_of(DType::kF32) : 0;
+    workspace_bytes_ = cuda_aligned(plans_.workspace_bytes());
+    scratch_bytes_ = cuda_aligned(workspace_bytes_ + std::max(beside, sums));
+  }
+
+  Cuda cuda_;
+  ConvGeometry geometry_;
+  int64_t rows_;
   DType dtype_;
   Param& weight_;
   Param* bias_;
   ConvEpilogue epilogue_;
   ConvPlans plans_;
-  Tensor packed_x_;  // written by forward, read by backward; allocated for the first plain images
+  Param* bias_before_ = nullptr;  // if plans_.data_gradient masks dx, its gradient is the sum of dx
+  Tensor packed_x_;               // written by forward, read by backward; allocated for the first plain images
   int64_t workspace_bytes_ = 0, scratch_bytes_ = 0;
 };
 
@@ -118,23 +154,30 @@ Shape out_shape(const ConvGeometry& geometry, int64_t rows) {
   return {rows, geometry.out_h, geometry.out_w, geometry.out_c};
 }
 
-class CudaConv : public Op {
+class CudaConv : public Op, public MaskingOp {
  public:
   CudaConv(ConvPlans plans, Cuda cuda, const ConvGeometry& geometry, int64_t rows, Param& weight, Param* bias,
            bool relu)
-      : passes_(std::move(plans), cuda, geometry, weight, bias, relu),
+      : passes_(std::move(plans), cuda, geometry, rows, weight, bias, relu),
+        bias_before_relu_(relu && bias && learns(bias->role) ? bias : nullptr),
         epilogue_(make_bias_gradient(rows * geometry.out_h * geometry.out_w, geometry.out_c, bias,
                                      relu ? std::optional(FollowingRelu{}) : std::nullopt)) {}
 
   std::optional<ImageLayout> wanted_images() const override { return passes_.wanted_images(); }
   int64_t scratch_bytes(Phase) const override { return passes_.scratch_bytes(); }
 
+  // Without a trained bias it keeps the mask, because cuDNN's plan always sums.
+  std::optional<Mask> mask() const override {
+    return bias_before_relu_ ? std::optional(Mask{bias_before_relu_}) : std::nullopt;
+  }
+  bool mask_dx(const Mask& before) override { return passes_.mask_dx(before); }
+
   void forward(const Pass& pass, const Tensor& x, Tensor& y) override { passes_.forward(pass, x, y); }
 
   // With a relu, the bias-gradient kernel masks dy, which both passes read.
-  void backward_data(const Pass& pass, const Tensor&, const Tensor& y, const Tensor& dy, Tensor* dx) override {
-    if (epilogue_) epilogue_->queue(*pass.stream, y, dy);
-    passes_.backward_data(pass, dy, dx);
+  void backward_data(const Pass& pass, const Tensor& x, const Tensor& y, const Tensor& dy, Tensor* dx) override {
+    if (epilogue_ && !dy_is_masked()) epilogue_->queue(*pass.stream, y, dy);
+    passes_.backward_data(pass, x, dy, dx);
   }
   void backward_weights(const Pass& pass, const Tensor& x, const Tensor& dy) override {
     passes_.backward_weights(pass, x, dy);
@@ -142,17 +185,18 @@ class CudaConv : public Op {
 
  private:
   ConvPasses passes_;
+  Param* bias_before_relu_;                 // null if there is no relu, or no trained bias
   std::unique_ptr<BiasGradient> epilogue_;  // null if there is neither a bias nor a relu
 };
 
 // Whether the input of the pool is stored. Max pooling does not need it, because backward uses only its indexes.
 enum class BeforePool { kKept, kForgotten };
 
-class ConvReluPoolOp : public Op {
+class ConvReluPoolOp : public Op, public MaskingOp {
  public:
   ConvReluPoolOp(ConvPlans plans, Cuda cuda, const ConvGeometry& geometry, int64_t rows, Param& weight, Param* bias,
                  std::unique_ptr<Op> pool, BeforePool before)
-      : passes_(std::move(plans), cuda, geometry, weight, bias, true),
+      : passes_(std::move(plans), cuda, geometry, rows, weight, bias, true),
         pool_(std::move(pool)),
         dtype_(activation_type(cuda.precision)),
         shape_(out_shape(geometry, rows)) {
@@ -162,6 +206,8 @@ class ConvReluPoolOp : public Op {
   std::optional<ImageLayout> wanted_images() const override { return passes_.wanted_images(); }
   int64_t scratch_bytes(Phase) const override { return passes_.scratch_bytes() + bytes(); }
   int64_t inner_bytes() const override { return kept_.defined() ? bytes() : 0; }
+  std::optional<Mask> mask() const override { return {}; }  // the pool's kernel masks while it writes
+  bool mask_dx(const Mask& before) override { return passes_.mask_dx(before); }
 
   void forward(const Pass& pass, const Tensor& x, Tensor& y) override {
     Tensor unpooled = kept_.defined() ? kept_ : scratch_after_passes(pass);
@@ -169,10 +215,10 @@ class ConvReluPoolOp : public Op {
     pool_->forward(pass, unpooled, y);
   }
 
-  void backward_data(const Pass& pass, const Tensor&, const Tensor& y, const Tensor& dy, Tensor* dx) override {
+  void backward_data(const Pass& pass, const Tensor& x, const Tensor& y, const Tensor& dy, Tensor* dx) override {
     Tensor gradient = scratch_after_passes(pass);
     pool_->backward_data(pass, kept_.defined() ? kept_ : gradient, y, dy, &gradient);
-    passes_.backward_data(pass, gradient, dx);
+    passes_.backward_data(pass, x, gradient, dx);
   }
   void backward_weights(const Pass& pass, const Tensor& x, const Tensor&) override {
     passes_.backward_weights(pass, x, scratch_after_passes(pass));

@@ -46,4 +46,13 @@ __global__ void add_weight_gradient(Packing packing, int64_t count, const T* dw,
   grad[i] = from_float<Sum>(before + to_float(dw[packing.weight_place(i)]));
 }
 
+// Numbers in [-0.5, 0.5) whose sums differ if they are added in another order.
+template <class T>
+__global__ void fill_unequal(int64_t count, T* to) {
+  const int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  if (i >= count) return;
+  const uint32_t mixed = static_cast<uint32_t>(i) * 2654435761u;  // Knuth's multiplicative hash
+  to[i] = from_float<T>(static_cast<float>(mixed >> 8) * 0x1p-24f - 0.5f);
+}
+
 }  // namespace owt

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <vector>
 
+#include "layers/gpu/bias_gradient.h"
 #include "layers/gpu/conv_kernels.cuh"
 #include "src/core/cuda.h"
 #include "src/core/memory.h"
@@ -11,6 +12,10 @@
 
 namespace owt {
 namespace {
+
+constexpr int kNaNByte = 0xff;                     // NaN in f32 and bf16
+constexpr int kEqualRuns = 4;                      // runs with equal sums, which show a fixed order
+constexpr size_t kFirstDeterministicSums = 91100;  // the first version of cuDNN that can be asked for them
 
 struct Shapes {
   Shape x, w, y;
@@ -112,6 +117,23 @@ class Chooser {
     return plans;
   }
 
+  // choose_masked_data_gradient(); the epilogue does not matter.
+  std::optional<CudnnPlan> masked_data_gradient() const {
+    if (rules_.deterministic && cudnnGetVersion() < kFirstDeterministicSums) return {};
+    const CudnnGraph graph = conv_masked_data_gradient_graph(geometry_, rows_, dtype_, rules_.deterministic);
+    auto fused = choose_plan(graph, rules_, stream_,
+                             masked_data_gradient_check(geometry_, rows_, dtype_, rules_.deterministic, stream_));
+    const auto plain = choose_plan(conv_data_gradient_graph(geometry_, rows_, dtype_), rules_, stream_);
+    if (!fused || !plain) return {};
+    const std::string choice = remembered(concat("mask of dx, ", rules_.text(), "\n", graph.text()), [&] {
+      const double own_ms = mask_ms();
+      if (plain->ms == 0 || fused->ms == 0 || own_ms == 0) return std::string();
+      return std::string(fused->ms < plain->ms + own_ms ? "fused" : "apart");
+    });
+    if (choice != "fused") return {};
+    return std::move(fused->plan);
+  }
+
  private:
   struct ForwardPlan {
     CudnnPlan plan;
@@ -164,9 +186,9 @@ class Chooser {
   PlanCheck keeps_nan(const ConvGeometry& g) const {
     return [this, g](const std::function<void*(CudnnGraph::Id)>& memory, const std::function<void()>& run) {
       const auto weight_bytes = static_cast<size_t>(Shapes(g, rows_).w.elements() * size_of(dtype_));
-      OWT_CUDA(cudaMemsetAsync(memory(kConvW), 0xff, weight_bytes, cuda_stream(stream_)));  // NaN in f32 and bf16
+      OWT_CUDA(cudaMemsetAsync(memory(kConvW), kNaNByte, weight_bytes, cuda_stream(stream_)));
       run();
-      OWT_CUDA(cudaMemsetAsync(memory(kConvW), 0x3c, weight_bytes, cuda_stream(stream_)));
+      OWT_CUDA(cudaMemsetAsync(memory(kConvW), kFillByte, weight_bytes, cuda_stream(stream_)));
       return starts_with_nan(memory(kConvY), dtype_, stream_);
     };
   }
@@ -176,6 +198,20 @@ class Chooser {
       Tensor y(Shapes(geometry_, rows_).y, dtype_, Device::kCuda);
       const Tensor bias({geometry_.out_c}, DType::kF32, Device::kCuda);
       return time_work(stream_, [&] { queue_epilogue(epilogue_, bias.data(), y, stream_); });
+    } catch (const OutOfMemory&) {
+      return 0;
+    }
+  }
+
+  // The pass over dx that the op before makes if this one does not mask it.
+  double mask_ms() const {
+    try {
+      const Shape x = Shapes(geometry_, rows_).x;
+      const Tensor seen(x, dtype_, Device::kCuda), dx(x, dtype_, Device::kCuda);
+      Param bias;
+      bias.grad = Tensor({geometry_.in_c}, DType::kF32, Device::kCuda);
+      const auto pass = make_bias_gradient(x.elements() / geometry_.in_c, geometry_.in_c, &bias, FollowingRelu{});
+      return time_work(stream_, [&] { pass->queue(stream_, seen, dx); });
     } catch (const OutOfMemory&) {
       return 0;
     }
@@ -244,6 +280,19 @@ CudnnGraph conv_data_gradient_graph(const ConvGeometry& geometry, int64_t rows, 
   return graph;
 }
 
+CudnnGraph conv_masked_data_gradient_graph(const ConvGeometry& geometry, int64_t rows, DType dtype,
+                                           bool deterministic) {
+  const Shapes shapes(geometry, rows);
+  CudnnGraph graph = graph_of(shapes, dtype);
+  OWT_CHECK_EQ(graph.channels(DType::kF32, geometry.in_c), kConvBias);
+  OWT_CHECK_EQ(graph.image(dtype, shapes.x), kConvSeen);
+  const auto unmasked = graph.between(shapes.x);
+  graph.conv_data_gradient(geometry, kConvY, kConvW, unmasked);
+  graph.relu_backward(kConvSeen, unmasked, kConvX);
+  graph.sum_channels(kConvX, kConvBias, deterministic);
+  return graph;
+}
+
 int64_t ConvPlans::workspace_bytes() const {
   const auto of = [](const std::optional<CudnnPlan>& plan) { return plan ? plan->workspace_bytes() : 0; };
   return std::max({forward.workspace_bytes(), of(weight_gradient), of(data_gradient)});
@@ -252,6 +301,47 @@ int64_t ConvPlans::workspace_bytes() const {
 ConvPlans choose_conv_plans(Cuda cuda, const ConvGeometry& geometry, int64_t rows, ConvEpilogue epilogue, bool learns) {
   const MeasuringTurn turn;
   return Chooser(cuda, geometry, rows, epilogue, learns).choose();
+}
+
+std::optional<CudnnPlan> choose_masked_data_gradient(Cuda cuda, const ConvGeometry& geometry, int64_t rows) {
+  const MeasuringTurn turn;
+  return Chooser(cuda, geometry, rows, {}).masked_data_gradient();
+}
+
+PlanCheck masked_data_gradient_check(const ConvGeometry& geometry, int64_t rows, DType dtype, bool deterministic,
+                                     const Stream& stream) {
+  return [=, &stream](const std::function<void*(CudnnGraph::Id)>& memory, const std::function<void()>& run) {
+    const Shapes shapes(geometry, rows);
+    const auto fill = [&](CudnnGraph::Id id, const Shape& shape, int byte) {
+      const auto bytes = static_cast<size_t>(shape.elements() * size_of(dtype));
+      OWT_CUDA(cudaMemsetAsync(memory(id), byte, bytes, cuda_stream(stream)));
+    };
+    const auto sums_are_nan = [&] { return starts_with_nan(memory(kConvBias), DType::kF32, stream); };
+    fill(kConvW, shapes.w, kNaNByte);
+    run();
+    const bool shows_nan = starts_with_nan(memory(kConvX), dtype, stream) && sums_are_nan();
+    fill(kConvW, shapes.w, kFillByte);
+    run();
+    if (!shows_nan || sums_are_nan()) return false;
+    if (!deterministic) return true;
+    with_element(dtype, [&](auto element) {
+      using T = decltype(element);
+      const int64_t count = shapes.y.elements();
+      launch(fill_unequal<T>, dim3(blocks_for(count)), dim3(kBlockThreads), stream, count,
+             static_cast<T*>(memory(kConvY)));
+    });
+    std::vector<float> first, sums(static_cast<size_t>(geometry.in_c));
+    bool same = true;
+    for (int i = 0; i < kEqualRuns && same; ++i) {
+      run();
+      copy_bytes(Cuda{}, memory(kConvBias), sums.data(), geometry.in_c * size_of(DType::kF32), stream);
+      stream.synchronize();
+      if (i == 0) first = sums;
+      same = sums == first;
+    }
+    fill(kConvY, shapes.y, kFillByte);
+    return same;
+  };
 }
 
 std::optional<ConvPlans> conv_plans_as(Cuda cuda, const ConvGeometry& geometry, int64_t rows, ConvEpilogue epilogue,

@@ -26,7 +26,8 @@ struct ConvEpilogue {
 };
 
 // Tensor ids of a pass in its CudnnGraph.
-enum ConvTensor : CudnnGraph::Id { kConvX = 1, kConvW = 2, kConvY = 3, kConvBias = 4 };
+// kConvSeen is x where kConvX is its gradient.
+enum ConvTensor : CudnnGraph::Id { kConvX = 1, kConvW = 2, kConvY = 3, kConvBias = 4, kConvSeen = 5 };
 
 struct ConvPlans {
   std::optional<ChannelPacking> packing;     // layout of x and the weights in forward and weight_gradient
@@ -46,6 +47,17 @@ ConvPlans choose_conv_plans(Cuda cuda, const ConvGeometry& geometry, int64_t row
 std::optional<ConvPlans> conv_plans_as(Cuda cuda, const ConvGeometry& geometry, int64_t rows, ConvEpilogue epilogue,
                                        ConvPresentation presentation, bool fused);
 
+// A plan for the gradient of x together with the work that the op before hands over (layers/base/masking_op.h): dx is
+// set to 0 where x is not positive, and kConvBias (f32) is overwritten with the sum of dx over all positions. kConvY,
+// kConvW, kConvSeen -> kConvX, kConvBias. The products are summed in f32, masked, and rounded to the type of dx. Each
+// sum is an f32 sum of these values before or after they are rounded. So it may differ from the sum of dx by half a
+// unit in the last place of each element. None unless the plan was measured to be faster than the separate passes.
+std::optional<CudnnPlan> choose_masked_data_gradient(Cuda cuda, const ConvGeometry& geometry, int64_t rows);
+// Refuses plans of that graph that hide a NaN or add to the content of kConvBias. If deterministic, it also refuses
+// plans whose sums differ from run to run.
+PlanCheck masked_data_gradient_check(const ConvGeometry& geometry, int64_t rows, DType dtype, bool deterministic,
+                                     const Stream& stream);
+
 // bind_conv or bind_conv_relu with given plans, which must have been chosen for the same arguments.
 std::unique_ptr<Op> bind_conv_with(ConvPlans plans, Cuda cuda, const ConvGeometry& geometry, int64_t rows,
                                    Param& weight, Param* bias, bool relu);
@@ -55,6 +67,7 @@ CudnnGraph conv_forward_graph(const ConvGeometry& geometry, int64_t rows, DType 
 CudnnGraph conv_fused_graph(const ConvGeometry& geometry, int64_t rows, DType dtype, ConvEpilogue epilogue);
 CudnnGraph conv_weight_gradient_graph(const ConvGeometry& geometry, int64_t rows, DType dtype);
 CudnnGraph conv_data_gradient_graph(const ConvGeometry& geometry, int64_t rows, DType dtype);
+CudnnGraph conv_masked_data_gradient_graph(const ConvGeometry& geometry, int64_t rows, DType dtype, bool deterministic);
 
 // Queues our own epilogue kernel on the stream. y: [positions, channels].
 void queue_epilogue(ConvEpilogue epilogue, const float* bias, Tensor& y, const Stream& stream);

@@ -5,6 +5,11 @@
 #include "src/system/check.h"
 
 namespace owt {
+namespace {
+
+constexpr auto kReductionIsDeterministic = static_cast<cudnnBackendAttributeName_t>(1602);  // since cuDNN 9.11
+
+}  // namespace
 
 CudnnGraph::Id CudnnGraph::image(DType dtype, const Shape& nhwc) { return tensor(dtype, nhwc, false, false); }
 
@@ -94,22 +99,49 @@ void CudnnGraph::conv_weight_gradient(const ConvGeometry& geometry, Id x, Id dy,
            CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_BETA);
 }
 
-void CudnnGraph::pointwise(const char* name, cudnnPointwiseMode_t mode, Id a, const Id* b, Id y) {
+void CudnnGraph::pointwise(const char* name, cudnnPointwiseMode_t mode,
+                           const std::vector<std::pair<cudnnBackendAttributeName_t, Id>>& tensors) {
   CudnnDescriptor& settings = settings_.emplace_back(CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
   settings.set_enum(CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, mode);
   settings.set(CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_DATA_FLOAT);
   settings.finalize();
-  std::vector<std::pair<cudnnBackendAttributeName_t, Id>> tensors{{CUDNN_ATTR_OPERATION_POINTWISE_XDESC, a}};
-  if (b) tensors.emplace_back(CUDNN_ATTR_OPERATION_POINTWISE_BDESC, *b);
-  tensors.emplace_back(CUDNN_ATTR_OPERATION_POINTWISE_YDESC, y);
   CudnnDescriptor& applied = operation(name, CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR, tensors);
   applied.set(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, settings);
   applied.finalize();
 }
 
-void CudnnGraph::add(Id a, Id b, Id y) { pointwise("add", CUDNN_POINTWISE_ADD, a, &b, y); }
+void CudnnGraph::add(Id a, Id b, Id y) {
+  pointwise("add", CUDNN_POINTWISE_ADD,
+            {{CUDNN_ATTR_OPERATION_POINTWISE_XDESC, a},
+             {CUDNN_ATTR_OPERATION_POINTWISE_BDESC, b},
+             {CUDNN_ATTR_OPERATION_POINTWISE_YDESC, y}});
+}
 
-void CudnnGraph::relu(Id x, Id y) { pointwise("relu", CUDNN_POINTWISE_RELU_FWD, x, nullptr, y); }
+void CudnnGraph::relu(Id x, Id y) {
+  pointwise("relu", CUDNN_POINTWISE_RELU_FWD,
+            {{CUDNN_ATTR_OPERATION_POINTWISE_XDESC, x}, {CUDNN_ATTR_OPERATION_POINTWISE_YDESC, y}});
+}
+
+void CudnnGraph::relu_backward(Id y, Id dy, Id dx) {
+  pointwise("relu_backward", CUDNN_POINTWISE_RELU_BWD,
+            {{CUDNN_ATTR_OPERATION_POINTWISE_XDESC, y},
+             {CUDNN_ATTR_OPERATION_POINTWISE_DYDESC, dy},
+             {CUDNN_ATTR_OPERATION_POINTWISE_DXDESC, dx}});
+}
+
+void CudnnGraph::sum_channels(Id x, Id sums, bool deterministic) {
+  CudnnDescriptor& settings = settings_.emplace_back(CUDNN_BACKEND_REDUCTION_DESCRIPTOR);
+  settings.set_enum(CUDNN_ATTR_REDUCTION_OPERATOR, CUDNN_TYPE_REDUCTION_OPERATOR_TYPE, CUDNN_REDUCE_TENSOR_ADD);
+  settings.set(CUDNN_ATTR_REDUCTION_COMP_TYPE, CUDNN_DATA_FLOAT);
+  if (deterministic) settings.set(kReductionIsDeterministic, true);
+  settings.finalize();
+  text_ += deterministic ? "deterministic " : "";
+  CudnnDescriptor& sum =
+      operation("sum_channels", CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR,
+                {{CUDNN_ATTR_OPERATION_REDUCTION_XDESC, x}, {CUDNN_ATTR_OPERATION_REDUCTION_YDESC, sums}});
+  sum.set(CUDNN_ATTR_OPERATION_REDUCTION_DESC, settings);
+  sum.finalize();
+}
 
 void CudnnGraph::norm_forward(Id x, Id scale, Id bias, Id epsilon, Id mean, Id inverse_std, Id y) {
   CudnnDescriptor& norm = operation("norm_forward", CUDNN_BACKEND_OPERATION_NORM_FORWARD_DESCRIPTOR,

@@ -38,6 +38,10 @@ class CudnnGraph {
   void conv_weight_gradient(const ConvGeometry& geometry, Id x, Id dy, Id dw);
   void add(Id a, Id b, Id y);  // b may be one number per channel
   void relu(Id x, Id y);
+  void relu_backward(Id y, Id dy, Id dx);  // dx = dy where y > 0, else 0
+  // sums[c] = the sum of x over all positions of channel c. deterministic: in a fixed order; throws Error before cuDNN
+  // 9.11, which cannot be asked for that.
+  void sum_channels(Id x, Id sums, bool deterministic);
   // Batch normalisation in training; scale, bias, mean and inverse_std are f32 per channel.
   void norm_forward(Id x, Id scale, Id bias, Id epsilon, Id mean, Id inverse_std, Id y);
   void norm_backward(Id x, Id dy, Id scale, Id mean, Id inverse_std, Id dscale, Id dbias, Id dx);
@@ -54,7 +58,8 @@ class CudnnGraph {
                 const std::vector<std::pair<cudnnBackendAttributeName_t, Id>>& tensors,
                 cudnnBackendAttributeName_t settings, cudnnBackendAttributeName_t alpha,
                 cudnnBackendAttributeName_t beta);
-  void pointwise(const char* name, cudnnPointwiseMode_t mode, Id a, const Id* b, Id y);
+  void pointwise(const char* name, cudnnPointwiseMode_t mode,
+                 const std::vector<std::pair<cudnnBackendAttributeName_t, Id>>& tensors);
   CudnnDescriptor& operation(const char* name, cudnnBackendDescriptorType_t type,
                              const std::vector<std::pair<cudnnBackendAttributeName_t, Id>>& tensors);
 

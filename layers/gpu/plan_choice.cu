@@ -20,8 +20,7 @@
 namespace owt {
 namespace {
 
-constexpr int kFillByte = 0x3c;  // 0.0115 in f32 and in bf16
-constexpr size_t kRuns = 9;      // in one measurement; the two fastest and the two slowest are discarded
+constexpr size_t kRuns = 9;  // in one measurement; the two fastest and the two slowest are discarded
 constexpr size_t kFinalists = 4;
 constexpr std::chrono::milliseconds kWarmUp{100};
 

@@ -29,7 +29,9 @@ struct ChosenPlan {
   double ms = 0;  // 0: not measured, for lack of memory
 };
 
-// Checks a plan before it is timed. It may change the memory of the tensors (filled with 0x3c bytes) and run the plan.
+constexpr int kFillByte = 0x3c;  // fills the tensors of a plan that is measured: 0.0115 in f32 and in bf16
+
+// Checks a plan before it is timed. It may change the memory of the tensors (filled with kFillByte) and run the plan.
 using PlanCheck =
     std::function<bool(const std::function<void*(CudnnGraph::Id)>& memory, const std::function<void()>& run)>;
 

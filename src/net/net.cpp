@@ -4,10 +4,10 @@
 #include <map>
 
 #include "layers/base/in_place.h"
+#include "layers/base/masking_op.h"
 #include "layers/base/prepared_op.h"
 #include "layers/base/summing_op.h"
 #include "src/core/poison.h"
-#include "src/net/residual_op.h"
 #include "src/system/check.h"
 
 namespace owt {
@@ -80,14 +80,18 @@ Tape::Tape(Net& net, int64_t rows, const Compute& on, Profiler* profiler, Scratc
     i = run.end;
     runs_.push_back(std::move(run));
   }
-  for (size_t r = 1; r < runs_.size(); ++r) {
-    auto* const before = dynamic_cast<ResidualOp*>(runs_[r - 1].op.get());
-    auto* const after = dynamic_cast<ResidualOp*>(runs_[r].op.get());
-    if (!before || !after || !before->ends_in_relu()) continue;
-    before->expect_masked_dy();
-    after->mask_dx();
-  }
+  if (scratch_ != Scratch::kOwnForForward) hand_masks_over();
   allocate(lender);
+}
+
+void Tape::hand_masks_over() {
+  for (size_t r = 1; r < runs_.size(); ++r) {
+    auto* const before = dynamic_cast<MaskingOp*>(runs_[r - 1].op.get());
+    auto* const after = dynamic_cast<MaskingOp*>(runs_[r].op.get());
+    if (!before || !after || !may_run_backward(runs_[r - 1])) continue;
+    const std::optional<MaskingOp::Mask> mask = before->mask();
+    if (mask && after->mask_dx(*mask)) before->expect_masked_dy();
+  }
 }
 
 void Tape::allocate(const Tape* lender) {

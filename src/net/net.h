@@ -124,6 +124,7 @@ class Tape {
   int64_t ops_scratch_bytes(Phase phase) const;
   int64_t own_ops_scratch_bytes() const;
   int64_t gradients_bytes() const;
+  void hand_masks_over();
   void allocate(const Tape* lender);
   std::vector<bool> kept_runs() const;
   bool keeps(const Pass& pass, const Run& run) const;

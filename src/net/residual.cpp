@@ -3,17 +3,18 @@
 #include <algorithm>
 #include <optional>
 
+#include "layers/base/masking_op.h"
+#include "layers/base/prepared_op.h"
 #include "layers/branch_sums.h"
 #include "layers/relu.h"
 #include "src/core/dispatch.h"
 #include "src/net/composite.h"
-#include "src/net/residual_op.h"
 #include "src/system/check.h"
 
 namespace owt {
 namespace {
 
-class BlockOp : public ResidualOp {
+class BlockOp : public PreparedOp, public MaskingOp {
  public:
   // Without a shortcut the second branch is x.
   BlockOp(Net& body, Net* shortcut, bool relu, const Shape& in, const Compute& on, const Layer::BindOptions& options)
@@ -52,14 +53,15 @@ class BlockOp : public ResidualOp {
     }
     if (!dx) return;
     dispatch(on_, [&](auto tag) {
-      if (masks_dx())
+      if (masks_dx_)
         add_where_positive(tag, *dx, other, x, *dx, *pass.stream);
       else
         add_branches(tag, *dx, other, false, *dx, *pass.stream);
     });
   }
 
-  bool ends_in_relu() const override { return relu_ != nullptr; }
+  std::optional<Mask> mask() const override { return relu_ ? std::optional(Mask{}) : std::nullopt; }
+  bool mask_dx(const Mask& before) override { return masks_dx_ = !before.bias; }
 
   void prepare_backward(bool wants_dx) override {
     body_.prepare_backward(wants_dx);
@@ -101,6 +103,7 @@ class BlockOp : public ResidualOp {
   DType type_;
   std::unique_ptr<Op> relu_;   // null: none
   bool sums_in_body_ = false;  // the last op of the body computes y
+  bool masks_dx_ = false;
   Tape body_;
   std::optional<Tape> shortcut_;
 };

@@ -51,14 +51,22 @@ std::vector<StepLaunch>& append(std::vector<StepLaunch>& to, const std::vector<S
   return to;
 }
 
-// What the residual blocks directly before and after an op change in it (src/net/residual_op.h).
+// What the ops directly before and after an op change in it (layers/base/masking_op.h).
 struct Neighbours {
   bool masks_dx = false, masks_dy = false;  // the op masks its dx; the op after it masks its dy
 };
 
-// Whether the two layers are residual blocks, and the first one ends in a relu.
-bool are_blocks(Layer& before, const Layer& after, const Shape& in) {
-  return is(before, "residual") && is(after, "residual") && before.describe(in).integer("relu") == 1;
+// Whether the first one of two consecutive ops hands its mask over. cuDNN has plans for a masked data gradient without
+// groups if the channels are multiples of 4.
+bool hands_mask_over(Layers before, Layers after, const Shape& in, DType dtype) {
+  if (is(*before[0], "residual") && is(*after[0], "residual")) return before[0]->describe(in).integer("relu") == 1;
+  if (before.size() != 2 || !is(*before[0], "conv") || !is(*after[0], "conv")) return false;
+  const std::vector<Param*> params = before[0]->params();
+  const bool sums = params.size() > 1 && learns(params[1]->role);
+  Shape between = in;
+  for (const Layer* layer : before) between = layer->out_shape(between);
+  const ConvGeometry g = *conv_geometry(*after[0], between);
+  return dtype == DType::kBF16 && sums && g.groups == 1 && g.in_c % 4 == 0 && g.out_c % 4 == 0;
 }
 
 // The launches of one op.
@@ -157,9 +165,10 @@ class OpLaunches {
       avg_pool_after_conv();
     else if (layers_.size() == 3)
       max_pool(is(*layers_[1], "max_pool") ? 1 : 2, true);
-    else
+    else if (!beside_.masks_dy)
       bias_gradient(layers_.size() == 2);
     StepLaunch to_input = product;
+    if (beside_.masks_dx) to_input.in_bytes += x(0);  // its signs
     to_input.flops = plain.flops(1);
     to_input.height = static_cast<double>(plain.in_h * plain.in_w);
     to_input.width = static_cast<double>(plain.in_c) / groups;
@@ -331,24 +340,29 @@ class OpLaunches {
 }  // namespace
 
 Launches launches_of(Layers layers, const Shape& in, bool wants_dx, DType dtype) {
-  std::vector<Launches> runs;
-  Shape batch = in;
-  for (size_t i = 0; i < layers.size();) {
-    const auto length = static_cast<size_t>(run_length(layers.subspan(i)));
-    const Layers run = layers.subspan(i, length);
-    const bool learns = std::any_of(run.begin(), run.end(), [](Layer* layer) { return layer->learns(); });
-    const Neighbours beside{.masks_dx = i > 0 && are_blocks(*layers[i - 1], *layers[i], batch),
-                            .masks_dy = i + 1 < layers.size() && are_blocks(*layers[i], *layers[i + 1], batch)};
-    runs.push_back(OpLaunches(run, batch, wants_dx, dtype, beside).take());
-    if (!learns && !wants_dx) runs.back().backward.clear();
-    wants_dx = wants_dx || learns;
-    for (auto* phase : {&runs.back().forward, &runs.back().backward})
-      for (StepLaunch& launch : *phase) launch.layer += static_cast<int64_t>(i);
-    for (const size_t end = i + length; i < end; ++i) batch = layers[i]->out_shape(batch);
-  }
+  std::vector<Layers> runs;
+  for (size_t i = 0; i < layers.size(); i += runs.back().size())
+    runs.push_back(layers.subspan(i, static_cast<size_t>(run_length(layers.subspan(i)))));
   Launches all;
-  for (const Launches& run : runs) append(all.forward, run.forward);
-  for (size_t r = runs.size(); r-- > 0;) append(all.backward, runs[r].backward);
+  std::vector<Launches> of_runs;
+  Shape batch = in;
+  int64_t first = 0;
+  bool masks_dx = false;
+  for (size_t r = 0; r < runs.size(); ++r) {
+    Neighbours beside{.masks_dx = masks_dx};
+    beside.masks_dy = masks_dx = r + 1 < runs.size() && hands_mask_over(runs[r], runs[r + 1], batch, dtype);
+    Launches run = OpLaunches(runs[r], batch, wants_dx, dtype, beside).take();
+    const bool learns = std::any_of(runs[r].begin(), runs[r].end(), [](Layer* layer) { return layer->learns(); });
+    if (!learns && !wants_dx) run.backward.clear();
+    wants_dx = wants_dx || learns;
+    for (auto* phase : {&run.forward, &run.backward})
+      for (StepLaunch& launch : *phase) launch.layer += first;
+    for (const Layer* layer : runs[r]) batch = layer->out_shape(batch);
+    first += std::ssize(runs[r]);
+    append(all.forward, run.forward);
+    of_runs.push_back(std::move(run));
+  }
+  for (size_t r = of_runs.size(); r-- > 0;) append(all.backward, of_runs[r].backward);
   return all;
 }
 

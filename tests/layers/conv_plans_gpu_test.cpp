@@ -7,9 +7,11 @@
 
 #include <cmath>
 #include <limits>
+#include <map>
 #include <vector>
 
 #include "src/system/check.h"
+#include "src/system/plan_cache.h"
 #include "tests/support/check_layer.h"
 #include "tests/support/harness.h"
 
@@ -216,6 +218,124 @@ TEST_P(ConvPresentations, NaNIsSeenInTheOutput) {
   stream_.synchronize();
   const std::vector<double> y = from_gpu(y_gpu);
   for (size_t channel = 0; channel < 8; ++channel) EXPECT_TRUE(std::isnan(y[channel])) << channel;
+}
+
+// The data gradient that is masked and summed, and memory for its tensors.
+class MaskedDataGradient : public testing::Test {
+ protected:
+  static constexpr DType kType = DType::kBF16;
+  const ConvGeometry geometry_{5, 6, 8, 3, 3, 8, 3, 3, 2, 2, 1, 1, 1, 1, 1};
+  const Shape x_{kRows, 5, 6, 8}, w_{8, 3, 3, 8}, y_{kRows, 3, 3, 8};
+  std::map<CudnnGraph::Id, Tensor> tensors_{{kConvX, Tensor(x_, kType, Device::kCuda)},
+                                            {kConvW, Tensor(w_, kType, Device::kCuda)},
+                                            {kConvY, Tensor(y_, kType, Device::kCuda)},
+                                            {kConvBias, Tensor({8}, DType::kF32, Device::kCuda)},
+                                            {kConvSeen, Tensor(x_, kType, Device::kCuda)}};
+  Stream stream_{Device::kCuda};
+
+  MaskedDataGradient() {
+    for (auto& [id, tensor] : tensors_) fill(tensor, 0.0115f);
+  }
+  CudnnGraph graph(bool deterministic) const {
+    return conv_masked_data_gradient_graph(geometry_, kRows, kType, deterministic);
+  }
+  PlanCheck check(bool deterministic) const {
+    return masked_data_gradient_check(geometry_, kRows, kType, deterministic, stream_);
+  }
+  std::vector<double> read(CudnnGraph::Id id) { return from_gpu(tensors_.at(id)); }
+
+  // Whether the check accepts a plan that fills dx with a weight, and the sums with wrong(right sum, sum before). The
+  // right sum is NaN if and only if the weight is.
+  template <class Wrong>
+  bool accepts(bool deterministic, const Wrong& wrong, bool hides_nan_in_dx = false) {
+    return check(deterministic)([&](CudnnGraph::Id id) { return tensors_.at(id).raw(); },
+                                [&] {
+                                  stream_.synchronize();
+                                  const auto weight = static_cast<float>(read(kConvW)[0]);
+                                  const auto right = weight + static_cast<float>(read(kConvY)[1]);
+                                  const auto before = static_cast<float>(read(kConvBias)[0]);
+                                  fill(tensors_.at(kConvX), hides_nan_in_dx ? 0 : weight);
+                                  fill(tensors_.at(kConvBias), wrong(right, before));
+                                });
+  }
+};
+
+TEST_F(MaskedDataGradient, IsThatOfTheSeparatePasses) {
+  const std::vector<float> seen = values(x_.elements(), 1), w = values(w_.elements(), 3), dy = values(y_.elements(), 2);
+  std::vector<double> dx(seen.size()), sums(8);
+  const ConvGeometry& g = geometry_;
+  for (int64_t n = 0; n < kRows; ++n)
+    for (int64_t o = 0; o < g.out_h * g.out_w * g.out_c; ++o)
+      for (int64_t tap = 0; tap < g.kernel_h * g.kernel_w * g.in_c; ++tap) {
+        const int64_t h = o / g.out_c / g.out_w * 2 - 1 + tap / g.in_c / 3,
+                      v = o / g.out_c % g.out_w * 2 - 1 + tap / g.in_c % 3;
+        if (h < 0 || h >= g.in_h || v < 0 || v >= g.in_w) continue;
+        dx[static_cast<size_t>(((n * g.in_h + h) * g.in_w + v) * g.in_c + tap % g.in_c)] +=
+            static_cast<double>(dy[static_cast<size_t>(n * g.out_h * g.out_w * g.out_c + o)]) *
+            static_cast<double>(w[static_cast<size_t>(o % g.out_c * g.kernel_h * g.kernel_w * g.in_c + tap)]);
+      }
+  std::vector<double> bounds(8);
+  for (size_t i = 0; i < dx.size(); ++i) {
+    if (!(seen[i] > 0)) dx[i] = 0;
+    sums[i % 8] += dx[i];
+    bounds[i % 8] += std::abs(dx[i]) * 0x1p-9;
+  }
+  for (const auto& [id, given] : {std::pair(kConvSeen, seen), {kConvW, w}, {kConvY, dy}})
+    tensors_[id] = to_gpu(given, tensors_.at(id).shape(), kType);
+  int plans = 0;
+  for_each_plan(graph(true), {}, PlanTarget::this_gpu(stream_), [&](const CudnnPlan& plan) {
+    fill(tensors_[kConvBias], std::numeric_limits<float>::quiet_NaN());
+    std::vector<CudnnPlan::Binding> bindings;
+    for (const auto& [id, tensor] : tensors_) bindings.push_back({id, tensor.raw()});
+    plan.run(stream_, bindings, nullptr);
+    stream_.synchronize();
+    const std::vector<double> found = read(kConvX), found_sums = read(kConvBias);
+    for (size_t i = 0; i < dx.size(); ++i)
+      EXPECT_EQ(found[i], static_cast<double>(__bfloat162float(__float2bfloat16(static_cast<float>(dx[i]))))) << i;
+    for (size_t c = 0; c < sums.size(); ++c) EXPECT_NEAR(found_sums[c], sums[c], bounds[c]) << c;
+    ++plans;
+    return PlanVerdict::kTaken;
+  });
+  EXPECT_GT(plans, 0);
+}
+
+TEST_F(MaskedDataGradient, HasToShowNaNsAndToOverwriteItsSums) {
+  for (const bool deterministic : {false, true}) {
+    EXPECT_TRUE(accepts(deterministic, [](float right, float) { return right; }));
+    EXPECT_FALSE(accepts(
+        deterministic, [](float right, float) { return right; }, true));
+    EXPECT_FALSE(accepts(deterministic, [](float right, float) { return std::isnan(right) ? 0 : right; }));
+    EXPECT_FALSE(accepts(deterministic, [](float right, float before) { return right + before; }));
+  }
+}
+
+TEST_F(MaskedDataGradient, HasEqualSumsInEveryRunIfItHasToBeDeterministic) {
+  int runs = 0;
+  const auto varying = [&](float right, float) { return ++runs % 3 == 0 ? std::nextafter(right, 9.0f) : right; };
+  EXPECT_FALSE(accepts(true, varying));
+  EXPECT_TRUE(accepts(false, varying));
+}
+
+// The order of the simulated plans' sums varies unless cuDNN is asked for a fixed one.
+TEST_F(MaskedDataGradient, AsksCudnnForAFixedOrderOfSums) {
+  const auto plan = [&](bool asks, bool wants) {
+    PlanRules rules;
+    rules.deterministic = wants;
+    return choose_plan(graph(asks), rules, stream_, check(wants));
+  };
+  EXPECT_TRUE(plan(true, true));
+  EXPECT_FALSE(plan(false, true));
+  EXPECT_TRUE(plan(false, false));
+}
+
+// The check is part of the key under which the choice of a plan is stored.
+TEST_F(MaskedDataGradient, IsChosenWithACheck) {
+  choose_masked_data_gradient({Precision::kBf16, true}, geometry_, kRows + 1);
+  const std::string text = conv_masked_data_gradient_graph(geometry_, kRows + 1, kType, true).text();
+  int checked = 0;
+  for (const auto& [key, plan] : PlanCache::process().known())
+    checked += key.ends_with(" checked 1\n" + text) && !plan.empty();
+  EXPECT_EQ(checked, 1);
 }
 
 }  // namespace

@@ -156,6 +156,40 @@ TEST_P(ShippedModels, FirstLayersHavePlansHoweverTheirChannelsArePacked) {
   }
 }
 
+// Convolutions of a shipped model that follow a convolution and a relu, each geometry once.
+std::vector<ConvGeometry> convolutions_after_a_relu(const std::string& file) {
+  Config config = Config::file(source_folder() + "/configs/models/" + file);
+  const Model model = read_model(config);
+  std::vector<ConvGeometry> found;
+  std::set<std::string> seen;
+  Shape batch = model.input.batch_of(1);
+  const auto layers = whole_layers(model);
+  for (size_t i = 0; i < layers.size(); ++i) {
+    const std::optional<ConvGeometry> geometry = conv_geometry(*layers[i], batch);
+    if (geometry && i >= 2 && layers[i - 1]->type() == "relu" && layers[i - 2]->type() == "conv" &&
+        seen.insert(conv_forward_graph(*geometry, 1, DType::kF32).text()).second)
+      found.push_back(*geometry);
+    batch = layers[i]->out_shape(batch);
+  }
+  return found;
+}
+
+// All plans for these graphs are compiled, which needs the driver.
+TEST(CudnnPlans, MaskAndSumTheDataGradientsOfVggAndAlexNet) {
+  if (!dlopen("libcuda.so.1", RTLD_LAZY)) GTEST_SKIP() << "cuDNN compiles no plans without NVIDIA's driver";
+  for (const auto& [file, batch, geometries] : {std::tuple("vgg16.toml", 64, 5u), {"alexnet_owt.toml", 1024, 2u}}) {
+    const std::vector<ConvGeometry> found = convolutions_after_a_relu(file);
+    EXPECT_EQ(found.size(), geometries);
+    for (const ConvGeometry& g : found)
+      for (const bool deterministic : {false, true}) {
+        PlanRules rules;
+        rules.deterministic = deterministic;
+        const CudnnGraph graph = conv_masked_data_gradient_graph(g, batch, DType::kBF16, deterministic);
+        EXPECT_TRUE(first_plan(graph, rules)) << graph.text();
+      }
+  }
+}
+
 const ConvGeometry kConv2{27, 27, 64, 27, 27, 192, 5, 5, 1, 1, 2, 2, 2, 2, 1};  // conv2 of AlexNet
 
 TEST(CudnnPlans, RulesLeavePlansOut) {
@@ -223,7 +257,9 @@ TEST(CudnnGraphs, DifferentGraphsHaveDifferentTexts) {
   texts.insert(conv_weight_gradient_graph(kConv2, 128, DType::kF32).text());
   texts.insert(conv_data_gradient_graph(kConv2, 128, DType::kF32).text());
   texts.insert(conv_forward_graph(kConv2, 64, DType::kF32).text());
-  EXPECT_EQ(texts.size(), 6u + 6u);
+  for (const bool deterministic : {false, true})
+    texts.insert(conv_masked_data_gradient_graph(kConv2, 128, DType::kF32, deterministic).text());
+  EXPECT_EQ(texts.size(), 6u + 8u);
   EXPECT_EQ(conv_forward_graph(kConv2, 64, DType::kF32).text(), conv_forward_graph(kConv2, 64, DType::kF32).text());
 }
 

@@ -81,9 +81,7 @@ TEST(DeviceCompute, FloorsOfAlexNetOnAnH200AreThoseWorkedOutByHand) {
   EXPECT_EQ(forward("pool2"), 90);
   EXPECT_EQ(backward("pool2"), 90);
   EXPECT_EQ(forward("conv3"), 291);
-  EXPECT_EQ(backward("relu3"), 93);
   EXPECT_NEAR(forward("conv4"), 388, 1);
-  EXPECT_EQ(backward("relu4"), 62);
   EXPECT_EQ(forward("conv5"), 258);
   EXPECT_EQ(forward("pool5"), 27);
   EXPECT_EQ(backward("pool5"), 27);
@@ -94,9 +92,9 @@ TEST(DeviceCompute, FloorsOfAlexNetOnAnH200AreThoseWorkedOutByHand) {
   double update = 0;
   for (size_t i = 0; i < plan.layers.size(); ++i) update += model->update(i, 1);
   EXPECT_EQ(us(update), 284);
-  // Relus before pools and after products are part of these ops.
+  // Relus before pools and after products are part of these ops. In backward conv4 includes relu3, and conv5 relu4.
   EXPECT_EQ(forward("relu1"), 0);
-  EXPECT_EQ(backward("relu1"), 0);
+  for (const char* relu : {"relu1", "relu3", "relu4"}) EXPECT_EQ(backward(relu), 0);
 }
 
 TEST(DeviceCompute, APartOfADenseLayerTakesItsPartOfTheProducts) {

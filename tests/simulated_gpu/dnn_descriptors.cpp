@@ -175,6 +175,11 @@ GraphOperation graph_operation(const Descriptor& d, OperationGraph* graph) {
   if (d.type == CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR)
     operation.mode =
         d.child(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR).value<cudnnPointwiseMode_t>(CUDNN_ATTR_POINTWISE_MODE);
+  if (d.type == CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR) {
+    const Descriptor& reduction = d.child(CUDNN_ATTR_OPERATION_REDUCTION_DESC);
+    operation.deterministic =
+        reduction.has(kReductionIsDeterministic) && reduction.value<bool>(kReductionIsDeterministic);
+  }
   if (const ConvolutionNames* names = convolution_names(d.type)) {
     operation.convolution = convolution_settings(d.child(names->settings));
     operation.alpha = d.value<float>(names->alpha);
@@ -186,11 +191,16 @@ GraphOperation graph_operation(const Descriptor& d, OperationGraph* graph) {
 // Sorts producers before consumers, whatever their order was.
 void sort_operations(OperationGraph* graph) {
   std::vector<GraphOperation> sorted, rest = std::move(graph->operations);
-  std::set<int64_t> made;
+  std::set<int64_t> made, awaited;
+  for (const auto& [id, tensor] : graph->tensors)
+    if (tensor.inside) awaited.insert(id);
+  for (const GraphOperation& operation : rest)
+    for (const auto& [name, id] : operation.tensors)
+      if (is_output(name)) awaited.insert(id);
   while (!rest.empty()) {
     const auto ready = std::find_if(rest.begin(), rest.end(), [&](const GraphOperation& operation) {
       return std::all_of(operation.tensors.begin(), operation.tensors.end(), [&](const auto& item) {
-        return is_output(item.first) || !graph->tensors.at(item.second).inside || made.count(item.second) > 0;
+        return is_output(item.first) || awaited.count(item.second) == 0 || made.count(item.second) > 0;
       });
     });
     require(ready != rest.end(), CUDNN_STATUS_BAD_PARAM, "a virtual tensor that no operation writes");

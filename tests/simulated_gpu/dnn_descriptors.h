@@ -16,6 +16,8 @@ namespace simulated_gpu {
 
 struct Descriptor;
 
+constexpr int kReductionIsDeterministic = 1602;  // an attribute that older headers lack
+
 struct Attribute {
   cudnnBackendAttributeType_t type;
   int64_t count;

@@ -32,7 +32,8 @@ std::string OperationGraph::text() const {
                                   {"dilations", convolution.dilations},
                                   {"flipped", convolution.flipped},
                                   {"alpha", operation.alpha},
-                                  {"beta", operation.beta}});
+                                  {"beta", operation.beta},
+                                  {"deterministic", operation.deterministic}});
   }
   return json.dump();
 }
@@ -60,6 +61,7 @@ OperationGraph OperationGraph::from_text(const std::string& text) {
                              item.at("flipped")};
     operation.alpha = item.at("alpha");
     operation.beta = item.at("beta");
+    operation.deterministic = item.at("deterministic");
     graph.operations.push_back(operation);
   }
   return graph;
@@ -88,6 +90,15 @@ std::string OperationGraph::unsupported() const {
         return "this pointwise mode";
     }
   }
+  for (const GraphOperation& operation : operations) {
+    if (operations.size() == 1 || operation.kind != CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR)
+      continue;
+    const auto channels = [&](int attribute) { return tensors.at(operation.tensors.at(attribute)).extents[1]; };
+    const int64_t x = channels(CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DX);
+    if (channels(CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_W) != x) return "an operation after a gradient with groups";
+    if (x % 4 != 0 || channels(CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DY) % 4 != 0)
+      return "an operation after a gradient whose channels are no multiples of 4";
+  }
   return norm_backward && operations.size() > 1 ? "an operation beside NORM_BACKWARD" : "";
 }
 
@@ -107,11 +118,9 @@ const std::vector<Engine>& engines() {
   return engines;
 }
 
-bool has_norm(const OperationGraph& graph) {
-  return std::any_of(graph.operations.begin(), graph.operations.end(), [](const GraphOperation& operation) {
-    return operation.kind == CUDNN_BACKEND_OPERATION_NORM_FORWARD_DESCRIPTOR ||
-           operation.kind == CUDNN_BACKEND_OPERATION_NORM_BACKWARD_DESCRIPTOR;
-  });
+bool has(const OperationGraph& graph, cudnnBackendDescriptorType_t kind) {
+  return std::any_of(graph.operations.begin(), graph.operations.end(),
+                     [&](const GraphOperation& operation) { return operation.kind == kind; });
 }
 
 }  // namespace
@@ -122,10 +131,14 @@ const Engine* engine_with(int64_t index) {
 }
 
 const std::vector<int64_t>& engines_for(const OperationGraph& graph, cudnnBackendHeurMode_t mode) {
-  static const std::vector<int64_t> best{3, 2, 1}, fallback{0, 4}, compiled{4, 3, 5, 2, 6, 1}, none;
-  if (mode == CUDNN_HEUR_MODE_FALLBACK) return fallback;
+  static const std::vector<int64_t> best{3, 2, 1}, fallback{0, 4}, mixed{4, 3, 5, 2, 6, 1}, compiled{4, 5, 6}, none;
+  const bool fused_gradient =
+      has(graph, CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR) && graph.operations.size() > 1;
+  if (mode == CUDNN_HEUR_MODE_FALLBACK) return fused_gradient ? none : fallback;
   if (mode != CUDNN_HEUR_MODE_A && mode != CUDNN_HEUR_MODE_B && mode != CUDNN_HEUR_MODE_INSTANT) return none;
-  return has_norm(graph) ? compiled : best;
+  const bool norm = has(graph, CUDNN_BACKEND_OPERATION_NORM_FORWARD_DESCRIPTOR) ||
+                    has(graph, CUDNN_BACKEND_OPERATION_NORM_BACKWARD_DESCRIPTOR);
+  return fused_gradient ? compiled : norm ? mixed : best;
 }
 
 }  // namespace simulated_gpu

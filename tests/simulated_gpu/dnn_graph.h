@@ -45,6 +45,7 @@ struct GraphOperation {
   std::map<int, int64_t> tensors;  // attribute to tensor
   ConvolutionSettings convolution;
   float alpha = 1, beta = 0;
+  bool deterministic = false;  // a reduction must have a fixed order of additions
 };
 
 struct OperationGraph {
@@ -63,7 +64,7 @@ struct Engine {
   std::vector<cudnnBackendNumericalNote_t> notes;
   int64_t workspace;  // bytes
   bool rounds_to_tf32, in_single_precision, changes_every_time, keeps_nan;
-  bool compiled = false;  // when a plan is made
+  bool compiled = false;  // when a plan is made; the order of additions in its reductions varies where it may
 };
 const Engine* engine_with(int64_t index);
 // The engines that compute the graph, the best first.

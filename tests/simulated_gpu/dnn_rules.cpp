@@ -98,6 +98,7 @@ const std::vector<AttributeRule>& attribute_rules() {
       {kApply, CUDNN_ATTR_OPERATION_POINTWISE_DYDESC, kDescriptor, kOptional},
       {kReduction, CUDNN_ATTR_REDUCTION_OPERATOR, CUDNN_TYPE_REDUCTION_OPERATOR_TYPE, kRequired},
       {kReduction, CUDNN_ATTR_REDUCTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, kRequired},
+      {kReduction, static_cast<cudnnBackendAttributeName_t>(kReductionIsDeterministic), CUDNN_TYPE_BOOLEAN, kOptional},
       {kReduce, CUDNN_ATTR_OPERATION_REDUCTION_DESC, kDescriptor, kRequired},
       {kReduce, CUDNN_ATTR_OPERATION_REDUCTION_XDESC, kDescriptor, kRequired},
       {kReduce, CUDNN_ATTR_OPERATION_REDUCTION_YDESC, kDescriptor, kRequired},

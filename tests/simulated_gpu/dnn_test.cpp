@@ -36,17 +36,8 @@ TEST_F(Dnn, ConvolvesBackwardToTheData) {
     const Conv conv(groups);
     const TestTensor dx(1, conv.x), w(2, conv.w), dy(3, conv.y());
     const Doubles of_w = w.fill(stream_, 1), of_dy = dy.fill(stream_, 2);
-    Object settings(CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR);
-    conv.describe(&settings);
     operations_.clear();
-    Object& operation = add(CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR);
-    operation.set(CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DX, dx.descriptor);
-    operation.set(CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_W, w.descriptor);
-    operation.set(CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DY, dy.descriptor);
-    operation.set(CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_CONV_DESC, settings);
-    operation.set(CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_ALPHA, CUDNN_TYPE_FLOAT, std::vector{1.0f});
-    operation.set(CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_BETA, CUDNN_TYPE_FLOAT, std::vector{0.0f});
-    ASSERT_EQ(operation.finalize(), CUDNN_STATUS_SUCCESS);
+    data_gradient(conv, dx, w, dy);
     run_exactly({&dx, &w, &dy});
     Doubles wanted(static_cast<size_t>(elements(conv.x)));
     conv.each([&](size_t i, size_t j, size_t k) { wanted[i] += of_w[j] * of_dy[k]; });
@@ -112,18 +103,34 @@ TEST_F(Dnn, TakesTheGradientOfReluAndReducesIt) {
     wanted_sums[i / 20 % 3] += wanted[i];
   }
   EXPECT_THAT(dx.read(stream_), Pointwise(DoubleNear(1e-6), wanted));
-  Object settings(CUDNN_BACKEND_REDUCTION_DESCRIPTOR);
-  settings.set(CUDNN_ATTR_REDUCTION_OPERATOR, CUDNN_TYPE_REDUCTION_OPERATOR_TYPE, std::vector{CUDNN_REDUCE_TENSOR_ADD});
-  settings.set(CUDNN_ATTR_REDUCTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, std::vector{CUDNN_DATA_FLOAT});
-  ASSERT_EQ(settings.finalize(), CUDNN_STATUS_SUCCESS);
   operations_.clear();
-  Object& operation = add(CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR);
-  operation.set(CUDNN_ATTR_OPERATION_REDUCTION_DESC, settings);
-  operation.set(CUDNN_ATTR_OPERATION_REDUCTION_XDESC, dx.descriptor);
-  operation.set(CUDNN_ATTR_OPERATION_REDUCTION_YDESC, sums.descriptor);
-  ASSERT_EQ(operation.finalize(), CUDNN_STATUS_SUCCESS);
+  reduce(dx, sums);
   run_exactly({&dx, &sums});
   EXPECT_THAT(sums.read(stream_), Pointwise(DoubleNear(1e-5), wanted_sums));
+}
+
+TEST_F(Dnn, MasksADataGradientAndSumsIt) {
+  Conv conv;
+  conv.w[0] = 8;
+  const TestTensor w(1, conv.w), dy(2, conv.y()), unmasked(3, conv.x, false, true, true), seen(4, conv.x),
+      dx(5, conv.x), sums(6, {1, 4, 1, 1});
+  const Doubles of_w = w.fill(stream_, 1), of_dy = dy.fill(stream_, 2), of_seen = seen.fill(stream_, 3);
+  // In any order, also where an operation reads what another one writes to memory.
+  reduce(dx, sums);
+  apply(CUDNN_POINTWISE_RELU_BWD, {{CUDNN_ATTR_OPERATION_POINTWISE_XDESC, &seen},
+                                   {CUDNN_ATTR_OPERATION_POINTWISE_DYDESC, &unmasked},
+                                   {CUDNN_ATTR_OPERATION_POINTWISE_DXDESC, &dx}});
+  data_gradient(conv, unmasked, w, dy);
+  run_exactly({&w, &dy, &seen, &dx, &sums});
+  Doubles wanted(of_seen.size()), wanted_sums(4);
+  conv.each([&](size_t i, size_t j, size_t k) { wanted[i] += of_w[j] * of_dy[k]; });
+  const auto pixels = static_cast<size_t>(conv.x[2] * conv.x[3]);
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    if (of_seen[i] <= 0) wanted[i] = 0;
+    wanted_sums[i / pixels % 4] += wanted[i];
+  }
+  EXPECT_THAT(dx.read(stream_), Pointwise(DoubleNear(1e-5), wanted));
+  EXPECT_THAT(sums.read(stream_), Pointwise(DoubleNear(1e-4), wanted_sums));
 }
 
 class DnnBatchNorm : public Dnn {
@@ -219,7 +226,8 @@ TEST_F(DnnBatchNorm, ItsGradientsAreThoseOfSmallChanges) {
 
 TEST_F(Dnn, RefusesShapesThatDoNotFitAndGraphsItDoesNotKnow) {
   Conv conv;
-  const TestTensor x(1, conv.x), w(2, conv.w), wrong(3, {2, 6, 9, 9}), half(4, conv.w, true), y(5, conv.y());
+  const TestTensor x(1, conv.x), w(2, conv.w), wrong(3, {2, 6, 9, 9}), half(4, conv.w, true), y(5, conv.y()),
+      other(6, conv.x);
   Object settings(CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR);
   conv.describe(&settings);
   Object operation(CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR);
@@ -232,7 +240,7 @@ TEST_F(Dnn, RefusesShapesThatDoNotFitAndGraphsItDoesNotKnow) {
   operation.set(CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y, wrong.descriptor);
   EXPECT_EQ(operation.finalize(), CUDNN_STATUS_BAD_PARAM_SHAPE_MISMATCH);
   apply(CUDNN_POINTWISE_TANH_FWD,
-        {{CUDNN_ATTR_OPERATION_POINTWISE_XDESC, &x}, {CUDNN_ATTR_OPERATION_POINTWISE_YDESC, &x}});
+        {{CUDNN_ATTR_OPERATION_POINTWISE_XDESC, &x}, {CUDNN_ATTR_OPERATION_POINTWISE_YDESC, &other}});
   EXPECT_EQ(CUDNN_STATUS_CATEGORY(heuristics(CUDNN_HEUR_MODE_A)->finalize()), CUDNN_STATUS_NOT_SUPPORTED);
 }
 

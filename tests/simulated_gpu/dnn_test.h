@@ -179,6 +179,30 @@ class Dnn : public testing::Test {
     operation.set(CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_BETA, CUDNN_TYPE_FLOAT, std::vector{0.0f});
     EXPECT_EQ(operation.finalize(), CUDNN_STATUS_SUCCESS);
   }
+  void data_gradient(const Conv& conv, const TestTensor& dx, const TestTensor& w, const TestTensor& dy) {
+    Object settings(CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR);
+    conv.describe(&settings);
+    Object& operation = add(CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR);
+    operation.set(CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DX, dx.descriptor);
+    operation.set(CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_W, w.descriptor);
+    operation.set(CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DY, dy.descriptor);
+    operation.set(CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_CONV_DESC, settings);
+    operation.set(CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_ALPHA, CUDNN_TYPE_FLOAT, std::vector{1.0f});
+    operation.set(CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_BETA, CUDNN_TYPE_FLOAT, std::vector{0.0f});
+    EXPECT_EQ(operation.finalize(), CUDNN_STATUS_SUCCESS);
+  }
+  void reduce(const TestTensor& x, const TestTensor& sums) {
+    Object settings(CUDNN_BACKEND_REDUCTION_DESCRIPTOR);
+    settings.set(CUDNN_ATTR_REDUCTION_OPERATOR, CUDNN_TYPE_REDUCTION_OPERATOR_TYPE,
+                 std::vector{CUDNN_REDUCE_TENSOR_ADD});
+    settings.set(CUDNN_ATTR_REDUCTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, std::vector{CUDNN_DATA_FLOAT});
+    EXPECT_EQ(settings.finalize(), CUDNN_STATUS_SUCCESS);
+    Object& operation = add(CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR);
+    operation.set(CUDNN_ATTR_OPERATION_REDUCTION_DESC, settings);
+    operation.set(CUDNN_ATTR_OPERATION_REDUCTION_XDESC, x.descriptor);
+    operation.set(CUDNN_ATTR_OPERATION_REDUCTION_YDESC, sums.descriptor);
+    EXPECT_EQ(operation.finalize(), CUDNN_STATUS_SUCCESS);
+  }
   void apply(cudnnPointwiseMode_t mode,
              const std::vector<std::pair<cudnnBackendAttributeName_t, const TestTensor*>>& tensors) {
     Object settings(CUDNN_BACKEND_POINTWISE_DESCRIPTOR);

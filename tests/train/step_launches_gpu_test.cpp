@@ -20,12 +20,13 @@ namespace owt::step_launches_gpu_test {
 namespace {
 
 // A GPU uses the variants that were measured to be fastest. This test sets the expected ones: bias and relu by cuDNN,
-// few channels packed, batch norm by our own kernels.
+// in bf16 also the mask and the sums of a data gradient, few channels packed, batch norm by our own kernels.
 void choose_what_is_expected() {
   for (const auto& [key, text] : PlanCache::process().known()) {
     const auto holds = [&](const char* words) { return key.find(words) != std::string::npos; };
     if (holds("own kernels or cuDNN, ")) PlanCache::process().store_for_this_process(key, "own");
     if (holds("epilogue, ")) PlanCache::process().store_for_this_process(key, "fused");
+    if (holds("mask of dx, ")) PlanCache::process().store_for_this_process(key, holds("1 = bf16 ") ? "fused" : "apart");
     if (holds("presentation, "))
       PlanCache::process().store_for_this_process(key, holds("stride 1x1 ") ? "8 channels" : "blocks");
   }
@@ -78,6 +79,11 @@ TEST(StepLaunches, OfANetworkLikeAlexNetAreThoseOfARecordedStep) {
   { name = "relu2", type = "relu" },
   { name = "conv3", type = "conv", out = 8, kernel = 3, pad = 1, bias = false },
   { name = "relu3", type = "relu" },
+  { name = "conv4", type = "conv", out = 8, kernel = 3, pad = 1 },
+  { name = "relu4", type = "relu" },
+  { name = "conv5", type = "conv", out = 8, kernel = 3, pad = 1 },
+  { name = "relu5", type = "relu" },
+  { name = "pool5", type = "avg_pool", kernel = 2 },
   { name = "fc6", type = "dense", out = 1024 },
   { name = "relu6", type = "relu" },
   { name = "drop6", type = "dropout", rate = 0.5 },
@@ -154,6 +160,10 @@ TEST(StepLaunches, OfANetworkLikeVggAreThoseOfARecordedStepInEveryPrecision) {
   { name = "relu1_2", type = "relu" },
   { name = "pool1", type = "max_pool", kernel = 2 },
   { name = "conv2_1", type = "conv", out = 16, kernel = 3, pad = 1 },
+  { name = "relu2_1", type = "relu" },
+  { name = "conv2_2", type = "conv", out = 16, kernel = 3, pad = 1 },
+  { name = "relu2_2", type = "relu" },
+  { name = "conv2_3", type = "conv", out = 16, kernel = 3, pad = 1 },
   { name = "pool2", type = "max_pool", kernel = 2 },
   { name = "fc", type = "dense", out = 10 })",
                            precision);
