@@ -1,7 +1,7 @@
 // CUDA C++ as plain C++: force-included (-include) when a .cu file is compiled for the simulated GPU.
 //
 // It defines the keywords and the built-in variables and functions of device code for the host, and replaces
-// src/core/launch.cuh.
+// src/core/launch.cuh and src/core/mma.cuh.
 #pragma once
 
 #include <math.h>
@@ -250,7 +250,13 @@ inline constexpr bool kWatched = false;
 void note_watched_kernel(const void* kernel);  // in race_test
 }  // namespace simulated_gpu
 
+#define OWT_SRC_CORE_MMA_CUH
 namespace owt {
+
+// The contract of src/core/mma.cuh.
+inline void mma_16x8x16(const uint32_t (&a)[4], const uint32_t (&b)[2], float (&c)[4]) {
+  simulated_gpu::warp_product({a, b, c});
+}
 
 // The contract of src/core/launch.cuh. Files that are watched have a function of their own.
 template <bool watched = simulated_gpu::kWatched, class... Parameters, class... Arguments>

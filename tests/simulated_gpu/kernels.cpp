@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "tests/simulated_gpu/elements.h"
 #include "tests/simulated_gpu/fiber.h"
 #include "tests/simulated_gpu/races.h"
 #include "tests/simulated_gpu/runtime.h"
@@ -50,6 +51,27 @@ struct Warp {
   uint64_t value[kLanes], result[kLanes];
   int source[kLanes];
 };
+
+// The product of the lanes' elements; `of_lanes` has the addresses of their ProductOfLane.
+void complete_product(const uint64_t (&of_lanes)[kLanes]) {
+  constexpr int kRows = 16, kColumns = 8, kDepth = 16;
+  float a[kRows][kDepth], b[kDepth][kColumns], c[kRows][kColumns] = {};
+  const auto number = [](uint32_t word, int half) { return bf16_to_float(static_cast<uint16_t>(word >> 16 * half)); };
+  for (int lane = 0; lane < kLanes; ++lane) {
+    const auto& of_lane = *reinterpret_cast<const ProductOfLane*>(of_lanes[lane]);
+    const int group = lane / 4, first = lane % 4 * 2;
+    for (int half = 0; half < 2; ++half) {
+      for (int i = 0; i < 4; ++i) a[group + i % 2 * 8][first + i / 2 * 8 + half] = number(of_lane.a[i], half);
+      for (int i = 0; i < 2; ++i) b[first + i * 8 + half][group] = number(of_lane.b[i], half);
+    }
+  }
+  for (int row = 0; row < kRows; ++row)
+    for (int k = 0; k < kDepth; ++k)
+      for (int column = 0; column < kColumns; ++column) c[row][column] += a[row][k] * b[k][column];
+  for (int lane = 0; lane < kLanes; ++lane)
+    for (int i = 0; i < 4; ++i)
+      reinterpret_cast<const ProductOfLane*>(of_lanes[lane])->c[i] += c[lane / 4 + i / 2 * 8][lane % 4 * 2 + i % 2];
+}
 
 // One block at a time.
 class BlockRunner {
@@ -122,6 +144,7 @@ class BlockRunner {
   };
 
   static void complete(Warp& warp) {
+    if (warp.operation == WarpOperation::kProduct) complete_product(warp.value);
     uint64_t ballot = 0;
     for (int i = 0; i < kLanes; ++i) ballot |= static_cast<uint64_t>(warp.value[i] != 0) << i;
     for (int i = 0; i < kLanes; ++i)
@@ -305,5 +328,9 @@ uint64_t warp_exchange(WarpOperation operation, unsigned mask, uint64_t value, i
 }
 
 int lane_of_thread() { return runner().lane(); }
+
+void warp_product(const ProductOfLane& of_lane) {
+  warp_exchange(WarpOperation::kProduct, ~0u, reinterpret_cast<uint64_t>(&of_lane), 0);
+}
 
 }  // namespace simulated_gpu

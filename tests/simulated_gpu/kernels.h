@@ -27,7 +27,13 @@ namespace simulated_gpu {
 void launch_kernel(cudaStream_t stream, dim3 grid, dim3 block, const void* kernel, std::function<void()> body);
 
 // What a running thread calls.
-enum class WarpOperation { kNone, kSync, kShuffle, kBallot };
+enum class WarpOperation { kNone, kSync, kShuffle, kBallot, kProduct };
+
+// The elements of one lane in a product of matrices (src/core/mma.cuh).
+struct ProductOfLane {
+  const uint32_t *a, *b;
+  float* c;
+};
 
 void block_barrier();
 // Waits as block_barrier(); the sum of the values of all threads that came.
@@ -35,5 +41,7 @@ int block_sum(int value);
 // Waits for the warp: the value that lane `source` brought; for kBallot the lanes with a value that is not 0.
 uint64_t warp_exchange(WarpOperation operation, unsigned mask, uint64_t value, int source);
 int lane_of_thread();
+// Waits for the warp; c += a * b, with the elements of all lanes.
+void warp_product(const ProductOfLane& of_lane);
 
 }  // namespace simulated_gpu

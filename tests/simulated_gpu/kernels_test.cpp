@@ -83,6 +83,27 @@ __global__ void shuffle_of_half_a_warp(int* out) {
   if (threadIdx.x < 16) out[threadIdx.x] = __shfl_sync(0xffffffff, 1, 0);
 }
 
+// c += a * b for matrices in memory, row by row; the elements of a lane as src/core/mma.cuh says.
+__global__ void multiply(const __nv_bfloat16* a, const __nv_bfloat16* b, float* c) {
+  const int lane = static_cast<int>(threadIdx.x), group = lane / 4, first = lane % 4 * 2;
+  const auto word = [](__nv_bfloat16 lower, __nv_bfloat16 upper) {
+    return static_cast<uint32_t>(std::bit_cast<uint16_t>(upper)) << 16 | std::bit_cast<uint16_t>(lower);
+  };
+  uint32_t of_a[4], of_b[2];
+  float of_c[4];
+  for (int i = 0; i < 4; ++i) {
+    const __nv_bfloat16* from = a + (group + i % 2 * 8) * 16 + first + i / 2 * 8;
+    of_a[i] = word(from[0], from[1]);
+  }
+  for (int i = 0; i < 2; ++i) {
+    const __nv_bfloat16* from = b + (first + i * 8) * 8 + group;
+    of_b[i] = word(from[0], from[8]);
+  }
+  for (int i = 0; i < 4; ++i) of_c[i] = c[(group + i / 2 * 8) * 8 + first + i % 2];
+  owt::mma_16x8x16(of_a, of_b, of_c);
+  for (int i = 0; i < 4; ++i) c[(group + i / 2 * 8) * 8 + first + i % 2] = of_c[i];
+}
+
 __global__ void count_up(int* counter) { atomicAdd(counter, 1); }
 
 __global__ void where(int* out) {
@@ -118,6 +139,25 @@ TEST(Kernels, ReportHowManyBlocksAMultiprocessorRunsAtOnce) {
   EXPECT_EQ(blocks, 8);
   EXPECT_EQ(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, 2048, 0), cudaErrorInvalidValue);
   cudaGetLastError();
+}
+
+// Integers, so that every sum is exact.
+TEST(Kernels, MultiplySmallMatrices) {
+  const Stream stream(owt::Device::kCuda);
+  const auto number = [](int i) { return static_cast<float>(i * 37 % 11 - 5); };
+  std::vector<__nv_bfloat16> a, b;
+  std::vector<float> c, wanted;
+  for (int i = 0; i < 16 * 16; ++i) a.push_back(__float2bfloat16(number(i)));
+  for (int i = 0; i < 16 * 8; ++i) b.push_back(__float2bfloat16(number(i + 5)));
+  for (int i = 0; i < 16 * 8; ++i) {
+    c.push_back(number(i + 2));
+    wanted.push_back(c.back());
+    for (int k = 0; k < 16; ++k) wanted.back() += number(i / 8 * 16 + k) * number(k * 8 + i % 8 + 5);
+  }
+  const DeviceArray<__nv_bfloat16> on_gpu_a(a, stream), on_gpu_b(b, stream);
+  const DeviceArray<float> on_gpu_c(c, stream);
+  launch(multiply, 1, 32, stream, on_gpu_a.data(), on_gpu_b.data(), on_gpu_c.data());
+  EXPECT_EQ(on_gpu_c.read(stream), wanted);
 }
 
 TEST(Kernels, RunEveryThreadOfTheGridOnce) {
