@@ -1,8 +1,9 @@
-// Products of small matrices by a warp on tensor cores. For .cu files. (tests/simulated_gpu has its own version, hence
+// Products of small matrices by a warp on tensor cores, and their factors. For .cu files. (tests/simulated_gpu has its own version, hence
 // the include guard.)
 #ifndef OWT_SRC_CORE_MMA_CUH
 #define OWT_SRC_CORE_MMA_CUH
 
+#include <cuda_bf16.h>
 #include <cuda_runtime.h>
 
 #include <cstdint>
@@ -26,6 +27,17 @@ __device__ inline void mma_16x8x16(const uint32_t (&a)[4], const uint32_t (&b)[2
       : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 #endif
+}
+
+// Loads four 8 x 8 matrices of bf16 from shared memory, transposed. All lanes of a warp call it together. Lane 8 * i + r
+// gives the address of row r of matrix i, 16 bytes aligned to 16. Lane 4 * g + t gets, in words[i], the elements of
+// column g in rows 2t and 2t + 1 of matrix i. Requires compute capability 7.5.
+__device__ inline void load_transposed(const __nv_bfloat16* row, uint32_t (&words)[4]) {
+  const auto address = static_cast<uint32_t>(__cvta_generic_to_shared(row));
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
+               : "r"(address)
+               : "memory");
 }
 
 }  // namespace owt
