@@ -38,14 +38,19 @@ class ConvPasses {
   void forward(const Pass& pass, const Tensor& x, Tensor& y) {
     const Stream& stream = *pass.stream;
     const void* weights = operand(weight_);
+    if (plans_.packing && !packed(x)) pack(x, stream);
+    if (plans_.own_forward) {
+      plans_.own_forward->queue(images(x).raw(), weights, bias_ ? bias_->value.data() : nullptr, epilogue_.relu,
+                                y.raw(), stream);
+      return;
+    }
     if (plans_.packing) {
-      if (!packed(x)) pack(x, stream);
       queue_pack_weights(*plans_.packing, dtype_, weights, pass.scratch_at(workspace_bytes_), stream);
       weights = pass.scratch_at(workspace_bytes_);
     }
     std::vector<CudnnPlan::Binding> bindings{{kConvX, images(x).raw()}, {kConvW, weights}, {kConvY, y.raw()}};
     if (plans_.fused && bias_) bindings.push_back({kConvBias, operand(*bias_)});
-    plans_.forward.run(stream, bindings, pass.scratch_at(0));
+    plans_.forward->run(stream, bindings, pass.scratch_at(0));
     if (!plans_.fused && (epilogue_.bias || epilogue_.relu))
       queue_epilogue(epilogue_, bias_ ? bias_->value.data() : nullptr, y, stream);
   }
@@ -53,6 +58,10 @@ class ConvPasses {
   // dy: the gradient of the epilogue's input.
   void backward_data(const Pass& pass, const Tensor& dy, Tensor* dx) {
     if (!dx) return;
+    if (plans_.own_data_gradient) {
+      plans_.own_data_gradient->queue(dy.raw(), operand(weight_), nullptr, false, dx->raw(), *pass.stream);
+      return;
+    }
     if (!plans_.data_gradient)
       fail("cuDNN has no plan for the gradient of the input of a convolution with weights ", weight_.shape(),
            "; use another precision or --device cpu");

@@ -18,7 +18,7 @@ __device__ T* dynamic_shared() {
 // The shared memory that a kernel may have without asking for more.
 constexpr int64_t kGivenSharedBytes = 48 << 10;
 
-// As launch(), with this much dynamic_shared() memory for each block.
+// Does what launch() does; each block has this much dynamic_shared() memory.
 template <class... Parameters, class... Arguments>
 void launch_sharing(int64_t shared_bytes, void (*kernel)(Parameters...), dim3 grid, dim3 block, const Stream& stream,
                     Arguments&&... arguments) {

@@ -1,5 +1,5 @@
-// Products of small matrices by a warp on tensor cores, and their factors. For .cu files. (tests/simulated_gpu has its own version, hence
-// the include guard.)
+// Products of small matrices by a warp on tensor cores, and loads of their factors. For .cu files. (tests/simulated_gpu
+// has its own version, hence the include guard.)
 #ifndef OWT_SRC_CORE_MMA_CUH
 #define OWT_SRC_CORE_MMA_CUH
 
@@ -29,9 +29,9 @@ __device__ inline void mma_16x8x16(const uint32_t (&a)[4], const uint32_t (&b)[2
 #endif
 }
 
-// Loads four 8 x 8 matrices of bf16 from shared memory, transposed. All lanes of a warp call it together. Lane 8 * i + r
-// gives the address of row r of matrix i, 16 bytes aligned to 16. Lane 4 * g + t gets, in words[i], the elements of
-// column g in rows 2t and 2t + 1 of matrix i. Requires compute capability 7.5.
+// Loads four 8 x 8 matrices of bf16 from shared memory, transposed. All lanes of a warp call it together. Lane
+// 8 * i + r gives the address of row r of matrix i: 16 bytes, aligned to 16. Lane 4 * g + t gets, in words[i], the
+// elements of column g in rows 2t and 2t + 1 of matrix i. Requires compute capability 7.5.
 __device__ inline void load_transposed(const __nv_bfloat16* row, uint32_t (&words)[4]) {
   const auto address = static_cast<uint32_t>(__cvta_generic_to_shared(row));
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"

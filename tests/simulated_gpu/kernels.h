@@ -27,7 +27,7 @@ namespace simulated_gpu {
 // than kMostSharedBytes; a grid of more than 65535 blocks in y or z; a stream of another device than the current one.
 void launch_kernel(cudaStream_t stream, dim3 grid, dim3 block, size_t shared_bytes, const void* kernel,
                    std::function<void()> body);
-constexpr size_t kMostSharedBytes = 227 << 10;  // of a block
+constexpr size_t kMostSharedBytes = 227 << 10;  // for each block
 
 // What a running thread calls.
 enum class WarpOperation { kNone, kSync, kShuffle, kBallot, kProduct, kTransposedLoad };
@@ -50,7 +50,8 @@ int block_sum(int value);
 // Waits for the warp: the value that lane `source` brought; for kBallot the lanes with a value that is not 0.
 uint64_t warp_exchange(WarpOperation operation, unsigned mask, uint64_t value, int source);
 int lane_of_thread();
-// Of the running block; it holds 0xff bytes when the block starts. A write past its end ends the program.
+// The dynamic shared memory of the running block. It holds 0xff bytes when the block starts. A write past its end ends
+// the program.
 std::byte* dynamic_shared_memory();
 // Waits for the warp; c += a * b, with the elements of all lanes.
 void warp_product(const ProductOfLane& of_lane);
