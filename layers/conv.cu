@@ -72,6 +72,10 @@ class ConvPasses {
   void backward_weights(const Pass& pass, const Tensor& x, const Tensor& dy) {
     const Stream& stream = *pass.stream;
     const float beta = weight_.take_beta();
+    if (plans_.own_weight_gradient) {
+      plans_.own_weight_gradient->queue(images(x).raw(), dy.raw(), beta, weight_.grad, pass.scratch_at(0), stream);
+      return;
+    }
     const bool direct = beta == 0 && dtype_ == weight_.grad_type && !plans_.packing;
     void* dw = direct ? weight_.grad.raw() : pass.scratch_at(workspace_bytes_);
     const CudnnPlan::Binding bindings[] = {{kConvX, images(x).raw()}, {kConvY, dy.raw()}, {kConvW, dw}};

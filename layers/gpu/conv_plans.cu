@@ -96,8 +96,8 @@ class Chooser {
     std::optional<ChannelPacking> packing = packing_of(presentation, geometry_);
     const ConvGeometry& g = packing ? packing->packed() : geometry_;
     std::optional<ForwardPlan> forward = choose_forward(g, fusion);
-    std::optional<ChosenPlan> weights;
-    if (learns_) weights = choose_plan(conv_weight_gradient_graph(g, rows_, dtype_), rules_, stream_);
+    std::optional<WeightsPlan> weights;
+    if (learns_) weights = choose_weight_gradient(g, fusion);
     if (!forward || (learns_ && !weights)) return {};
     ConvPlans plans{.packing = packing,
                     .forward = std::move(forward->plan),
@@ -105,8 +105,12 @@ class Chooser {
                     .weight_gradient = {},
                     .data_gradient = {},
                     .own_forward = forward->own,
-                    .own_data_gradient = {}};
-    if (weights) plans.weight_gradient = std::move(weights->plan);
+                    .own_data_gradient = {},
+                    .own_weight_gradient = {}};
+    if (weights) {
+      plans.weight_gradient = std::move(weights->plan);
+      plans.own_weight_gradient = weights->own;
+    }
     if (ms)
       *ms = forward->ms == 0 || (weights && weights->ms == 0) ? 0 : forward->ms + (weights ? weights->ms : 0);
     else
@@ -120,6 +124,11 @@ class Chooser {
     bool fused;
     double ms;  // 0: not measured
     std::optional<SmallConv> own = {};
+  };
+  struct WeightsPlan {
+    std::optional<CudnnPlan> plan;  // none: `own`
+    double ms;                      // 0: not measured
+    std::optional<SmallConvWeights> own = {};
   };
 
   // "" if it could not be measured.
@@ -170,6 +179,23 @@ class Chooser {
       plans.own_data_gradient = own;
     else if (data)
       plans.data_gradient = std::move(data->plan);
+  }
+
+  std::optional<WeightsPlan> choose_weight_gradient(const ConvGeometry& g, Fusion fusion) const {
+    const CudnnGraph graph = conv_weight_gradient_graph(g, rows_, dtype_);
+    std::optional<ChosenPlan> weights = choose_plan(graph, rules_, stream_);
+    if (const auto own = SmallConvWeights::gradient(geometry_, g.in_c, rows_, dtype_); own && fusion == Fusion::kAny) {
+      const auto bind = [&](Tensor x, Tensor w, Tensor y) {
+        Tensor workspace({own->workspace_bytes()}, DType::kU8, Device::kCuda);
+        return
+            [this, own, x, w, y, workspace]() mutable { own->queue(x.raw(), y.raw(), 0, w, workspace.raw(), stream_); };
+      };
+      const std::string what = concat("weight gradient of ", geometry_.in_c, " channels, ");
+      const auto ms = own_ms(what, graph, g, weights ? std::optional(weights->ms) : std::nullopt, bind);
+      if (ms) return WeightsPlan{{}, *ms, own};
+    }
+    if (!weights) return {};
+    return WeightsPlan{std::move(weights->plan), weights->ms};
   }
 
   // The time of our own kernel, if it is faster than cuDNN's (0: not measured; none: there is no plan). bind(x, w, y)
@@ -304,7 +330,8 @@ CudnnGraph conv_data_gradient_graph(const ConvGeometry& geometry, int64_t rows, 
 
 int64_t ConvPlans::workspace_bytes() const {
   const auto of = [](const std::optional<CudnnPlan>& plan) { return plan ? plan->workspace_bytes() : 0; };
-  return std::max({of(forward), of(weight_gradient), of(data_gradient)});
+  const int64_t own = own_weight_gradient ? own_weight_gradient->workspace_bytes() : 0;
+  return std::max({of(forward), of(weight_gradient), of(data_gradient), own});
 }
 
 ConvPlans choose_conv_plans(Cuda cuda, const ConvGeometry& geometry, int64_t rows, ConvEpilogue epilogue, bool learns) {

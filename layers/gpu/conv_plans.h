@@ -8,6 +8,7 @@
 #include "layers/base/layer.h"
 #include "layers/gpu/plan_choice.h"
 #include "layers/gpu/small_conv.h"
+#include "layers/gpu/small_conv_weights.h"
 #include "layers/gpu/space_to_depth.h"
 
 namespace owt {
@@ -33,11 +34,12 @@ struct ConvPlans {
   std::optional<ChannelPacking> packing;     // layout of x and the weights in forward and weight_gradient
   std::optional<CudnnPlan> forward;          // kConvX, kConvW -> kConvY; none: own_forward
   bool fused = false;                        // forward includes the epilogue; kConvBias has the activations' type
-  std::optional<CudnnPlan> weight_gradient;  // kConvX, kConvY -> kConvW; none: not needed
+  std::optional<CudnnPlan> weight_gradient;  // kConvX, kConvY -> kConvW; none: own_weight_gradient, or not needed
   // kConvY, kConvW -> kConvX, never packed; none: own_data_gradient, or there is no plan
   std::optional<CudnnPlan> data_gradient;
   std::optional<SmallConv> own_forward;  // includes the epilogue
   std::optional<SmallConv> own_data_gradient;
+  std::optional<SmallConvWeights> own_weight_gradient;  // adds to the layer's gradient itself
 
   int64_t workspace_bytes() const;
 };

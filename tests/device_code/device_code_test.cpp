@@ -202,6 +202,10 @@ const std::vector<HotFile>& hot_files() {
        {{"small_conv<2, 4>", 12, 4, 44, 64, 128, 16},
         {"small_conv<1, 4>", 12, 2, 28, 32, 128, 8},
         {"small_conv<1, 2>", 12, 0, 20, 16, 128, 4}}},
+      // Narrow accesses are as above, and for the sums of blocks.
+      {"layers/gpu/small_conv_weights.cu",
+       {{"small_conv_weights<5, __nv_bfloat16>", 8, 0, 42, 16, 128, 10},
+        {"small_conv_weights<6, __nv_bfloat16>", 8, 0, 42, 16, 128, 12}}},
       // AlexNet's images with borders of two pixels and of four; ResNet's; images with eight channels.
       {"layers/gpu/space_to_depth.cu",
        {{"pack_images<unsigned int, FixedBlocks<unsigned int, 4, 6, 1, 24>", 0, 0, 6, 0, 32},

@@ -3,6 +3,7 @@
 #include "tests/simulated_gpu/device.h"
 
 #include "layers/gpu/small_conv.h"
+#include "layers/gpu/small_conv_weights.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -84,6 +85,30 @@ struct SmallProblem {
     stream.synchronize();
     return download(dx);
   }
+  // beta * before + the gradient, from x with this many channels; 0: as many as the weights have.
+  std::vector<float> weight_gradient(DType dtype, float beta = 0, float before = kNaN, int64_t x_channels = 0) const {
+    if (x_channels == 0) x_channels = g.in_c;
+    std::vector<float> wide;
+    for (size_t i = 0; i < x.size(); ++i) {
+      wide.push_back(x[i]);
+      if (static_cast<int64_t>(i + 1) % g.in_c == 0)
+        wide.resize(wide.size() + static_cast<size_t>(x_channels - g.in_c));
+    }
+    const Tensor of_x = bf16_on_gpu(wide, {rows, g.in_h, g.in_w, x_channels}), of_dy = bf16_on_gpu(dy, y_shape());
+    Tensor dw = upload(std::vector<float>(weight.size(), before), w_shape(), Device::kCuda, dtype);
+    const Stream stream(Device::kCuda);
+    const SmallConvWeights conv = SmallConvWeights::gradient(g, x_channels, rows, DType::kBF16).value();
+    Tensor workspace({conv.workspace_bytes()}, DType::kU8, Device::kCuda);
+    conv.queue(of_x.raw(), of_dy.raw(), beta, dw, workspace.raw(), stream);
+    stream.synchronize();
+    const std::vector<float> first = download(dw);
+    if (beta == 0) {  // the counters of blocks are ready for the next launch
+      conv.queue(of_x.raw(), of_dy.raw(), beta, dw, workspace.raw(), stream);
+      stream.synchronize();
+      EXPECT_EQ(download(dw), first);
+    }
+    return first;
+  }
   ConvReference reference() const { return {g, rows}; }
 
   ConvGeometry g;
@@ -133,11 +158,55 @@ TEST(SmallConv, TheDataGradientIsTheDefinition) {
   }
 }
 
+std::vector<float> as_f32(const std::vector<double>& exact) { return {exact.begin(), exact.end()}; }
+
+TEST(SmallConv, TheWeightGradientIsTheDefinition) {
+  for (const SmallCase& each : small_cases()) {
+    SCOPED_TRACE(each.keys);
+    const SmallProblem problem(each);
+    const std::vector<double> dw = problem.reference().dw(problem.x, problem.dy);
+    EXPECT_EQ(problem.weight_gradient(DType::kF32), as_f32(dw));
+    EXPECT_EQ(problem.weight_gradient(DType::kBF16), rounded(dw));
+  }
+}
+
+TEST(SmallConv, TheWeightGradientIsAddedToTheOneBefore) {
+  const SmallProblem problem({"out=8 kernel=3 pad=1", {5, 5, 8}});
+  std::vector<float> wanted = as_f32(problem.reference().dw(problem.x, problem.dy));
+  for (float& each : wanted) each += 3;
+  EXPECT_EQ(problem.weight_gradient(DType::kF32, 2, 1.5f), wanted);
+}
+
+TEST(SmallConv, ChannelsWithoutWeightsHaveNoGradient) {
+  const SmallProblem problem({"out=8 kernel=3 pad=1", {5, 5, 3}});
+  const std::vector<float> wanted = as_f32(problem.reference().dw(problem.x, problem.dy));
+  for (const int64_t channels : {4, 8}) EXPECT_EQ(problem.weight_gradient(DType::kF32, 0, kNaN, channels), wanted);
+}
+
+// Teams of blocks: 43 groups of three images, in seven teams.
+TEST(SmallConv, TheWeightGradientOfManyImagesIsTheDefinition) {
+  const SmallProblem problem({"out=8 kernel=5 pad=2", {3, 4, 8}, 128});
+  EXPECT_EQ(problem.weight_gradient(DType::kF32), as_f32(problem.reference().dw(problem.x, problem.dy)));
+}
+
+// The pixels of an image are padded to a multiple of 16, with a dy of 0.
+TEST(SmallConv, AnInfinityOfXIsOnlyInTheGradientsOfItsWindows) {
+  SmallProblem problem({"out=1 kernel=[1,2]", {1, 4, 1}, 1});
+  problem.x = {kInfinity, 1, 1, 1};
+  problem.dy = {1, 1, 1};
+  EXPECT_EQ(problem.weight_gradient(DType::kF32), (std::vector<float>{kInfinity, 3}));
+  problem.x = {kNaN, 1, 1, 1};
+  const std::vector<float> dw = problem.weight_gradient(DType::kF32, 2, 0);
+  EXPECT_TRUE(std::isnan(dw[0]));
+  EXPECT_EQ(dw[1], 3);
+}
+
 TEST(SmallConv, OtherConvolutionsAreRefused) {
   const auto supported = [](const std::string& keys, const Shape& image, DType dtype = DType::kBF16) {
     const ConvGeometry g = geometry_of(keys, image);
     const bool forward = SmallConv::forward(g, g.in_c, 2, dtype).has_value();
     EXPECT_EQ(SmallConv::data_gradient(g, 2, dtype).has_value(), forward);
+    EXPECT_EQ(SmallConvWeights::gradient(g, g.in_c, 2, dtype).has_value(), forward);
     return forward;
   };
   EXPECT_TRUE(supported("out=64 kernel=3", {9, 9, 64}));
@@ -212,8 +281,10 @@ TEST(OwnConv, InALayerEqualsCudnn) {
             const int64_t channels = plans.packing ? plans.packing->packed().in_c : g.in_c;
             plans.own_forward = SmallConv::forward(g, channels, problem.rows, DType::kBF16);
             plans.own_data_gradient = SmallConv::data_gradient(g, problem.rows, DType::kBF16);
+            plans.own_weight_gradient = SmallConvWeights::gradient(g, channels, problem.rows, DType::kBF16);
             plans.forward.reset();
             plans.data_gradient.reset();
+            plans.weight_gradient.reset();
           }
           const auto op = bind_conv_with(std::move(plans), cuda, g, problem.rows, weight, &bias, relu);
           weight.grad_is_zero = bias.grad_is_zero = true;
@@ -229,7 +300,9 @@ TEST(OwnConv, InALayerEqualsCudnn) {
           const std::vector<float> of_forward = download(y);
           run_backward(*op, pass, x, y, bf16_on_gpu(problem.dy, problem.y_shape()), &dx);
           stream.synchronize();
-          return Results{of_forward, download(dx), download(weight.grad), download(bias.grad)};
+          std::vector<float> dw = download(weight.grad);
+          for (float& each : dw) each = from_bf16(to_bf16(each));  // cuDNN rounds it
+          return Results{of_forward, download(dx), dw, download(bias.grad)};
         };
         EXPECT_TRUE(results(true) == results(false)) << static_cast<int>(presentation) << relu << laid_out_before;
       }
@@ -253,16 +326,16 @@ ConvPlans chosen(int64_t side, double cudnn_ms) {
 
 TEST(OwnConv, IsChosenWhereItIsFaster) {
   const ConvPlans plans = chosen(17, 1e6);
-  EXPECT_TRUE(plans.own_forward && plans.own_data_gradient);
-  EXPECT_FALSE(plans.forward || plans.data_gradient);
+  EXPECT_TRUE(plans.own_forward && plans.own_data_gradient && plans.own_weight_gradient);
+  EXPECT_FALSE(plans.forward || plans.data_gradient || plans.weight_gradient);
   const ConvPlans again = chosen(17, 1e-9);  // it is remembered
-  EXPECT_TRUE(again.own_forward && again.own_data_gradient);
+  EXPECT_TRUE(again.own_forward && again.own_data_gradient && again.own_weight_gradient);
 }
 
 TEST(OwnConv, IsNotChosenWhereCudnnIsFaster) {
   const ConvPlans plans = chosen(19, 1e-9);
-  EXPECT_FALSE(plans.own_forward || plans.own_data_gradient);
-  EXPECT_TRUE(plans.forward && plans.data_gradient);
+  EXPECT_FALSE(plans.own_forward || plans.own_data_gradient || plans.own_weight_gradient);
+  EXPECT_TRUE(plans.forward && plans.data_gradient && plans.weight_gradient);
 }
 
 }  // namespace

@@ -22,6 +22,7 @@
 #include "data/device_augment.h"
 #include "layers/gpu/bias_gradient.h"
 #include "layers/gpu/small_conv.h"
+#include "layers/gpu/small_conv_weights.h"
 #include "tests/simulated_gpu/planted_races.h"
 #include "tests/simulated_gpu/symbols.h"
 
@@ -170,6 +171,10 @@ TEST(SmallConvRaces, AreNone) {
     for (const auto& conv : {owt::SmallConv::forward(g, channels, rows, owt::DType::kBF16),
                              owt::SmallConv::data_gradient(g, rows, owt::DType::kBF16)})
       conv.value().queue(x.raw(), w.raw(), nullptr, true, y.raw(), stream);
+    const auto weights = owt::SmallConvWeights::gradient(g, channels, rows, owt::DType::kBF16).value();
+    owt::Tensor dw(w.shape(), owt::DType::kF32, owt::Device::kCuda);
+    owt::Tensor workspace({weights.workspace_bytes()}, owt::DType::kU8, owt::Device::kCuda);
+    weights.queue(x.raw(), y.raw(), 0, dw, workspace.raw(), stream);
     stream.synchronize();
   }
 }
