@@ -30,9 +30,10 @@ class ConvPasses {
     measure_scratch();
   }
 
-  // MaskingOp::mask_dx(). A mask without a bias stays with the op before.
+  // MaskingOp::mask_dx(). A mask without a bias stays with the op before. So does each mask where our own kernel computes
+  // dx, because only cuDNN's plan masks.
   bool mask_dx(const MaskingOp::Mask& before) {
-    if (!before.bias) return false;
+    if (!before.bias || plans_.own_data_gradient) return false;
     std::optional<CudnnPlan> plan = choose_masked_data_gradient(cuda_, geometry_, rows_);
     if (!plan) return false;
     plans_.data_gradient = std::move(plan);
@@ -52,14 +53,19 @@ class ConvPasses {
   void forward(const Pass& pass, const Tensor& x, Tensor& y) {
     const Stream& stream = *pass.stream;
     const void* weights = operand(weight_);
+    if (plans_.packing && !packed(x)) pack(x, stream);
+    if (plans_.own_forward) {
+      plans_.own_forward->queue(images(x).raw(), weights, bias_ ? bias_->value.data() : nullptr, epilogue_.relu,
+                                y.raw(), stream);
+      return;
+    }
     if (plans_.packing) {
-      if (!packed(x)) pack(x, stream);
       queue_pack_weights(*plans_.packing, dtype_, weights, pass.scratch_at(workspace_bytes_), stream);
       weights = pass.scratch_at(workspace_bytes_);
     }
     std::vector<CudnnPlan::Binding> bindings{{kConvX, images(x).raw()}, {kConvW, weights}, {kConvY, y.raw()}};
     if (plans_.fused && bias_) bindings.push_back({kConvBias, operand(*bias_)});
-    plans_.forward.run(stream, bindings, pass.scratch_at(0));
+    plans_.forward->run(stream, bindings, pass.scratch_at(0));
     if (!plans_.fused && (epilogue_.bias || epilogue_.relu))
       queue_epilogue(epilogue_, bias_ ? bias_->value.data() : nullptr, y, stream);
   }
@@ -67,6 +73,10 @@ class ConvPasses {
   // dy: the gradient of the epilogue's input.
   void backward_data(const Pass& pass, const Tensor& x, const Tensor& dy, Tensor* dx) {
     if (!dx) return;
+    if (plans_.own_data_gradient) {
+      plans_.own_data_gradient->queue(dy.raw(), operand(weight_), nullptr, false, dx->raw(), *pass.stream);
+      return;
+    }
     if (!plans_.data_gradient)
       fail("cuDNN has no plan for the gradient of the input of a convolution with weights ", weight_.shape(),
            "; use another precision or --device cpu");
@@ -83,6 +93,10 @@ class ConvPasses {
   void backward_weights(const Pass& pass, const Tensor& x, const Tensor& dy) {
     const Stream& stream = *pass.stream;
     const float beta = weight_.take_beta();
+    if (plans_.own_weight_gradient) {
+      plans_.own_weight_gradient->queue(images(x).raw(), dy.raw(), beta, weight_.grad, pass.scratch_at(0), stream);
+      return;
+    }
     const bool direct = beta == 0 && dtype_ == weight_.grad_type && !plans_.packing;
     void* dw = direct ? weight_.grad.raw() : pass.scratch_at(workspace_bytes_);
     const CudnnPlan::Binding bindings[] = {{kConvX, images(x).raw()}, {kConvY, dy.raw()}, {kConvW, dw}};

@@ -63,8 +63,8 @@ std::optional<ChannelPacking> packing_of(ConvPresentation presentation, const Co
   return {};
 }
 
-// Which ways of adding bias and relu are considered.
-enum class Fusion { kEither, kFused, kApart };
+// Which ways of computing forward with bias and relu are considered.
+enum class Fusion { kAny, kFused, kApart };  // the last two are cuDNN's
 
 class Chooser {
  public:
@@ -96,24 +96,30 @@ class Chooser {
   // The fastest plans for one presentation, without a plan for the data gradient, which is the same for all
   // presentations. `ms` receives the time of forward and, if wanted, of the weight gradient, without packing; 0: not
   // measured.
-  std::optional<ConvPlans> plans_as(ConvPresentation presentation, Fusion fusion = Fusion::kEither,
+  std::optional<ConvPlans> plans_as(ConvPresentation presentation, Fusion fusion = Fusion::kAny,
                                     double* ms = nullptr) const {
     std::optional<ChannelPacking> packing = packing_of(presentation, geometry_);
     const ConvGeometry& g = packing ? packing->packed() : geometry_;
     std::optional<ForwardPlan> forward = choose_forward(g, fusion);
-    std::optional<ChosenPlan> weights;
-    if (learns_) weights = choose_plan(conv_weight_gradient_graph(g, rows_, dtype_), rules_, stream_);
+    std::optional<WeightsPlan> weights;
+    if (learns_) weights = choose_weight_gradient(g, fusion);
     if (!forward || (learns_ && !weights)) return {};
     ConvPlans plans{.packing = packing,
                     .forward = std::move(forward->plan),
                     .fused = forward->fused,
                     .weight_gradient = {},
-                    .data_gradient = {}};
-    if (weights) plans.weight_gradient = std::move(weights->plan);
+                    .data_gradient = {},
+                    .own_forward = forward->own,
+                    .own_data_gradient = {},
+                    .own_weight_gradient = {}};
+    if (weights) {
+      plans.weight_gradient = std::move(weights->plan);
+      plans.own_weight_gradient = weights->own;
+    }
     if (ms)
       *ms = forward->ms == 0 || (weights && weights->ms == 0) ? 0 : forward->ms + (weights ? weights->ms : 0);
-    else if (auto data = choose_plan(conv_data_gradient_graph(geometry_, rows_, dtype_), rules_, stream_))
-      plans.data_gradient = std::move(data->plan);
+    else
+      choose_data_gradient(plans, fusion);
     return plans;
   }
 
@@ -136,9 +142,15 @@ class Chooser {
 
  private:
   struct ForwardPlan {
-    CudnnPlan plan;
+    std::optional<CudnnPlan> plan;  // none: `own`
     bool fused;
     double ms;  // 0: not measured
+    std::optional<SmallConv> own = {};
+  };
+  struct WeightsPlan {
+    std::optional<CudnnPlan> plan;  // none: `own`
+    double ms;                      // 0: not measured
+    std::optional<SmallConvWeights> own = {};
   };
 
   // "" if it could not be measured.
@@ -148,7 +160,7 @@ class Chooser {
     for (const ConvPresentation presentation : all) {
       try {
         double ms = 0;
-        if (!plans_as(presentation, Fusion::kEither, &ms)) continue;
+        if (!plans_as(presentation, Fusion::kAny, &ms)) continue;
         if (ms == 0) return "";
         ms += packing_ms(presentation);
         if (best.empty() || ms < best_ms) best = name_of(presentation), best_ms = ms;
@@ -159,7 +171,79 @@ class Chooser {
     return best;
   }
 
+  // The fastest way of cuDNN, or our own kernel if it is faster.
   std::optional<ForwardPlan> choose_forward(const ConvGeometry& g, Fusion fusion) const {
+    std::optional<ForwardPlan> forward = choose_cudnn_forward(g, fusion);
+    const auto own = SmallConv::forward(geometry_, g.in_c, rows_, dtype_);
+    if (!own || fusion != Fusion::kAny) return forward;
+    const auto bind = [&](Tensor x, Tensor w, Tensor y) {
+      Tensor bias({geometry_.out_c}, DType::kF32, Device::kCuda);
+      return [this, own, x, w, y, bias]() mutable {
+        own->queue(x.raw(), w.raw(), epilogue_.bias ? bias.data() : nullptr, epilogue_.relu, y.raw(), stream_);
+      };
+    };
+    const std::string what = concat("forward of ", geometry_.in_c, " channels, ");
+    const auto ms = own_ms(what, conv_fused_graph(g, rows_, dtype_, epilogue_), g,
+                           forward ? std::optional(forward->ms) : std::nullopt, bind);
+    if (ms) return ForwardPlan{{}, true, *ms, own};
+    return forward;
+  }
+
+  void choose_data_gradient(ConvPlans& plans, Fusion fusion) const {
+    const CudnnGraph graph = conv_data_gradient_graph(geometry_, rows_, dtype_);
+    std::optional<ChosenPlan> data = choose_plan(graph, rules_, stream_);
+    const auto own = SmallConv::data_gradient(geometry_, rows_, dtype_);
+    const auto bind = [&](Tensor x, Tensor w, Tensor y) {
+      return [this, own, x, w, y]() mutable { own->queue(y.raw(), w.raw(), nullptr, false, x.raw(), stream_); };
+    };
+    if (own && fusion == Fusion::kAny &&
+        own_ms("data gradient, ", graph, geometry_, data ? std::optional(data->ms) : std::nullopt, bind))
+      plans.own_data_gradient = own;
+    else if (data)
+      plans.data_gradient = std::move(data->plan);
+  }
+
+  std::optional<WeightsPlan> choose_weight_gradient(const ConvGeometry& g, Fusion fusion) const {
+    const CudnnGraph graph = conv_weight_gradient_graph(g, rows_, dtype_);
+    std::optional<ChosenPlan> weights = choose_plan(graph, rules_, stream_);
+    if (const auto own = SmallConvWeights::gradient(geometry_, g.in_c, rows_, dtype_); own && fusion == Fusion::kAny) {
+      const auto bind = [&](Tensor x, Tensor w, Tensor y) {
+        Tensor workspace({own->workspace_bytes()}, DType::kU8, Device::kCuda);
+        return
+            [this, own, x, w, y, workspace]() mutable { own->queue(x.raw(), y.raw(), 0, w, workspace.raw(), stream_); };
+      };
+      const std::string what = concat("weight gradient of ", geometry_.in_c, " channels, ");
+      const auto ms = own_ms(what, graph, g, weights ? std::optional(weights->ms) : std::nullopt, bind);
+      if (ms) return WeightsPlan{{}, *ms, own};
+    }
+    if (!weights) return {};
+    return WeightsPlan{std::move(weights->plan), weights->ms};
+  }
+
+  // The time of our own kernel, if it is faster than cuDNN's (0: not measured; none: there is no plan). bind(x, w, y)
+  // returns a function that queues it; x has the geometry `g`, and w the layer's geometry.
+  template <class Bind>
+  std::optional<double> own_ms(const std::string& what, const CudnnGraph& graph, const ConvGeometry& g,
+                               std::optional<double> cudnn_ms, const Bind& bind) const {
+    const std::string key = concat("own convolution or cuDNN, ", what, rules_.text(), "\n", graph.text());
+    const std::string choice = remembered(key, [&]() -> std::string {
+      if (cudnn_ms == 0.0) return "";
+      try {
+        const Tensor x(Shapes(g, rows_).x, dtype_, Device::kCuda), w(Shapes(geometry_, rows_).w, dtype_, Device::kCuda);
+        const Tensor y(Shapes(g, rows_).y, dtype_, Device::kCuda);
+        const auto queue = bind(x, w, y);
+        const double most = cudnn_ms.value_or(1e9), first = time_work(stream_, queue, most);
+        const double ms = first < 2 * most ? std::min(first, time_work(stream_, queue)) : first;
+        return ms < most ? concat("own ", ms) : "cuDNN";
+      } catch (const OutOfMemory&) {
+        return "";
+      }
+    });
+    if (!choice.starts_with("own ")) return {};
+    return std::stod(choice.substr(choice.find(' ')));
+  }
+
+  std::optional<ForwardPlan> choose_cudnn_forward(const ConvGeometry& g, Fusion fusion) const {
     const bool epilogue = epilogue_.bias || epilogue_.relu;
     std::optional<ChosenPlan> plain, fused;
     if (fusion != Fusion::kFused) plain = choose_plan(conv_forward_graph(g, rows_, dtype_), rules_, stream_);
@@ -295,7 +379,8 @@ CudnnGraph conv_masked_data_gradient_graph(const ConvGeometry& geometry, int64_t
 
 int64_t ConvPlans::workspace_bytes() const {
   const auto of = [](const std::optional<CudnnPlan>& plan) { return plan ? plan->workspace_bytes() : 0; };
-  return std::max({forward.workspace_bytes(), of(weight_gradient), of(data_gradient)});
+  const int64_t own = own_weight_gradient ? own_weight_gradient->workspace_bytes() : 0;
+  return std::max({of(forward), of(weight_gradient), of(data_gradient), own});
 }
 
 ConvPlans choose_conv_plans(Cuda cuda, const ConvGeometry& geometry, int64_t rows, ConvEpilogue epilogue, bool learns) {

@@ -1,5 +1,5 @@
-// The GPU implementation of one convolution: cuDNN plans for its passes, and whether its channels are packed. Chosen by
-// measurement (plan_choice.h). For .cu files.
+// The GPU implementation of one convolution: cuDNN plans or our own kernels for its passes, and whether its channels
+// are packed. Chosen by measurement (plan_choice.h). For .cu files.
 #pragma once
 
 #include <optional>
@@ -7,12 +7,14 @@
 #include "layers/base/geometry.h"
 #include "layers/base/layer.h"
 #include "layers/gpu/plan_choice.h"
+#include "layers/gpu/small_conv.h"
+#include "layers/gpu/small_conv_weights.h"
 #include "layers/gpu/space_to_depth.h"
 
 namespace owt {
 
-// The form in which x and the weights are passed to cuDNN. Forms other than kPlain require at most 4 channels and no
-// groups.
+// The form in which x and the weights are passed to cuDNN. Our own kernels get x in that form, and the layer's weights.
+// Forms other than kPlain require at most 4 channels and no groups.
 enum class ConvPresentation {
   kPlain,
   kFourChannels,   // padded with zeros to 4 channels
@@ -31,19 +33,23 @@ enum ConvTensor : CudnnGraph::Id { kConvX = 1, kConvW = 2, kConvY = 3, kConvBias
 
 struct ConvPlans {
   std::optional<ChannelPacking> packing;     // layout of x and the weights in forward and weight_gradient
-  CudnnPlan forward;                         // kConvX, kConvW -> kConvY
+  std::optional<CudnnPlan> forward;          // kConvX, kConvW -> kConvY; none: own_forward
   bool fused = false;                        // forward includes the epilogue; kConvBias has the activations' type
-  std::optional<CudnnPlan> weight_gradient;  // kConvX, kConvY -> kConvW; none: not needed
-  std::optional<CudnnPlan> data_gradient;    // kConvY, kConvW -> kConvX, never packed; none: cuDNN has no plan
+  std::optional<CudnnPlan> weight_gradient;  // kConvX, kConvY -> kConvW; none: own_weight_gradient, or not needed
+  // kConvY, kConvW -> kConvX, never packed; none: own_data_gradient, or there is no plan
+  std::optional<CudnnPlan> data_gradient;
+  std::optional<SmallConv> own_forward;  // includes the epilogue
+  std::optional<SmallConv> own_data_gradient;
+  std::optional<SmallConvWeights> own_weight_gradient;  // adds to the layer's gradient itself
 
   int64_t workspace_bytes() const;
 };
 
 // Chooses the fastest plans. learns: whether a plan for the weight gradient is needed; if not, none is measured. Throws
-// Error if cuDNN has no plan.
+// Error if there is neither a plan nor a kernel.
 ConvPlans choose_conv_plans(Cuda cuda, const ConvGeometry& geometry, int64_t rows, ConvEpilogue epilogue,
                             bool learns = true);
-// The fastest plans for one presentation; none if cuDNN has no plan.
+// cuDNN's fastest plans for one presentation; none if it has no plan.
 std::optional<ConvPlans> conv_plans_as(Cuda cuda, const ConvGeometry& geometry, int64_t rows, ConvEpilogue epilogue,
                                        ConvPresentation presentation, bool fused);
 

@@ -28,6 +28,7 @@ struct KernelCode {
   Accesses loads, stores;
   int registers = 0;    // per thread
   int local_bytes = 0;  // per thread: spilled registers, and arrays that are indexed at run time
+  int products = 0;     // matrix products on tensor cores
 };
 
 // By the kernels' names as C++ spells them: "void owt::relu_forward<float, 4>(long, float const*, float*)".
@@ -64,7 +65,9 @@ void read_ptx(const std::string& text, Kernels& kernels) {
   std::smatch found;
   for (const std::string& line : split_lines(text)) {
     if (std::regex_search(line, found, entry)) kernel = &kernels[spelt_out(found[1])];
-    if (kernel) count_ptx(line, *kernel);
+    if (!kernel) continue;
+    count_ptx(line, *kernel);
+    kernel->products += line.find("mma.sync.") != std::string::npos;
   }
 }
 
@@ -91,6 +94,7 @@ Kernels read_machine_code(const std::string& text) {
   std::smatch found, bits;
   for (const std::string& line : split_lines(text)) {
     if (std::regex_search(line, found, entry)) kernel = &kernels[spelt_out(found[1])];
+    if (kernel) kernel->products += line.find(" HMMA.") != std::string::npos;
     if (!kernel || !std::regex_search(line, found, access)) continue;
     const std::string qualifiers = found[3];
     const int bytes = std::regex_search(qualifiers, bits, size) ? std::stoi(bits[1]) / 8 : 4;
@@ -147,6 +151,7 @@ struct Wanted {
   int wide_loads, wide_stores;      // at least
   int narrow_loads, narrow_stores;  // at most
   int registers;                    // at most
+  int products = 0;                 // at least
 };
 
 struct HotFile {
@@ -192,6 +197,15 @@ const std::vector<HotFile>& hot_files() {
       {"layers/branch_sums.cu",
        {{" combine<__nv_bfloat16, 8>", 2, 1, 2, 1, 32}, {" combine_where_positive<__nv_bfloat16, 8>", 3, 1, 3, 1, 32}}},
       {"layers/gpu/conv_plans.cu", {{"<AddBias<__nv_bfloat16, 8, true>", 3, 1, 0, 0, 40}}},
+      // Narrow accesses are for channels that do not come in eights, and for the bias.
+      {"layers/gpu/small_conv.cu",
+       {{"small_conv<2, 4>", 12, 4, 44, 64, 128, 16},
+        {"small_conv<1, 4>", 12, 2, 28, 32, 128, 8},
+        {"small_conv<1, 2>", 12, 0, 20, 16, 128, 4}}},
+      // Narrow accesses are as above, and for the sums of blocks.
+      {"layers/gpu/small_conv_weights.cu",
+       {{"small_conv_weights<5, __nv_bfloat16>", 8, 0, 42, 16, 128, 10},
+        {"small_conv_weights<6, __nv_bfloat16>", 8, 0, 42, 16, 128, 12}}},
       // AlexNet's images with borders of two pixels and of four; ResNet's; images with eight channels.
       {"layers/gpu/space_to_depth.cu",
        {{"pack_images<unsigned int, FixedBlocks<unsigned int, 4, 6, 1, 24>", 0, 0, 6, 0, 32},
@@ -217,6 +231,7 @@ void expect_accesses(const KernelCode& kernel, const Wanted& wanted) {
   EXPECT_LE(kernel.loads.narrow, wanted.narrow_loads) << "loads of less than 8 bytes";
   EXPECT_LE(kernel.stores.narrow, wanted.narrow_stores) << "stores of less than 8 bytes";
   EXPECT_EQ(kernel.local_bytes, 0) << "local memory";
+  EXPECT_GE(kernel.products, wanted.products) << "products on tensor cores";
 }
 
 // The hot files as one unit, compiled once: most of nvcc's time goes into headers that all of them include, and into

@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "tests/simulated_gpu/kernels.h"
 #include "tests/simulated_gpu/memory.h"
 #include "tests/simulated_gpu/runtime.h"
 #include "tests/simulated_gpu/streams.h"
@@ -231,7 +232,8 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   properties->maxThreadsPerBlock = 1024;
   properties->maxThreadsPerMultiProcessor = 2048;
   properties->sharedMemPerBlock = 48 << 10;
-  properties->sharedMemPerBlockOptin = 227 << 10;
+  properties->sharedMemPerBlockOptin = kMostSharedBytes;
+  properties->sharedMemPerMultiprocessor = 228 << 10;
   properties->regsPerBlock = 65536;
   properties->maxThreadsDim[0] = properties->maxThreadsDim[1] = 1024;
   properties->maxThreadsDim[2] = 64;
@@ -283,6 +285,12 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
       return cudaSuccess;
     case cudaDevAttrMaxSharedMemoryPerBlock:
       *value = static_cast<int>(properties.sharedMemPerBlock);
+      return cudaSuccess;
+    case cudaDevAttrMaxSharedMemoryPerBlockOptin:
+      *value = static_cast<int>(properties.sharedMemPerBlockOptin);
+      return cudaSuccess;
+    case cudaDevAttrMaxSharedMemoryPerMultiprocessor:
+      *value = static_cast<int>(properties.sharedMemPerMultiprocessor);
       return cudaSuccess;
     case cudaDevAttrWarpSize:
       *value = properties.warpSize;

@@ -1,7 +1,7 @@
 // CUDA C++ as plain C++: force-included (-include) when a .cu file is compiled for the simulated GPU.
 //
 // It defines the keywords and the built-in variables and functions of device code for the host, and replaces
-// src/core/launch.cuh.
+// src/core/launch.cuh and src/core/mma.cuh.
 #pragma once
 
 #include <math.h>
@@ -250,18 +250,45 @@ inline constexpr bool kWatched = false;
 void note_watched_kernel(const void* kernel);  // in race_test
 }  // namespace simulated_gpu
 
+#define OWT_SRC_CORE_MMA_CUH
 namespace owt {
 
+// The contract of src/core/mma.cuh.
+inline void mma_16x8x16(const uint32_t (&a)[4], const uint32_t (&b)[2], float (&c)[4]) {
+  simulated_gpu::warp_product({a, b, c});
+}
+
+// Each lane reads its row itself, so that ThreadSanitizer sees it.
+inline void load_transposed(const __nv_bfloat16* row, uint32_t (&words)[4]) {
+  struct alignas(16) Row {
+    uint16_t at[8];
+  };
+  const Row copy = *reinterpret_cast<const Row*>(row);
+  simulated_gpu::warp_transposed_load({copy.at, words});
+}
+
 // The contract of src/core/launch.cuh. Files that are watched have a function of their own.
+template <class T>
+T* dynamic_shared() {
+  return reinterpret_cast<T*>(simulated_gpu::dynamic_shared_memory());
+}
+
 template <bool watched = simulated_gpu::kWatched, class... Parameters, class... Arguments>
-void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, const Stream& stream, Arguments&&... arguments) {
+void launch_sharing(int64_t shared_bytes, void (*kernel)(Parameters...), dim3 grid, dim3 block, const Stream& stream,
+                    Arguments&&... arguments) {
   static_assert(sizeof...(Parameters) == sizeof...(Arguments), "one argument for each parameter");
   if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
   if constexpr (watched) simulated_gpu::note_watched_kernel(reinterpret_cast<const void*>(kernel));
   std::tuple<std::remove_cvref_t<Parameters>...> copies(static_cast<Parameters>(std::forward<Arguments>(arguments))...);
-  simulated_gpu::launch_kernel(cuda_stream(stream), grid, block, reinterpret_cast<const void*>(kernel),
+  simulated_gpu::launch_kernel(cuda_stream(stream), grid, block, static_cast<size_t>(shared_bytes),
+                               reinterpret_cast<const void*>(kernel),
                                [kernel, copies = std::move(copies)] { std::apply(kernel, copies); });
   OWT_CUDA(cudaGetLastError());
+}
+
+template <bool watched = simulated_gpu::kWatched, class... Parameters, class... Arguments>
+void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, const Stream& stream, Arguments&&... arguments) {
+  launch_sharing<watched>(0, kernel, grid, block, stream, std::forward<Arguments>(arguments)...);
 }
 
 }  // namespace owt

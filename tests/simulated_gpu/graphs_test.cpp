@@ -106,7 +106,7 @@ TEST_F(Graphs, ReportTheirMemoryWhileTheyLive) {
               fork();
               append(second_, 2);
               join();
-              launch_kernel(first_, 1, 1, reinterpret_cast<const void*>(count_up<int>), [] {});
+              launch_kernel(first_, 1, 1, 0, reinterpret_cast<const void*>(count_up<int>), [] {});
             }),
             cudaSuccess);
   EXPECT_THAT(live_graphs(), IsEmpty());

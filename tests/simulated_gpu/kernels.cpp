@@ -4,11 +4,13 @@
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <memory>
 #include <mutex>
 #include <utility>
 #include <vector>
 
+#include "tests/simulated_gpu/elements.h"
 #include "tests/simulated_gpu/fiber.h"
 #include "tests/simulated_gpu/races.h"
 #include "tests/simulated_gpu/runtime.h"
@@ -51,13 +53,46 @@ struct Warp {
   int source[kLanes];
 };
 
+// The product of the lanes' elements; `of_lanes` has the addresses of their ProductOfLane.
+void complete_product(const uint64_t (&of_lanes)[kLanes]) {
+  constexpr int kRows = 16, kColumns = 8, kDepth = 16;
+  float a[kRows][kDepth], b[kDepth][kColumns], c[kRows][kColumns] = {};
+  const auto number = [](uint32_t word, int half) { return bf16_to_float(static_cast<uint16_t>(word >> 16 * half)); };
+  for (int lane = 0; lane < kLanes; ++lane) {
+    const auto& of_lane = *reinterpret_cast<const ProductOfLane*>(of_lanes[lane]);
+    const int group = lane / 4, first = lane % 4 * 2;
+    for (int half = 0; half < 2; ++half) {
+      for (int i = 0; i < 4; ++i) a[group + i % 2 * 8][first + i / 2 * 8 + half] = number(of_lane.a[i], half);
+      for (int i = 0; i < 2; ++i) b[first + i * 8 + half][group] = number(of_lane.b[i], half);
+    }
+  }
+  for (int row = 0; row < kRows; ++row)
+    for (int k = 0; k < kDepth; ++k)
+      for (int column = 0; column < kColumns; ++column) c[row][column] += a[row][k] * b[k][column];
+  for (int lane = 0; lane < kLanes; ++lane)
+    for (int i = 0; i < 4; ++i)
+      reinterpret_cast<const ProductOfLane*>(of_lanes[lane])->c[i] += c[lane / 4 + i / 2 * 8][lane % 4 * 2 + i % 2];
+}
+
+// Lane 8 * i + r brings row r of matrix i.
+void complete_transposed_load(const uint64_t (&of_lanes)[kLanes]) {
+  const auto of = [&](int lane) { return *reinterpret_cast<const TransposedLoadOfLane*>(of_lanes[lane]); };
+  for (int lane = 0; lane < kLanes; ++lane)
+    for (int i = 0; i < 4; ++i) {
+      const int row = 8 * i + lane % 4 * 2, column = lane / 4;
+      of(lane).words[i] = of(row).row[column] | static_cast<uint32_t>(of(row + 1).row[column]) << 16;
+    }
+}
+
 // One block at a time.
 class BlockRunner {
  public:
   void move_to_this_thread() { pool_.move_to_this_thread(); }
 
-  void run(const std::function<void()>& body, bool descending) {
+  void run(const std::function<void()>& body, bool descending, size_t shared_bytes) {
     body_ = &body;
+    std::memset(shared_.get(), kFill, shared_bytes);
+    std::memcpy(shared_.get() + shared_bytes, &kAfterShared, sizeof kAfterShared);
     release(&begin_);
     descending_ = descending;
     threads_.assign(static_cast<size_t>(blockDim.x) * blockDim.y * blockDim.z, {});
@@ -73,6 +108,8 @@ class BlockRunner {
         broken_kernel("a warp operation waits for lanes that have ended or wait elsewhere; all 32 must take part");
     }
     acquire(&end_);
+    if (std::memcmp(shared_.get() + shared_bytes, &kAfterShared, sizeof kAfterShared) != 0)
+      broken_kernel("the block has written past the end of its shared memory");
     for (Fiber* fiber : ended_fibers_) pool_.give_back(fiber);
     ended_fibers_.clear();
   }
@@ -113,8 +150,11 @@ class BlockRunner {
   }
 
   int lane() const { return static_cast<int>(current_ % kLanes); }
+  std::byte* shared_memory() const { return shared_.get(); }
 
  private:
+  static constexpr int kFill = 0xff;
+  static constexpr uint64_t kAfterShared = 0x5afe57ac4b10c4edULL;
   enum class State : uint8_t { kNew, kReady, kAtBarrier, kAtWarp, kEnded };
   struct Thread {
     Fiber* fiber = nullptr;
@@ -122,6 +162,8 @@ class BlockRunner {
   };
 
   static void complete(Warp& warp) {
+    if (warp.operation == WarpOperation::kProduct) complete_product(warp.value);
+    if (warp.operation == WarpOperation::kTransposedLoad) complete_transposed_load(warp.value);
     uint64_t ballot = 0;
     for (int i = 0; i < kLanes; ++i) ballot |= static_cast<uint64_t>(warp.value[i] != 0) << i;
     for (int i = 0; i < kLanes; ++i)
@@ -208,6 +250,7 @@ class BlockRunner {
   }
 
   FiberPool pool_;
+  const std::unique_ptr<std::byte[]> shared_{new std::byte[kMostSharedBytes + sizeof kAfterShared]};
   const std::function<void()> start_threads_ = [this] { start_threads(); };
   const std::function<void()>* body_ = nullptr;
   std::vector<Thread> threads_;
@@ -262,7 +305,7 @@ class Runners {
 
 BlockRunner& runner() { return Runners::of_this_thread(); }
 
-void run_grid(dim3 grid, dim3 block, const std::function<void()>& body) {
+void run_grid(dim3 grid, dim3 block, size_t shared_bytes, const std::function<void()>& body) {
   static std::atomic<unsigned> kernels{0};
   const bool descending = kernels++ % 2 == 1;
   gridDim = grid;
@@ -273,7 +316,7 @@ void run_grid(dim3 grid, dim3 block, const std::function<void()>& body) {
     blockIdx.x = static_cast<unsigned>(index % grid.x);
     blockIdx.y = static_cast<unsigned>(index / grid.x % grid.y);
     blockIdx.z = static_cast<unsigned>(index / grid.x / grid.y);
-    runner().run(body, (i % 2 == 1) != descending);
+    runner().run(body, (i % 2 == 1) != descending, shared_bytes);
   }
 }
 
@@ -285,16 +328,20 @@ bool acceptable(dim3 grid, dim3 block) {
 
 }  // namespace
 
-void launch_kernel(cudaStream_t stream, dim3 grid, dim3 block, const void* kernel, std::function<void()> body) {
+void launch_kernel(cudaStream_t stream, dim3 grid, dim3 block, size_t shared_bytes, const void* kernel,
+                   std::function<void()> body) {
   int stream_device = -1, current_device = -1;
   if (cudaStreamGetDevice(stream, &stream_device) != cudaSuccess || cudaGetDevice(&current_device) != cudaSuccess)
     return;  // reported
   if (!acceptable(grid, block))
     report(cudaErrorInvalidConfiguration);
+  else if (shared_bytes > kMostSharedBytes)
+    report(cudaErrorInvalidValue);
   else if (stream_device != current_device)
     report(cudaErrorInvalidResourceHandle);
   else
-    report(enqueue(stream, {"kernel", kernel}, [grid, block, body = std::move(body)] { run_grid(grid, block, body); }));
+    report(enqueue(stream, {"kernel", kernel},
+                   [grid, block, shared_bytes, body = std::move(body)] { run_grid(grid, block, shared_bytes, body); }));
 }
 
 void block_barrier() { runner().barrier(0); }
@@ -305,5 +352,14 @@ uint64_t warp_exchange(WarpOperation operation, unsigned mask, uint64_t value, i
 }
 
 int lane_of_thread() { return runner().lane(); }
+std::byte* dynamic_shared_memory() { return runner().shared_memory(); }
+
+void warp_transposed_load(const TransposedLoadOfLane& of_lane) {
+  warp_exchange(WarpOperation::kTransposedLoad, ~0u, reinterpret_cast<uint64_t>(&of_lane), 0);
+}
+
+void warp_product(const ProductOfLane& of_lane) {
+  warp_exchange(WarpOperation::kProduct, ~0u, reinterpret_cast<uint64_t>(&of_lane), 0);
+}
 
 }  // namespace simulated_gpu

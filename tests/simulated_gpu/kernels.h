@@ -8,6 +8,7 @@
 
 #include <cuda_runtime.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 
@@ -22,12 +23,26 @@ OWT_OF_THREAD dim3 gridDim;
 namespace simulated_gpu {
 
 // Queues `body`, which runs the kernel and reads threadIdx and the like. As with CUDA's launches, cudaGetLastError()
-// returns the error. Errors: a block without threads, with more than 1024 threads or more than 64 in z; a grid of more
-// than 65535 blocks in y or z; a stream of another device than the current one.
-void launch_kernel(cudaStream_t stream, dim3 grid, dim3 block, const void* kernel, std::function<void()> body);
+// returns the error. Errors: a block without threads, with more than 1024 threads or more than 64 in z, or with more
+// than kMostSharedBytes; a grid of more than 65535 blocks in y or z; a stream of another device than the current one.
+void launch_kernel(cudaStream_t stream, dim3 grid, dim3 block, size_t shared_bytes, const void* kernel,
+                   std::function<void()> body);
+constexpr size_t kMostSharedBytes = 227 << 10;  // for each block
 
 // What a running thread calls.
-enum class WarpOperation { kNone, kSync, kShuffle, kBallot };
+enum class WarpOperation { kNone, kSync, kShuffle, kBallot, kProduct, kTransposedLoad };
+
+// The elements of one lane in a product of matrices (src/core/mma.cuh).
+struct ProductOfLane {
+  const uint32_t *a, *b;
+  float* c;
+};
+
+// What one lane brings to a load of four 8 x 8 matrices, and gets.
+struct TransposedLoadOfLane {
+  const uint16_t* row;
+  uint32_t* words;
+};
 
 void block_barrier();
 // Waits as block_barrier(); the sum of the values of all threads that came.
@@ -35,5 +50,12 @@ int block_sum(int value);
 // Waits for the warp: the value that lane `source` brought; for kBallot the lanes with a value that is not 0.
 uint64_t warp_exchange(WarpOperation operation, unsigned mask, uint64_t value, int source);
 int lane_of_thread();
+// The dynamic shared memory of the running block. It holds 0xff bytes when the block starts. A write past its end ends
+// the program.
+std::byte* dynamic_shared_memory();
+// Waits for the warp; c += a * b, with the elements of all lanes.
+void warp_product(const ProductOfLane& of_lane);
+// Waits for the warp; gives each lane its words of the transposed matrices.
+void warp_transposed_load(const TransposedLoadOfLane& of_lane);
 
 }  // namespace simulated_gpu

@@ -51,6 +51,17 @@ __global__ void reverse(int* values) {
   block[threadIdx.x] = copy[blockDim.x - 1 - threadIdx.x];
 }
 
+// The same through as much shared memory as the launch gives.
+__global__ void reverse_in_dynamic_memory(int* values) {
+  int* copy = owt::dynamic_shared<int>();
+  int* block = values + blockIdx.x * blockDim.x;
+  copy[threadIdx.x] = block[threadIdx.x];
+  __syncthreads();
+  block[threadIdx.x] = copy[blockDim.x - 1 - threadIdx.x];
+}
+
+__global__ void read_unwritten_memory(uint32_t* word) { *word = *owt::dynamic_shared<uint32_t>(); }
+
 // Wrong on purpose: reads values that other threads write, without waiting for them.
 __global__ void reverse_without_waiting(int* values) {
   __shared__ int copy[64];
@@ -81,6 +92,42 @@ __global__ void some_end_early(int stay, int* result) {
 
 __global__ void shuffle_of_half_a_warp(int* out) {
   if (threadIdx.x < 16) out[threadIdx.x] = __shfl_sync(0xffffffff, 1, 0);
+}
+
+// c += a * b for matrices in memory, row by row; the elements of a lane as src/core/mma.cuh says.
+__global__ void multiply(const __nv_bfloat16* a, const __nv_bfloat16* b, float* c) {
+  const int lane = static_cast<int>(threadIdx.x), group = lane / 4, first = lane % 4 * 2;
+  const auto word = [](__nv_bfloat16 lower, __nv_bfloat16 upper) {
+    return static_cast<uint32_t>(std::bit_cast<uint16_t>(upper)) << 16 | std::bit_cast<uint16_t>(lower);
+  };
+  uint32_t of_a[4], of_b[2];
+  float of_c[4];
+  for (int i = 0; i < 4; ++i) {
+    const __nv_bfloat16* from = a + (group + i % 2 * 8) * 16 + first + i / 2 * 8;
+    of_a[i] = word(from[0], from[1]);
+  }
+  for (int i = 0; i < 2; ++i) {
+    const __nv_bfloat16* from = b + (first + i * 8) * 8 + group;
+    of_b[i] = word(from[0], from[8]);
+  }
+  for (int i = 0; i < 4; ++i) of_c[i] = c[(group + i / 2 * 8) * 8 + first + i % 2];
+  owt::mma_16x8x16(of_a, of_b, of_c);
+  for (int i = 0; i < 4; ++i) c[(group + i / 2 * 8) * 8 + first + i % 2] = of_c[i];
+}
+
+// Matrix i is rows 8 * i to 8 * i + 7 of `from`. Writes its transpose, row by row.
+__global__ void transpose(const __nv_bfloat16* from, __nv_bfloat16* to) {
+  auto* rows = owt::dynamic_shared<__nv_bfloat16>();
+  const int lane = static_cast<int>(threadIdx.x);
+  for (int i = 0; i < 8; ++i) rows[8 * lane + i] = from[8 * lane + i];
+  __syncthreads();
+  uint32_t words[4];
+  owt::load_transposed(rows + 8 * lane, words);
+  for (int i = 0; i < 4; ++i) {
+    __nv_bfloat16* at = to + (8 * i + lane / 4) * 8 + lane % 4 * 2;
+    at[0] = std::bit_cast<__nv_bfloat16>(static_cast<uint16_t>(words[i]));
+    at[1] = std::bit_cast<__nv_bfloat16>(static_cast<uint16_t>(words[i] >> 16));
+  }
 }
 
 __global__ void count_up(int* counter) { atomicAdd(counter, 1); }
@@ -118,6 +165,36 @@ TEST(Kernels, ReportHowManyBlocksAMultiprocessorRunsAtOnce) {
   EXPECT_EQ(blocks, 8);
   EXPECT_EQ(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, 2048, 0), cudaErrorInvalidValue);
   cudaGetLastError();
+}
+
+// Integers, so that every sum is exact.
+TEST(Kernels, MultiplySmallMatrices) {
+  const Stream stream(owt::Device::kCuda);
+  const auto number = [](int i) { return static_cast<float>(i * 37 % 11 - 5); };
+  std::vector<__nv_bfloat16> a, b;
+  std::vector<float> c, wanted;
+  for (int i = 0; i < 16 * 16; ++i) a.push_back(__float2bfloat16(number(i)));
+  for (int i = 0; i < 16 * 8; ++i) b.push_back(__float2bfloat16(number(i + 5)));
+  for (int i = 0; i < 16 * 8; ++i) {
+    c.push_back(number(i + 2));
+    wanted.push_back(c.back());
+    for (int k = 0; k < 16; ++k) wanted.back() += number(i / 8 * 16 + k) * number(k * 8 + i % 8 + 5);
+  }
+  const DeviceArray<__nv_bfloat16> on_gpu_a(a, stream), on_gpu_b(b, stream);
+  const DeviceArray<float> on_gpu_c(c, stream);
+  launch(multiply, 1, 32, stream, on_gpu_a.data(), on_gpu_b.data(), on_gpu_c.data());
+  EXPECT_EQ(on_gpu_c.read(stream), wanted);
+}
+
+TEST(Kernels, LoadSmallMatricesTransposed) {
+  const Stream stream(owt::Device::kCuda);
+  std::vector<__nv_bfloat16> from, wanted;
+  for (int i = 0; i < 256; ++i) from.push_back(__float2bfloat16(static_cast<float>(i)));
+  for (int i = 0; i < 256; ++i) wanted.push_back(from[static_cast<size_t>(i / 64 * 64 + i % 8 * 8 + i / 8 % 8)]);
+  const DeviceArray<__nv_bfloat16> on_gpu(from, stream), to(256);
+  owt::launch_sharing(512, transpose, 1, 32, stream, on_gpu.data(), to.data());
+  const std::vector<__nv_bfloat16> found = to.read(stream);
+  for (size_t i = 0; i < 256; ++i) EXPECT_EQ(__bfloat162float(found[i]), __bfloat162float(wanted[i])) << i;
 }
 
 TEST(Kernels, RunEveryThreadOfTheGridOnce) {
@@ -240,6 +317,37 @@ TEST(Kernels, LaunchesThatNoGpuAcceptsAreErrors) {
        {std::pair(dim3(1), dim3(1025)), std::pair(dim3(1), dim3(1, 1, 65)), std::pair(dim3(1, 65536), dim3(1)),
         std::pair(dim3(1, 1, 65536), dim3(1)), std::pair(dim3(1), dim3(0))})
     EXPECT_THROW(launch(count_up, grid, block, stream, nullptr), owt::Error);
+}
+
+TEST(Kernels, HaveAsMuchSharedMemoryAsTheirLaunchGives) {
+  const Stream stream(owt::Device::kCuda);
+  const DeviceArray<int> values(std::vector<int>{1, 2, 3, 4, 5, 6}, stream);
+  owt::launch_sharing(3 * sizeof(int), reverse_in_dynamic_memory, 2, 3, stream, values.data());
+  EXPECT_THAT(values.read(stream), ElementsAre(3, 2, 1, 6, 5, 4));
+  EXPECT_NO_THROW(owt::launch_sharing(kMostSharedBytes, reverse_in_dynamic_memory, 2, 3, stream, values.data()));
+  EXPECT_THROW(owt::launch_sharing(kMostSharedBytes + 1, reverse_in_dynamic_memory, 2, 3, stream, values.data()),
+               owt::Error);
+}
+
+TEST(Kernels, FindNothingInTheirSharedMemory) {
+  const Stream stream(owt::Device::kCuda);
+  const DeviceArray<int> values(3);
+  const DeviceArray<uint32_t> word(1);
+  owt::launch_sharing(3 * sizeof(int), reverse_in_dynamic_memory, 1, 3, stream, values.data());
+  owt::launch_sharing(4, read_unwritten_memory, 1, 1, stream, word.data());
+  EXPECT_THAT(word.read(stream), ElementsAre(0xffffffffu));
+}
+
+TEST(KernelsDeathTest, AWritePastTheSharedMemoryEndsTheProgram) {
+  testing::FLAGS_gtest_death_test_style = "threadsafe";
+  EXPECT_DEATH(
+      {
+        const Stream stream(owt::Device::kCuda);
+        const DeviceArray<int> values(3);
+        owt::launch_sharing(2 * sizeof(int), reverse_in_dynamic_memory, 1, 3, stream, values.data());
+        stream.synchronize();
+      },
+      HasSubstr("past the end of its shared memory"));
 }
 
 TEST(Kernels, AnEarlierErrorThatNobodyFetchedSurfacesAtTheLaunch) {

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cctype>
 #include <filesystem>
@@ -20,6 +21,8 @@
 
 #include "data/device_augment.h"
 #include "layers/gpu/bias_gradient.h"
+#include "layers/gpu/small_conv.h"
+#include "layers/gpu/small_conv_weights.h"
 #include "tests/simulated_gpu/planted_races.h"
 #include "tests/simulated_gpu/symbols.h"
 
@@ -153,6 +156,25 @@ TEST(BiasGradientRaces, AreNone) {
     const owt::Tensor y({700, channels}, owt::DType::kBF16, owt::Device::kCuda);
     const owt::Tensor dy({700, channels}, owt::DType::kBF16, owt::Device::kCuda);
     owt::make_bias_gradient(700, channels, &bias, owt::FollowingRelu{2})->queue(stream, y, dy);
+    stream.synchronize();
+  }
+}
+
+// Each division of an image among warps, and blocks that take several images one after the other.
+TEST(SmallConvRaces, AreNone) {
+  const owt::Stream stream(owt::Device::kCuda);
+  for (const auto& [side, channels, rows] : {std::array<int64_t, 3>{16, 24, 1}, {8, 40, 1}, {4, 8, 40}}) {
+    const owt::ConvGeometry g{side, side, channels, side, side, channels, 3, 3, 1, 1, 1, 1, 1, 1, 1};
+    const owt::Tensor x({rows, side, side, channels}, owt::DType::kBF16, owt::Device::kCuda);
+    const owt::Tensor w({channels, 3, 3, channels}, owt::DType::kBF16, owt::Device::kCuda);
+    owt::Tensor y(x.shape(), owt::DType::kBF16, owt::Device::kCuda);
+    for (const auto& conv : {owt::SmallConv::forward(g, channels, rows, owt::DType::kBF16),
+                             owt::SmallConv::data_gradient(g, rows, owt::DType::kBF16)})
+      conv.value().queue(x.raw(), w.raw(), nullptr, true, y.raw(), stream);
+    const auto weights = owt::SmallConvWeights::gradient(g, channels, rows, owt::DType::kBF16).value();
+    owt::Tensor dw(w.shape(), owt::DType::kF32, owt::Device::kCuda);
+    owt::Tensor workspace({weights.workspace_bytes()}, owt::DType::kU8, owt::Device::kCuda);
+    weights.queue(x.raw(), y.raw(), 0, dw, workspace.raw(), stream);
     stream.synchronize();
   }
 }

@@ -283,7 +283,7 @@ TEST(Devices, HaveTheirOwnMemoryAndStreams) {
   EXPECT_EQ(cudaStreamGetDevice(stream, &device), cudaSuccess);
   EXPECT_EQ(device, 1);
   ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
-  launch_kernel(stream, 1, 1, nullptr, [] {});
+  launch_kernel(stream, 1, 1, 0, nullptr, [] {});
   EXPECT_EQ(cudaGetLastError(), cudaErrorInvalidResourceHandle);  // another device's stream
   EXPECT_EQ(cudaStreamDestroy(stream), cudaSuccess);
   EXPECT_EQ(cudaSetDevice(2), cudaErrorInvalidDevice);

@@ -19,12 +19,14 @@
 namespace owt::step_launches_gpu_test {
 namespace {
 
-// A GPU uses the variants that were measured to be fastest. This test sets the expected ones: bias and relu by cuDNN,
-// in bf16 also the mask and the sums of a data gradient, few channels packed, batch norm by our own kernels.
+// A GPU uses the variants that were measured to be fastest. This test sets the expected ones: convolutions, bias and
+// relu by cuDNN, in bf16 also the mask and the sums of a data gradient, few channels packed, batch norm by our own
+// kernels.
 void choose_what_is_expected() {
   for (const auto& [key, text] : PlanCache::process().known()) {
     const auto holds = [&](const char* words) { return key.find(words) != std::string::npos; };
     if (holds("own kernels or cuDNN, ")) PlanCache::process().store_for_this_process(key, "own");
+    if (holds("own convolution or cuDNN, ")) PlanCache::process().store_for_this_process(key, "cuDNN");
     if (holds("epilogue, ")) PlanCache::process().store_for_this_process(key, "fused");
     if (holds("mask of dx, ")) PlanCache::process().store_for_this_process(key, holds("1 = bf16 ") ? "fused" : "apart");
     if (holds("presentation, "))
