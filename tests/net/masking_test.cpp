@@ -164,6 +164,17 @@ TEST_P(Masking, LeavesAFrozenBiasAlone) {
   expect_equal(net, fused, apart, 0);
 }
 
+// A residual block masks only for another block.
+TEST_P(Masking, LeavesTheBiasToAConvolutionBeforeABlock) {
+  const std::vector<std::string> layers{
+      "name='a' type='conv' out=8 kernel=1", "name='relu_a' type='relu'",
+      "name='block' type='residual' body=[{name='t',type='conv',out=8,kernel=1,bias=false}]",
+      "name='b' type='conv' out=8 kernel=1"};
+  const Gradients cpu = MaskedNet(layers, {6, 5, 8}, {Device::kCpu, Precision::kFp32}).gradients("fused");
+  MaskedNet net(layers, {6, 5, 8}, {device(), Precision::kFp32});
+  expect_equal(net, net.gradients("fused"), cpu, 1e-5);
+}
+
 TEST_P(Masking, ShowsANaN) {
   MaskedNet net(two_convs("out=8 kernel=1", "out=8 kernel=1"), {2, 2, 8}, {device(), Precision::kBf16});
   net.param("a.bias").set_value(upload(std::vector<float>(8, 100), {8}, Device::kCpu));  // all pixels are positive
