@@ -198,7 +198,7 @@ std::optional<SmallConv> SmallConv::fitted(SmallConvShape shape, int64_t rows, c
   if (!is_small_conv(geometry, dtype)) return {};
   shape.kernel_h = static_cast<int>(geometry.kernel_h), shape.kernel_w = static_cast<int>(geometry.kernel_w);
   shape.weight_outs = static_cast<int>(geometry.out_c), shape.weight_ins = static_cast<int>(geometry.in_c);
-  const int64_t depth = shape.in_c <= 4 ? 4 : shape.in_c <= 8 ? 8 : rounded_up(shape.in_c, kProductDepth);
+  const int64_t depth = small_conv_depth(shape.in_c);
   const int64_t terms = geometry.kernel_h * geometry.kernel_w * depth;
   const int64_t most_shared = attribute_of_gpu(cudaDevAttrMaxSharedMemoryPerBlockOptin);
   if (terms > most_shared) return {};

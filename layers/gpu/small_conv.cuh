@@ -3,9 +3,8 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <limits>
 
-#include "layers/base/geometry.h"
+#include "layers/base/small_conv_limits.h"
 #include "src/core/cuda.h"
 #include "src/core/elements.cuh"
 
@@ -13,12 +12,11 @@ namespace owt {
 
 constexpr int kSmallConvThreads = 256, kSmallConvWarps = kSmallConvThreads / 32;
 constexpr int kSmallConvResident = 2;  // blocks that must fit on a multiprocessor: limits the registers
-constexpr int kMostSmallChannels = 64;
-constexpr int kProductDepth = 16;   // terms of a sum in one product of matrices
-constexpr int kBankShift = 8;       // elements between rows of multiples of 16, so that they lie in different banks
-constexpr int kPacked = 8;          // channels of a pack of 16 bytes
-constexpr int kTilePixels = 256;    // a block takes about as many of y at a time
-constexpr int kReserved = 1 << 10;  // bytes of shared memory that each block takes besides its own
+constexpr int kProductDepth = 16;      // terms of a sum in one product of matrices
+constexpr int kBankShift = 8;          // elements between rows of multiples of 16, so that they lie in different banks
+constexpr int kPacked = 8;             // channels of a pack of 16 bytes
+constexpr int kTilePixels = 256;       // a block takes about as many of y at a time
+constexpr int kReserved = 1 << 10;     // bytes of shared memory that each block takes besides its own
 
 using SmallElement = __nv_bfloat16;
 
@@ -68,14 +66,6 @@ __device__ inline void load_pixels(const TilePixels& of, const SmallElement* ima
     load_pixels<kPacked>(of, image, channels, row, column, rows, columns, shared);
   else
     load_pixels<1>(of, image, channels, row, column, rows, columns, shared);
-}
-
-// Whether the kernels support a convolution whose weights and tiles fit into shared memory.
-inline bool is_small_conv(const ConvGeometry& g, DType dtype) {
-  const int64_t pixels = std::max(g.in_h * g.in_w, g.out_h * g.out_w);
-  return dtype == DType::kBF16 && g.groups == 1 && g.stride_h == 1 && g.stride_w == 1 &&
-         std::max(g.in_c, g.out_c) <= kMostSmallChannels &&
-         pixels * kMostSmallChannels <= std::numeric_limits<int>::max();
 }
 
 inline int attribute_of_gpu(cudaDeviceAttr attribute) {

@@ -82,7 +82,7 @@ Json step_json(const StepEstimate& step) {
                {"images_per_second", step.images_per_second()},
                {"assumptions", step.assumptions}};
   const auto rows = static_cast<double>(step.rows);
-  for (const auto& [launch, seconds, bound] : step.launches)
+  for (const auto& [launch, seconds, bound, own_seconds] : step.launches)
     json["launches"].push_back({{"layer", launch.name},
                                 {"phase", name_of(launch.phase)},
                                 {"kernel", launch.kernel},

@@ -73,6 +73,16 @@ LaunchTime launch_time(const StepLaunch& launch, const DeviceSpeed& speed, Preci
   return time;
 }
 
+// A multiprocessor computes an image at a time. It loads 128 bytes a clock from shared memory, and issues four
+// instructions a clock. A warp computes 2 x 4 products of 16 x 16 and 16 x 8 factors side by side, so it loads 256
+// bytes for each.
+double own_launch_seconds(const StepLaunch& launch, const DeviceSpeed& speed, double rows) {
+  const double clocks_per_s = speed.warp_instructions_per_s / 4;  // all multiprocessors together
+  const double images = std::ceil(rows / speed.multiprocessors) * speed.multiprocessors;
+  const double products_s = images * launch.own_products * 256 / 128 / clocks_per_s;
+  return std::max({products_s, launch.bytes(rows) / bytes_of(speed), kLeast}) + kBetween;
+}
+
 std::string launch_assumptions(const DeviceSpeed& speed, Precision precision) {
   return format(
       "This is a model, not a measurement: {} at {:.2f} TB/s and {:.0f} TFLOP/s. {} multiprocessors compute "

@@ -24,6 +24,8 @@ struct LaunchTime {
 // only constant that was fitted to a measured step: to the step of cifar10_quick (docs/measurements/gpu_speed.md).
 LaunchTime launch_time(const StepLaunch& launch, const DeviceSpeed& speed, Precision precision, double rows,
                        double part = 1);
+// The time of a kernel of our own for a convolution with own_products. It loads its factors from shared memory.
+double own_launch_seconds(const StepLaunch& launch, const DeviceSpeed& speed, double rows);
 // The constants of the model on a GPU, for people; two lines.
 std::string launch_assumptions(const DeviceSpeed& speed, Precision precision);
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "layers/base/in_place.h"
+#include "layers/base/small_conv_limits.h"
 #include "layers/conv.h"
 #include "layers/lrn.h"
 #include "src/net/composite.h"
@@ -17,6 +18,13 @@ struct Instructions {
 };
 constexpr Instructions kPoolForward{147, 31}, kPoolBackward{162, 38};
 constexpr double kChannels = 8, kLanes = 32;
+
+double in_groups(int64_t count, int64_t group) { return static_cast<double>((count + group - 1) / group); }
+
+// The products of 16 x 16 and 16 x 8 factors for sums of these terms over images.
+double small_products(int64_t outputs, int64_t channels, int64_t terms) {
+  return in_groups(outputs, 16) * in_groups(channels, 8) * in_groups(terms, 16);
+}
 
 bool is(const Layer& layer, const char* type) { return layer.type() == type; }
 
@@ -147,17 +155,23 @@ class OpLaunches {
     const double weights = groups * outputs * weights_of_output;
     const auto own_weights = static_cast<double>(weight.full_shape.elements());
     const double grad = own_weights * static_cast<double>(size_of(weight.grad_type));
-    const StepLaunch product{.flops = g.flops(1),
-                             .in_bytes = bytes({1, g.in_h, g.in_w, g.in_c}),
-                             .out_bytes = y(0),
-                             .weight_bytes = size_ * weights,
-                             .height = static_cast<double>(g.out_h * g.out_w),
-                             .width = outputs,
-                             .groups = groups};
+    StepLaunch product{.flops = g.flops(1),
+                       .in_bytes = bytes({1, g.in_h, g.in_w, g.in_c}),
+                       .out_bytes = y(0),
+                       .weight_bytes = size_ * weights,
+                       .height = static_cast<double>(g.out_h * g.out_w),
+                       .width = outputs,
+                       .groups = groups};
     StepLaunch gradient = product;
     gradient.weight_gradient = true;
     gradient.height = outputs;
     gradient.width = weights_of_output;
+    if (is_small_conv(plain, dtype_)) {
+      const int64_t taps = plain.kernel_h * plain.kernel_w, pixels = plain.out_h * plain.out_w;
+      product.own_products = small_products(pixels, plain.out_c, taps * small_conv_depth(plain.in_c));
+      gradient.own_products =
+          small_products(plain.out_c, taps * std::max<int64_t>(small_conv_depth(plain.in_c), 8), pixels);
+    }
 
     if (packs) forward(0, "pack_weights", LaunchKind::kPacking, {.weight_bytes = size_ * (own_weights + weights)});
     forward(0, "cudnnBackendExecute", LaunchKind::kConvolution, product);
@@ -172,6 +186,9 @@ class OpLaunches {
     to_input.flops = plain.flops(1);
     to_input.height = static_cast<double>(plain.in_h * plain.in_w);
     to_input.width = static_cast<double>(plain.in_c) / groups;
+    if (is_small_conv(plain, dtype_))
+      to_input.own_products = small_products(plain.in_h * plain.in_w, plain.in_c,
+                                             plain.kernel_h * plain.kernel_w * small_conv_depth(plain.out_c));
     if (wants_dx_) backward(0, "cudnnBackendExecute", LaunchKind::kConvolution, to_input);
     if (!learns(weight.role)) return;
     backward(0, "cudnnBackendExecute", LaunchKind::kConvolution, gradient);

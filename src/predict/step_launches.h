@@ -31,7 +31,10 @@ struct StepLaunch {
   // is a weight gradient.
   double height = 0, width = 0, groups = 1;
   bool weight_gradient = false;  // a product that computes it
-  bool beside = false;           // runs beside later launches
+  // Products of 16 x 16 and 16 x 8 factors, per row, if a kernel of our own may compute the convolution
+  // (layers/gpu/small_conv.h); else 0.
+  double own_products = 0;
+  bool beside = false;  // runs beside later launches
 
   double bytes(double rows, double part = 1) const {
     return in_bytes * rows + part * (out_bytes * rows + weight_bytes);
@@ -52,6 +55,7 @@ struct StepEstimate {
     StepLaunch launch;
     double seconds = 0;
     const char* bound = "";  // the limit: "flops", "bytes", "issue", "launch"
+    double own_seconds = 0;  // our own kernel, if it is faster; else 0. seconds() does not count it
   };
   std::string model, device;
   int64_t rows = 0;
@@ -59,8 +63,9 @@ struct StepEstimate {
   double floor_seconds = 0;  // roofline limit: all launches at the peak, without launch costs
   std::string assumptions;   // for people; two lines
 
-  double seconds() const;         // the sum of all launches
-  double beside_seconds() const;  // time of launches that run beside others
+  double seconds() const;           // the sum of all launches
+  double beside_seconds() const;    // time of launches that run beside others
+  double own_gain_seconds() const;  // our own kernels make the step as much shorter
   double images_per_second() const { return static_cast<double>(rows) / seconds(); }
   std::string table() const;
 };

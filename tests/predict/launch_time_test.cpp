@@ -51,6 +51,20 @@ TEST(LaunchTime, GroupsAreProductsOfTheirOwn) {
   EXPECT_NEAR(seconds(grouped, kMultiprocessors), 4 * seconds(convolution(32), kMultiprocessors), 1e-9);
 }
 
+// 3200 products load 2 x 128 bytes each, at 128 bytes a clock of 1.755 GHz.
+TEST(LaunchTime, OfAKernelOfOurOwnIsBoundBySharedMemoryOrBytes) {
+  const DeviceSpeed h200 = device_speed("H200");
+  StepLaunch launch{.kind = LaunchKind::kConvolution, .own_products = 3200};
+  const double wave = 3200 * 2 / 1.755e9;
+  EXPECT_NEAR(own_launch_seconds(launch, h200, 1), wave + 1.3e-6, 1e-12);
+  EXPECT_NEAR(own_launch_seconds(launch, h200, kMultiprocessors), wave + 1.3e-6, 1e-12);
+  EXPECT_NEAR(own_launch_seconds(launch, h200, kMultiprocessors + 1), 2 * wave + 1.3e-6, 1e-12);
+  launch.out_bytes = 1e6;
+  EXPECT_NEAR(own_launch_seconds(launch, h200, 100), 1e8 / (0.95 * 4.3e12) + 1.3e-6, 1e-9);
+  launch.out_bytes = launch.own_products = 1;
+  EXPECT_NEAR(own_launch_seconds(launch, h200, 1), 1.5e-6 + 1.3e-6, 1e-12);
+}
+
 TEST(LaunchTime, OnAProcessorIsTheRooflineLimit) {
   const DeviceSpeed processor{
       .name = "processor", .fp32_flops = 2, .bytes_per_s = 3, .flop_share = 0.5, .byte_share = 1};

@@ -67,6 +67,29 @@ TEST(StepLaunches, OfASmallNetworkHaveTheFlopsAndBytesThatAreCountedByHand) {
   }
 }
 
+// Forward, the data gradient and the weight gradient of the second convolution: 4 pixels of 24 channels, each a sum of
+// 9 x 16 terms; 4 pixels of 16 channels, with 24 channels padded to 32; 24 x 9 x 16 weights, each a sum of 4 terms.
+TEST(StepLaunches, OfFewChannelsMayBeProductsOfOurOwnKernels) {
+  const auto products = [](const char* second, Precision precision) {
+    const Model model = model_of("[8, 2, 2]", 4,
+                                 concat(R"(
+  { name = "first", type = "conv", out = 16, kernel = 1 },
+  { name = "second", type = "conv", out = 24, kernel = 3, pad = 1)",
+                                        second, R"( },
+  { name = "fc", type = "dense", out = 4 })"));
+    std::vector<double> all;
+    for (const StepLaunch& launch :
+         launches_of_step(model, make_plan(model, {.step_rows = 10, .on = {Device::kCuda, precision}})))
+      if (launch.kind == LaunchKind::kConvolution) all.push_back(launch.own_products);
+    return all;
+  };
+  using ::testing::ElementsAre;
+  EXPECT_THAT(products("", Precision::kBf16), ElementsAre(2, 3 * 9, 2 * 18, 2 * 18, 1));
+  EXPECT_THAT(products(", stride = 2", Precision::kBf16), ElementsAre(2, 0, 0, 0, 1));
+  EXPECT_THAT(products(", groups = 2", Precision::kBf16), ElementsAre(2, 0, 0, 0, 1));
+  EXPECT_THAT(products("", Precision::kTf32), ElementsAre(0, 0, 0, 0, 0));
+}
+
 // The launches of two residual blocks besides their convolutions, with the number of tensors that they read and write.
 // All tensors of a block are of one size.
 TEST(StepLaunches, OfResidualBlocksPassOverMemoryAsOftenAsTheKernels) {
@@ -157,6 +180,22 @@ TEST(StepEstimate, ALaunchTakesTheLongestOfWhatBoundsIt) {
   EXPECT_STREQ(of(step, "fc8", Phase::kBackward)[0].bound, "launch");
 }
 
+TEST(StepEstimate, SaysWhatOurOwnKernelsMaySaveButDoesNotCountIt) {
+  const Model model = small_model();
+  const StepEstimate step = estimate(model, 10);
+  double gain = 0;
+  for (const Phase phase : {Phase::kForward, Phase::kBackward}) gain += of(step, "conv", phase)[0].seconds - 2.8e-6;
+  EXPECT_NEAR(step.own_gain_seconds(), gain, 1e-12);
+  double sum = 0;
+  for (const auto& each : step.launches) sum += each.seconds;
+  EXPECT_DOUBLE_EQ(step.seconds(), sum);
+  EXPECT_THAT(step.table(), HasSubstr("Not counted: "));
+  const StepEstimate single = estimate_step(
+      device_speed("H200"), model, make_plan(model, {.step_rows = 10, .on = {Device::kCuda, Precision::kFp32}}));
+  EXPECT_EQ(single.own_gain_seconds(), 0);
+  EXPECT_THAT(single.table(), ::testing::Not(HasSubstr("Not counted: ")));
+}
+
 TEST(StepEstimate, IsBoundByInstructionsWhereMemoryIsFaster) {
   DeviceSpeed slow = device_speed("H200");
   slow.warp_instructions_per_s = 1e9;
@@ -230,7 +269,7 @@ TEST(StepLaunches, UpdateAsManyParametersTogetherAsALaunchTakes) {
 TEST(StepEstimate, TheFloorIsTheLongerOfProductsAndMemoryOfEveryLaunch) {
   const StepEstimate step = estimate(model_of(kAlexNet), 128);
   double floor = 0;
-  for (const auto& [launch, seconds, bound] : step.launches)
+  for (const auto& [launch, seconds, bound, own_seconds] : step.launches)
     floor += std::max(launch.flops * 128 / 790e12, launch.bytes(128) / 4.3e12);
   EXPECT_DOUBLE_EQ(step.floor_seconds, floor);
 }
