@@ -26,6 +26,7 @@ struct Accesses {
 
 struct KernelCode {
   Accesses loads, stores;
+  int products = 0;     // instructions of tensor cores
   int registers = 0;    // per thread
   int local_bytes = 0;  // per thread: spilled registers, and arrays that are indexed at run time
 };
@@ -48,6 +49,7 @@ void count(Accesses& accesses, int bytes) {
 
 // "ld.global.nc.v4.f32" is a load of 4 x 32 bits. An access without a state space may be to global memory too.
 void count_ptx(const std::string& line, KernelCode& kernel) {
+  kernel.products += line.find("mma.sync.") != std::string::npos;
   static const std::regex access(R"(^\s*(?:@!?%p\d+\s+)?(ld|st)((?:\.[\w:]+)*)\.[a-z](\d+)\s)");
   static const std::regex elsewhere(R"(\.(?:param|shared|const|local)\b)"), vector(R"(\.v(\d)\b)");
   std::smatch found, width;
@@ -91,6 +93,7 @@ Kernels read_machine_code(const std::string& text) {
   std::smatch found, bits;
   for (const std::string& line : split_lines(text)) {
     if (std::regex_search(line, found, entry)) kernel = &kernels[spelt_out(found[1])];
+    if (kernel) kernel->products += line.find(" HMMA.") != std::string::npos;
     if (!kernel || !std::regex_search(line, found, access)) continue;
     const std::string qualifiers = found[3];
     const int bytes = std::regex_search(qualifiers, bits, size) ? std::stoi(bits[1]) / 8 : 4;
@@ -147,6 +150,7 @@ struct Wanted {
   int wide_loads, wide_stores;      // at least
   int narrow_loads, narrow_stores;  // at most
   int registers;                    // at most
+  int products = 0;                 // instructions of tensor cores, at least
 };
 
 struct HotFile {
@@ -200,7 +204,10 @@ const std::vector<HotFile>& hot_files() {
         {"pack_images<unsigned short, FixedBlocks<unsigned short, 1, 3, 1, 8>", 0, 1, 3, 0, 32}}},
       // The other accesses are for elements that do not come in fours.
       {"src/parallel/optimizer.cu",
-       {{"update_items<SgdRule<false>", 5, 4, 22, 17, 32}, {"update_items<AdamWRule>", 7, 6, 24, 19, 40}}},
+       {{"update_items<SgdRule<false>", 5, 4, 16, 11, 32},
+        {"update_items<AdamWRule>", 7, 6, 18, 13, 40},
+        {"update_by_products<SgdRule<false>", 14, 8, 6, 3, 80, 16},
+        {"update_by_products<AdamWRule>", 12, 6, 7, 4, 80, 16}}},
   };
   return files;
 }
@@ -217,6 +224,7 @@ void expect_accesses(const KernelCode& kernel, const Wanted& wanted) {
   EXPECT_LE(kernel.loads.narrow, wanted.narrow_loads) << "loads of less than 8 bytes";
   EXPECT_LE(kernel.stores.narrow, wanted.narrow_stores) << "stores of less than 8 bytes";
   EXPECT_EQ(kernel.local_bytes, 0) << "local memory";
+  EXPECT_GE(kernel.products, wanted.products) << "products of tensor cores";
 }
 
 // The hot files as one unit, compiled once: most of nvcc's time goes into headers that all of them include, and into

@@ -1,7 +1,7 @@
 // CUDA C++ as plain C++: force-included (-include) when a .cu file is compiled for the simulated GPU.
 //
 // It defines the keywords and the built-in variables and functions of device code for the host, and replaces
-// src/core/launch.cuh.
+// src/core/launch.cuh and, with tensor_cores.h, src/core/tensor_cores.cuh.
 #pragma once
 
 #include <math.h>
@@ -237,6 +237,8 @@ inline float min(float a, float b) { return std::fmin(a, b); }
 inline float max(float a, float b) { return std::fmax(a, b); }
 inline double min(double a, double b) { return std::fmin(a, b); }
 inline double max(double a, double b) { return std::fmax(a, b); }
+
+#include "tests/simulated_gpu/tensor_cores.h"
 
 #define OWT_SRC_CORE_LAUNCH_CUH
 #include "src/core/cuda.h"

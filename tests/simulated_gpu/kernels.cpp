@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstddef>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <memory>
 #include <mutex>
 #include <utility>
@@ -47,7 +49,7 @@ struct Warp {
   WarpOperation operation = WarpOperation::kNone;
   int arrived = 0;
   Meetings syncs;
-  uint64_t value[kLanes], result[kLanes];
+  uint64_t value[kLanes], result[kLanes], gathered[kLanes];
   int source[kLanes];
 };
 
@@ -112,6 +114,14 @@ class BlockRunner {
     return warp.result[lane];
   }
 
+  void gather(const void* mine, void* all, size_t bytes) {
+    exchange(WarpOperation::kGather, ~0u, reinterpret_cast<uintptr_t>(mine), lane());
+    for (size_t i = 0; i < kLanes; ++i)
+      std::memcpy(static_cast<std::byte*>(all) + i * bytes,
+                  reinterpret_cast<const void*>(warps_[current_ / kLanes].gathered[i]), bytes);
+    exchange(WarpOperation::kLeave, ~0u, 0, lane());  // `mine` of other lanes must stay until all have copied it
+  }
+
   int lane() const { return static_cast<int>(current_ % kLanes); }
 
  private:
@@ -126,6 +136,7 @@ class BlockRunner {
     for (int i = 0; i < kLanes; ++i) ballot |= static_cast<uint64_t>(warp.value[i] != 0) << i;
     for (int i = 0; i < kLanes; ++i)
       warp.result[i] = warp.operation == WarpOperation::kBallot ? ballot : warp.value[warp.source[i]];
+    if (warp.operation == WarpOperation::kGather) std::copy_n(warp.value, kLanes, warp.gathered);
     warp.arrived = 0;
     warp.syncs.odd = !warp.syncs.odd;
   }
@@ -303,6 +314,8 @@ int block_sum(int value) { return runner().barrier(value); }
 uint64_t warp_exchange(WarpOperation operation, unsigned mask, uint64_t value, int source) {
   return runner().exchange(operation, mask, value, source);
 }
+
+void warp_gather(const void* mine, void* all, size_t bytes) { runner().gather(mine, all, bytes); }
 
 int lane_of_thread() { return runner().lane(); }
 

@@ -27,13 +27,15 @@ namespace simulated_gpu {
 void launch_kernel(cudaStream_t stream, dim3 grid, dim3 block, const void* kernel, std::function<void()> body);
 
 // What a running thread calls.
-enum class WarpOperation { kNone, kSync, kShuffle, kBallot };
+enum class WarpOperation { kNone, kSync, kShuffle, kBallot, kGather, kLeave };
 
 void block_barrier();
 // Waits as block_barrier(); the sum of the values of all threads that came.
 int block_sum(int value);
 // Waits for the warp: the value that lane `source` brought; for kBallot the lanes with a value that is not 0.
 uint64_t warp_exchange(WarpOperation operation, unsigned mask, uint64_t value, int source);
+// Waits for the warp, and copies `bytes` bytes at `mine` of each lane to `all`, in the order of the lanes.
+void warp_gather(const void* mine, void* all, size_t bytes);
 int lane_of_thread();
 
 }  // namespace simulated_gpu

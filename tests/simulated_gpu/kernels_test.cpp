@@ -102,6 +102,42 @@ __global__ void last_block_sums(int* terms, unsigned* arrived, int* sum) {
   for (unsigned i = 0; i < gridDim.x; ++i) *sum += terms[i];
 }
 
+// C = A' * B + 1 of 16 x 16 and 16 x 8 numbers, which one warp multiplies.
+__global__ void multiply(const __nv_bfloat16* a, const __nv_bfloat16* b, float* c) {
+  alignas(16) __shared__ __nv_bfloat16 of_a[16][24], of_b[16][24];
+  for (int i = static_cast<int>(threadIdx.x); i < 256; i += 32) {
+    of_a[i / 16][i % 16] = a[i];
+    of_b[i / 16][i % 16] = b[i];
+  }
+  __syncwarp();
+  const int lane = static_cast<int>(threadIdx.x), part = lane / 8;
+  uint32_t a_parts[4], b_parts[4];
+  owt::load_transposed(a_parts, &of_a[lane % 8 + part / 2 * 8][part % 2 * 8]);
+  owt::load_transposed(b_parts, &of_b[lane % 8 + part % 2 * 8][part / 2 * 8]);
+  float sums[4] = {1, 1, 1, 1};
+  owt::add_product(sums, a_parts, b_parts[0], b_parts[1]);
+  for (int i = 0; i < 4; ++i) c[(lane / 4 + i / 2 * 8) * 8 + lane % 4 * 2 + i % 2] = sums[i];
+}
+
+TEST(Kernels, MultiplyOnTensorCores) {
+  const Stream stream(owt::Device::kCuda);
+  std::vector<__nv_bfloat16> a(256), b(256);
+  for (size_t i = 0; i < a.size(); ++i) {
+    a[i] = __float2bfloat16(static_cast<float>(i % 7));
+    b[i] = __float2bfloat16(static_cast<float>(i % 5) - 1);
+  }
+  const DeviceArray<__nv_bfloat16> on_a(a, stream), on_b(b, stream);
+  const DeviceArray<float> c(16 * 8);
+  launch(multiply, 1, 32, stream, on_a.data(), on_b.data(), c.data());
+  const std::vector<float> found = c.read(stream);
+  for (size_t row = 0; row < 16; ++row)
+    for (size_t column = 0; column < 8; ++column) {
+      float sum = 1;
+      for (size_t k = 0; k < 16; ++k) sum += __bfloat162float(a[k * 16 + row]) * __bfloat162float(b[k * 16 + column]);
+      EXPECT_EQ(found[row * 8 + column], sum) << row << ", " << column;
+    }
+}
+
 TEST(Kernels, LetTheLastBlockFinishWhatTheOthersBegan) {
   const Stream stream(owt::Device::kCuda);
   DeviceArray<int> terms(10), sum(std::vector<int>{0}, stream);
