@@ -26,6 +26,7 @@ class CudaDense : public Op {
         features_(weight.shape().row_elements()),
         weight_(weight),
         bias_(bias),
+        keeps_grad_(weight.keeps_grad),
         epilogue_(std::move(epilogue)) {
     if (out_ == 0 || features_ == 0) return;
     constexpr auto kNo = Transpose::kNo, kYes = Transpose::kYes;
@@ -33,7 +34,9 @@ class CudaDense : public Op {
     forward_.emplace(
         MatmulForm{rows_, out_, features_, kNo, kYes, features_, features_, out_, p, dtype_, bias != nullptr});
     to_input_.emplace(MatmulForm{rows_, features_, out_, kNo, kNo, out_, features_, features_, p, dtype_});
-    to_weight_.emplace(MatmulForm{out_, features_, rows_, kYes, kNo, out_, features_, features_, p, weight.grad_type});
+    if (keeps_grad_)
+      to_weight_.emplace(
+          MatmulForm{out_, features_, rows_, kYes, kNo, out_, features_, features_, p, weight.grad_type});
     bias_gradient_ = make_bias_gradient(rows_, out_, bias, epilogue_.relu);
   }
 
@@ -56,8 +59,13 @@ class CudaDense : public Op {
 
   void backward_weights(const Pass& pass, const Tensor& x, const Tensor& dy) override {
     if (features_ == 0 || out_ == 0) return;
-    (*to_weight_)(dy.raw(), x.raw(), nullptr, weight_.take_beta(), weight_.grad.raw(), *pass.stream);
+    const float beta = weight_.take_beta();
+    if (keeps_grad_)
+      (*to_weight_)(dy.raw(), x.raw(), nullptr, beta, weight_.grad.raw(), *pass.stream);
+    else
+      weight_.factors = {dy, x};
   }
+  bool leaves_factors() const override { return !keeps_grad_; }
 
  private:
   // A parameter in the type that the products read.
@@ -69,6 +77,7 @@ class CudaDense : public Op {
   int64_t rows_, out_, features_;
   Param& weight_;
   Param* bias_;
+  bool keeps_grad_;
   std::optional<Matmul> forward_, to_input_, to_weight_;
   Epilogue epilogue_;
   std::unique_ptr<BiasGradient> bias_gradient_;  // null if there is neither a bias nor a relu

@@ -16,7 +16,8 @@ namespace owt {
 
 std::unique_ptr<Layer> make_dense(const LayerSpec& spec);
 
-// The op for batches of `rows` rows. The parameters must outlive the op; bias may be null.
+// The op for batches of `rows` rows. The parameters must outlive the op; bias may be null. weight.keeps_grad must not
+// change.
 std::unique_ptr<Op> bind_dense(Cpu, int64_t rows, Param& weight, Param* bias);
 std::unique_ptr<Op> bind_dense(Cuda, int64_t rows, Param& weight, Param* bias);
 

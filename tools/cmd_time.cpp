@@ -17,7 +17,7 @@ int command_time(const Arguments& arguments) {
   options.flag("evaluation", "time evaluation steps: forward pass and loss only");
   options.flag(
       "keep-gradients",
-      "do not update weights while their gradients are computed; so it is with several workers, which sum gradients");
+      "store the gradients of all weights before the update; so it is with several workers, which sum gradients");
   options.option("steps", "N", "30", "steps to time");
   options.option("csv", "FILE", "write the table as CSV too");
   options.option("trace", "FILE", "write a trace of every step for Perfetto (ui.perfetto.dev) or chrome://tracing");

@@ -83,6 +83,8 @@ class Op {
   // this op, with the same x and dy. So dy and Pass::scratch still hold what backward_data wrote there. An op that
   // computes dx and the gradients together does so in backward_data.
   virtual void backward_weights(const Pass&, const Tensor& /*x*/, const Tensor& /*dy*/) {}
+  // Whether backward_weights leaves x and dy in Param::factors. They must then keep their values until the update.
+  virtual bool leaves_factors() const { return false; }
 
   // Bytes of Pass::scratch that the op overwrites in forward, or in backward (data and weights). Constant for an op.
   virtual int64_t scratch_bytes(Phase) const { return 0; }
@@ -139,7 +141,8 @@ class Layer {
     static_cast<void>(phase), static_cast<void>(wants_dx);
     return {};
   }
-  // Whether its CPU op works without memory for the gradient of its first parameter (Param::keeps_grad).
+  // Whether its ops work without memory for the gradient of its first parameter (Param::keeps_grad); on a GPU in bf16
+  // only.
   virtual bool can_update_at_once() const { return false; }
 
   // Bytes of scratch memory for backward on a batch of this shape, as far as known before an op is bound. Memory of

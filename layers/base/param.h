@@ -56,6 +56,12 @@ int64_t largest_piece(const Shape& tensor);                            // elemen
 // Receives the gradient of elements [first, first + count) of a tensor.
 using TakeGradient = std::function<void(int64_t first, int64_t count, const float* gradient)>;
 
+// A weight's gradient as a product that has not been computed: dy' * x, with one row for each row of the batch. Both
+// have the type of activations.
+struct GradientFactors {
+  Tensor dy, x;
+};
+
 struct Param {
   std::string name;  // name in files: "conv1.weight"
   ParamRole role = ParamRole::kTrained;
@@ -79,11 +85,12 @@ struct Param {
   // parameter has a copy in that precision, because one launch updates all parameters.
   Tensor copy16;
   bool cpu_reads_copy16 = false;
-  // False: no gradient is stored (updates_at_once() of plan_updates.h), and grad has no memory. The op passes the
-  // gradient to `update` in pieces while they are in the cache, and `update` changes value. Several threads do so at
-  // the same time.
+  // False: no gradient is stored (updates_at_once() of plan_updates.h), and grad has no memory. The CPU's op passes the
+  // gradient to `update` in pieces while they are in the cache; `update` changes value. Several threads do so at the
+  // same time. A GPU's op leaves the factors of the gradient, whose memory must live until the update multiplies them.
   bool keeps_grad = true;
   TakeGradient update;
+  std::optional<GradientFactors> factors = {};
   bool grad_is_zero = true;  // the gradient is zero whatever its memory holds; the first contribution overwrites it
   uint64_t version = 0;      // incremented by code that changes value, so that packed copies are renewed
 

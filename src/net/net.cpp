@@ -94,11 +94,12 @@ void Tape::hand_masks_over() {
   }
 }
 
+Tensor Tape::in_memory_of(const Tensor* larger, const Shape& shape) const {
+  return larger && larger->defined() ? larger->part(0, shape) : Tensor(shape, type_, device_);
+}
+
 void Tape::allocate(const Tape* lender) {
   OWT_CHECK(!lender || (lender->rows_ >= rows_ && lender->scratch_ == scratch_));
-  const auto in_memory_of = [&](const Tensor* larger, const Shape& shape) {
-    return larger && larger->defined() ? larger->part(0, shape) : Tensor(shape, type_, device_);
-  };
   y_.resize(static_cast<size_t>(net_.size()));
   const std::vector<bool> kept = kept_runs();
   for (size_t r = 0; r < runs_.size(); ++r) {
@@ -108,10 +109,26 @@ void Tape::allocate(const Tape* lender) {
                                                : in_memory_of(lender ? &lender->y_[last] : nullptr, runs_[r].out);
   }
   if (!y_.empty()) out_ = y_.back();
+  keep_factors(lender);
   if (scratch_ == Scratch::kOfPass) return;
   for (size_t i = 0; i < std::size(gradients_); ++i)
     gradients_[i] = in_memory_of(lender ? &lender->gradients_[i] : nullptr, {largest_});
   ops_scratch_ = scratch_of_thread(device_, own_ops_scratch_bytes());
+}
+
+Tape::Run& Tape::owner_of(size_t run) {
+  while (run > 0 && runs_[run].in_place) --run;
+  return runs_[run];
+}
+
+// The last dy and the first x belong to the caller.
+void Tape::keep_factors(const Tape* lender) {
+  for (size_t r = 0; r < runs_.size() && scratch_ == Scratch::kOwn; ++r) {
+    Run& run = runs_[r];
+    if (!run.learns || !run.op || !run.op->leaves_factors()) continue;
+    if (r > 0) owner_of(r - 1).y_is_factor = true;
+    if (r + 1 < runs_.size()) run.dy = in_memory_of(lender ? &lender->runs_[r].dy : nullptr, run.out);
+  }
 }
 
 // Backward of a run reads its input and its output. The last output belongs to the caller.
@@ -223,13 +240,14 @@ void Tape::poison_after_forward(const Pass& pass, const Run& run, const Tensor& 
     poison(x, *pass.stream);
 }
 
-// Poisons the run's gradient, unless it belongs to the caller, and the run's output, which earlier runs do not read.
-// In-place runs use the memory of the run before them. The last output is valid until the next forward.
+// Poisons the run's gradient, unless it belongs to the caller or to the update, and the run's output, which earlier
+// runs do not read. In-place runs use the memory of the run before them. The last output is valid until the next
+// forward.
 void Tape::poison_after_backward(const Pass& pass, const Run& run) const {
   poison_scratch(pass, run, Phase::kBackward);
   if (run.in_place || run.end == net_.size()) return;
-  poison(gradient_, *pass.stream);
-  poison(y_[static_cast<size_t>(run.end - 1)], *pass.stream);
+  if (!run.dy.defined()) poison(gradient_, *pass.stream);
+  if (!run.y_is_factor) poison(y_[static_cast<size_t>(run.end - 1)], *pass.stream);
 }
 
 const Tensor& Tape::output() const { return y_.empty() ? x_ : out_; }
@@ -279,11 +297,13 @@ void Tape::begin_backward(const Tensor& x, const Tensor& dy, Tensor* dx) {
   next_gradient_ = 0;
 }
 
-// The gradients alternate between two buffers. An in-place layer overwrites its gradient, unless that belongs to the
-// caller.
+// The gradients alternate between two buffers, except gradients for the update. An in-place layer overwrites its
+// gradient, unless that belongs to the caller.
 Tensor Tape::place_below(const Run& run) {
   if (run.begin == 0 || !wants_dx(run)) return dx_;
   if (run.in_place && run.end < net_.size()) return gradient_;
+  if (const Run& owner = owner_of(run_of_layer_[static_cast<size_t>(run.begin - 1)]); owner.dy.defined())
+    return owner.dy;
   const Tensor below = gradients_[next_gradient_].part(0, input_of(run).shape());
   next_gradient_ = 1 - next_gradient_;
   return below;
@@ -334,8 +354,7 @@ std::vector<Watched> Tape::watched(int64_t first_layer) const {
 int64_t Tape::bytes() const {
   int64_t total = own_ops_scratch_bytes();
   if (scratch_ != Scratch::kOfPass) total += gradients_[0].bytes() + gradients_[1].bytes();
-  for (const Run& run : runs_)
-    if (run.op) total += run.op->inner_bytes();
+  for (const Run& run : runs_) total += (run.op ? run.op->inner_bytes() : 0) + (run.dy.defined() ? run.dy.bytes() : 0);
   for (const Run& run : runs_)
     if (y_[static_cast<size_t>(run.end - 1)].defined() && (run.begin == 0 || !run.in_place))
       total += y_[static_cast<size_t>(run.end - 1)].bytes();

@@ -38,7 +38,8 @@ class Net {
 class Tape {
  public:
   // Where scratch memory of the ops comes from, and the two gradients for backward, each as large as the largest
-  // activation. Activations that are not kept use the gradients' memory.
+  // activation. Activations that are not kept use the gradients' memory. Gradients that an op leaves to the update
+  // (Op::leaves_factors) have memory of their own, which the tape allocates.
   //   kOwn:           The tape allocates gradients, and shares scratch memory with the other tapes of its host thread,
   //                   so these tapes must run one after the other.
   //   kOwnForForward: The same without backward; no activation is kept.
@@ -73,7 +74,8 @@ class Tape {
   bool sum_in_last_op();
   // y = output + b, or with relu its positive part. y must not be in the pass's scratch memory.
   void forward_sum(const Pass& pass, const Tensor& x, const Tensor& b, bool relu, Tensor& y);
-  // Must follow forward on the same x. Writes dx unless it is null; may overwrite dy.
+  // Must follow forward on the same x. Writes dx unless it is null; may overwrite dy. If the first op leaves factors, x
+  // must keep its values until the update, and if the last one does, dy.
   void backward(const Pass& pass, const Tensor& x, const Tensor& dy, Tensor* dx);
 
   // The same layer by layer, for callers that do other work in between: begin_forward, then forward of every layer in
@@ -110,6 +112,8 @@ class Tape {
     bool learns;    // it has parameters that learn
     bool wants_dx;  // a layer before it in the net learns
     Shape out;
+    bool y_is_factor = false;  // an op after it leaves its y to the update
+    Tensor dy{};               // memory for its dy, if the op leaves it to the update and the caller has none
   };
 
   // Whether the current backward pass needs the gradient of its input.
@@ -118,6 +122,7 @@ class Tape {
   Run& run_of(int64_t layer) { return runs_[run_of_layer_[static_cast<size_t>(layer)]]; }
   const Op* op_at(int64_t layer) const;  // the op that begins with this layer; null if none does
   const Tensor& input_of(const Run& run) const;
+  Run& owner_of(size_t run);                             // this run; if it works in place, the run whose memory it uses
   Tensor place_above(const Pass& pass, const Run& run);  // memory for its y
   Tensor place_below(const Run& run);                    // memory for its dx; undefined if it is not needed
 
@@ -125,7 +130,9 @@ class Tape {
   int64_t own_ops_scratch_bytes() const;
   int64_t gradients_bytes() const;
   void hand_masks_over();
+  Tensor in_memory_of(const Tensor* larger, const Shape& shape) const;  // new memory if that has none
   void allocate(const Tape* lender);
+  void keep_factors(const Tape* lender);
   std::vector<bool> kept_runs() const;
   bool keeps(const Pass& pass, const Run& run) const;
   void take_gradients(const Pass& pass, Phase phase);

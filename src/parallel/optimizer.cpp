@@ -267,17 +267,28 @@ void Optimizer::update(std::span<Param* const> params, const Rates& rates, doubl
 
 void Optimizer::update(std::span<const ParamPart> parts, const Rates& rates, double gradient_scale,
                        const Stream& stream) {
-  std::vector<UpdateItem> items;
+  UpdateItems items;
+  std::vector<Tensor> used;  // no longer read after the update
   for (const auto& [param, elements, gradient, value] : parts) {
     const bool average = param->role == ParamRole::kAverage;
     if (average && !gradient.defined()) continue;
-    if (elements.size() > 0) items.push_back(item_for(*param, elements, gradient, value));
+    const UpdateItem item = elements.size() > 0 ? item_for(*param, elements, gradient, value) : UpdateItem{};
+    if (param->factors) {
+      const auto& [dy, x] = *param->factors;
+      items.products.push_back({item, dy.raw(), x.raw(), static_cast<int>(dy.shape().rows()),
+                                static_cast<int>(param->part.size()), static_cast<int>(param->shape().row_elements())});
+      used.push_back(dy);
+    } else if (elements.size() > 0) {
+      items.stored.push_back(item);
+      used.push_back(gradient);
+    }
     if (value.defined()) continue;
+    param->factors.reset();
     param->grad_is_zero = true;
     ++param->version;
   }
   dispatch(stream.device(), [&](auto tag) { update_items(tag, rule(rates, gradient_scale), rates, items, stream); });
-  for (const ParamPart& part : parts) poison(part.gradient, stream);
+  for (const Tensor& each : used) poison(each, stream);
 }
 
 TakeGradient Optimizer::update_in_pieces(Param& param, const Rates& rates, double gradient_scale) {
@@ -311,9 +322,9 @@ UpdateItem Optimizer::item_for(Param& param, Slice elements, const Tensor& gradi
   return item;
 }
 
-void update_items(Cpu, const UpdateRule& rule, const Optimizer::Rates& rates, std::span<const UpdateItem> items,
-                  const Stream&) {
-  for (const UpdateItem& item : items) {
+void update_items(Cpu, const UpdateRule& rule, const Optimizer::Rates& rates, const UpdateItems& items, const Stream&) {
+  OWT_CHECK(items.products.empty(), "the CPU updates while it computes a gradient");
+  for (const UpdateItem& item : items.stored) {
     OWT_CHECK(!item.bf16_gradient, "gradients on the CPU are f32");
     if (item.average)
       update_average(rule, item);

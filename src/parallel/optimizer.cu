@@ -1,8 +1,11 @@
 #include <algorithm>
 #include <bit>
+#include <type_traits>
+#include <vector>
 
 #include "src/core/elements.cuh"
 #include "src/core/launch.cuh"
+#include "src/core/tile_product.cuh"
 #include "src/parallel/update_rules.h"
 
 namespace owt {
@@ -28,39 +31,60 @@ __device__ float4 load_four(const __nv_bfloat16* from) {
   return {to_float(pack.at[0]), to_float(pack.at[1]), to_float(pack.at[2]), to_float(pack.at[3])};
 }
 
-template <class Gradient, class Rule>
-__device__ void update_one_by_one(const UpdateItem& item, const Rule& rule, int64_t begin, int64_t end) {
-  const auto* gradient = static_cast<const Gradient*>(item.gradient);
-  auto* copy16 = static_cast<__nv_bfloat16*>(item.copy16);
-  for (int64_t i = begin + threadIdx.x; i < end; i += blockDim.x) {
-    float first = item.states[0][i], second = Rule::kStates > 1 ? item.states[1][i] : 0.0f;
-    const float weight = rule(item.weight[i], gradient ? to_float(gradient[i]) : 0.0f, first, second);
-    item.states[0][i] = first;
-    if (Rule::kStates > 1) item.states[1][i] = second;
-    item.weight[i] = weight;
-    if (copy16) copy16[i] = __float2bfloat16(weight);
-  }
+template <class Rule>
+__device__ void update_one(const UpdateItem& item, const Rule& rule, int64_t i, float gradient) {
+  float first = item.states[0][i], second = Rule::kStates > 1 ? item.states[1][i] : 0.0f;
+  const float weight = rule(item.weight[i], gradient, first, second);
+  item.states[0][i] = first;
+  if (Rule::kStates > 1) item.states[1][i] = second;
+  item.weight[i] = weight;
+  if (item.copy16) static_cast<__nv_bfloat16*>(item.copy16)[i] = __float2bfloat16(weight);
 }
 
-// Four elements per access. begin, end and the addresses must be multiples of four elements.
-template <class Gradient, class Rule>
-__device__ void update_by_four(const UpdateItem& item, const Rule& rule, int64_t begin, int64_t end) {
-  for (int64_t i = begin + 4 * threadIdx.x; i < end; i += 4 * blockDim.x) {
-    float4 weight = load_four(item.weight + i), first = load_four(item.states[0] + i), second{}, gradient{};
+// Four elements per access: `i` and the addresses are multiples of four elements.
+template <class Rule>
+struct FourElements {
+  float4 weight, first, second{};
+
+  __device__ void load(const UpdateItem& item, int64_t i) {
+    weight = load_four(item.weight + i);
+    first = load_four(item.states[0] + i);
     if (Rule::kStates > 1) second = load_four(item.states[1] + i);
-    if (item.gradient) gradient = load_four(static_cast<const Gradient*>(item.gradient) + i);
+  }
+  __device__ void update(const Rule& rule, const float4& gradient) {
     weight.x = rule(weight.x, gradient.x, first.x, second.x);
     weight.y = rule(weight.y, gradient.y, first.y, second.y);
     weight.z = rule(weight.z, gradient.z, first.z, second.z);
     weight.w = rule(weight.w, gradient.w, first.w, second.w);
-    // Intrinsics, because nvcc 13.0 writes one word at a time for assignments here.
+  }
+  // Intrinsics, because nvcc 13.0 writes one word at a time for assignments here.
+  __device__ void store(const UpdateItem& item, int64_t i) const {
     __stcs(reinterpret_cast<float4*>(item.weight + i), weight);
     __stcs(reinterpret_cast<float4*>(item.states[0] + i), first);
     if (Rule::kStates > 1) __stcs(reinterpret_cast<float4*>(item.states[1] + i), second);
-    if (!item.copy16) continue;
+    if (!item.copy16) return;
     const Pack<__nv_bfloat16, 4> rounded{__float2bfloat16(weight.x), __float2bfloat16(weight.y),
                                          __float2bfloat16(weight.z), __float2bfloat16(weight.w)};
     __stcs(reinterpret_cast<uint2*>(static_cast<__nv_bfloat16*>(item.copy16) + i), std::bit_cast<uint2>(rounded));
+  }
+};
+
+template <class Gradient, class Rule>
+__device__ void update_one_by_one(const UpdateItem& item, const Rule& rule, int64_t begin, int64_t end) {
+  const auto* gradient = static_cast<const Gradient*>(item.gradient);
+  for (int64_t i = begin + threadIdx.x; i < end; i += blockDim.x)
+    update_one(item, rule, i, gradient ? to_float(gradient[i]) : 0.0f);
+}
+
+template <class Gradient, class Rule>
+__device__ void update_by_four(const UpdateItem& item, const Rule& rule, int64_t begin, int64_t end) {
+  for (int64_t i = begin + 4 * threadIdx.x; i < end; i += 4 * blockDim.x) {
+    FourElements<Rule> four;
+    float4 gradient{};
+    four.load(item, i);
+    if (item.gradient) gradient = load_four(static_cast<const Gradient*>(item.gradient) + i);
+    four.update(rule, gradient);
+    four.store(item, i);
   }
 }
 
@@ -73,37 +97,106 @@ __device__ void update_average(const UpdateItem& item, float scale, int64_t begi
 
 __device__ bool aligned(const void* place, unsigned bytes) { return reinterpret_cast<uintptr_t>(place) % bytes == 0; }
 
+// Whether elements whose number is a multiple of four can be accessed by four.
+template <class Rule>
+__device__ bool holds_fours(const UpdateItem& item) {
+  return aligned(item.weight, 16) && aligned(item.states[0], 16) &&
+         (Rule::kStates == 1 || aligned(item.states[1], 16)) && aligned(item.copy16, 8);
+}
+
 template <class Gradient, class Rule>
 __device__ void update_trained(const UpdateItem& item, const Rule& rule, int64_t begin, int64_t end) {
-  const bool by_four = (end - begin) % 4 == 0 && aligned(item.weight, 16) && aligned(item.states[0], 16) &&
-                       (Rule::kStates == 1 || aligned(item.states[1], 16)) &&
-                       aligned(item.gradient, 4 * sizeof(Gradient)) && aligned(item.copy16, 8);
-  if (by_four)
+  if ((end - begin) % 4 == 0 && holds_fours<Rule>(item) && aligned(item.gradient, 4 * sizeof(Gradient)))
     update_by_four<Gradient>(item, rule, begin, end);
   else
     update_one_by_one<Gradient>(item, rule, begin, end);
 }
 
-template <class Rule>
-__global__ void update_items(Items items, UpdateRule rule, const double* rates) {
-  const auto block = static_cast<int>(blockIdx.x);
-  int which = 0;  // the last item that begins at or before this block
-  for (int above = items.count; above - which > 1;) {
+// The last of `count` items that begins at or before this block.
+__device__ int item_of_block(const int* first_block, int count) {
+  int which = 0;
+  for (int above = count; above - which > 1;) {
     const int middle = (which + above) / 2;
-    if (items.first_block[middle] <= block)
+    if (first_block[middle] <= static_cast<int>(blockIdx.x))
       which = middle;
     else
       above = middle;
   }
+  return which;
+}
+
+template <class Rule>
+__device__ Rule rule_for(const UpdateRule& rule, const UpdateItem& item, const double* rates) {
+  return Rule(rule, RuleTerms(rule, item, {rates[0], rates[1], rates[2], rates[3]}));
+}
+
+template <class Rule>
+__global__ void update_items(Items items, UpdateRule rule, const double* rates) {
+  const int which = item_of_block(items.first_block, items.count);
   const UpdateItem& item = items.item[which];
-  const int64_t begin = (block - items.first_block[which]) * items.chunk;
+  const int64_t begin = (static_cast<int>(blockIdx.x) - items.first_block[which]) * items.chunk;
   const int64_t end = begin + items.chunk < item.count ? begin + items.chunk : item.count;
   if (item.average) return update_average(item, static_cast<float>(rule.gradient_scale), begin, end);
-  const Rule one(rule, RuleTerms(rule, item, {rates[0], rates[1], rates[2], rates[3]}));
+  const Rule one = rule_for<Rule>(rule, item, rates);
   if (item.bf16_gradient)
     update_trained<__nv_bfloat16>(item, one, begin, end);
   else
     update_trained<float>(item, one, begin, end);
+}
+
+struct Products {
+  ProductItem item[kProductsPerUpdate];
+  int first_block[kProductsPerUpdate + 1];  // by item
+  int count;
+};
+
+// Updates the part of a weight in a tile from the tile's gradients.
+template <class Rule>
+__device__ void update_tile(const ProductItem& of, const Rule& rule, const TileRow* gradients, int top, int left) {
+  constexpr int kLanes = 32, kWarps = static_cast<int>(kTileThreads) / kLanes;
+  constexpr int kAtOnce = 4 / Rule::kStates;  // rows whose loads are under way together
+  const int lane = static_cast<int>(threadIdx.x) % kLanes, warp = static_cast<int>(threadIdx.x) / kLanes;
+  const int height = min(kTileHeight, of.out - top), width = min(kTileWidth, of.features - left);
+  const int64_t first = int64_t{top} * of.features + left;
+  if (of.features % 4 != 0 || !holds_fours<Rule>(of.item)) {
+#pragma unroll 1
+    for (int row = warp; row < height; row += kWarps)
+#pragma unroll 1
+      for (int column = lane; column < width; column += kLanes)
+        update_one(of.item, rule, first + int64_t{row} * of.features + column, gradients[row][column]);
+    return;
+  }
+  const int column = 4 * lane;
+  if (column >= width) return;
+#pragma unroll 1
+  for (int begin = warp; begin < height; begin += kAtOnce * kWarps) {
+    FourElements<Rule> four[kAtOnce];
+    const int64_t place = first + int64_t{begin} * of.features + column, next = int64_t{kWarps} * of.features;
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i)
+      if (begin + i * kWarps < height) four[i].load(of.item, place + i * next);
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      if (begin + i * kWarps >= height) break;
+      four[i].update(rule, load_four(&gradients[begin + i * kWarps][column]));
+      four[i].store(of.item, place + i * next);
+    }
+  }
+}
+
+// Three blocks on a multiprocessor: some multiply while others move weights.
+template <class Rule>
+__global__ void __launch_bounds__(kTileThreads, 3)
+    update_by_products(Products all, UpdateRule rule, const double* rates) {
+  const int which = item_of_block(all.first_block, all.count);
+  const ProductItem& of = all.item[which];
+  const int tile = static_cast<int>(blockIdx.x) - all.first_block[which];
+  const int across = (of.features + kTileWidth - 1) / kTileWidth;
+  const int top = tile / across * kTileHeight, left = tile % across * kTileWidth;
+  const TileRow* gradients = multiply_tile(
+      {static_cast<const __nv_bfloat16*>(of.dy), static_cast<const __nv_bfloat16*>(of.x), of.rows, of.out, of.features},
+      top, left);
+  update_tile(of, rule_for<Rule>(rule, of.item, rates), gradients, top, left);
 }
 
 int64_t chunk_on(const Stream& stream) {
@@ -113,24 +206,46 @@ int64_t chunk_on(const Stream& stream) {
   return priority == lowest ? kChunkBeside : kChunk;
 }
 
+int64_t blocks_of(const UpdateItem& item, int64_t chunk) { return (item.count + chunk - 1) / chunk; }
+int64_t blocks_of(const ProductItem& item) {
+  return int64_t{(item.out + kTileHeight - 1) / kTileHeight} * ((item.features + kTileWidth - 1) / kTileWidth);
+}
+
+// Calls queue(launched, blocks) for as many of the items at a time as `Launched` holds.
+template <class Launched, class Item, class BlocksOf, class Queue>
+void queue_in_turn(const std::vector<Item>& all, const BlocksOf& blocks_of, const Queue& queue) {
+  constexpr size_t kMost = std::extent_v<decltype(Launched::item)>;
+  for (size_t first = 0; first < all.size(); first += kMost) {
+    Launched launched{};
+    launched.count = static_cast<int>(std::min(kMost, all.size() - first));
+    for (int i = 0; i < launched.count; ++i) {
+      launched.item[i] = all[first + static_cast<size_t>(i)];
+      launched.first_block[i + 1] = launched.first_block[i] + static_cast<int>(blocks_of(launched.item[i]));
+    }
+    queue(launched, static_cast<unsigned>(launched.first_block[launched.count]));
+  }
+}
+
 }  // namespace
 
-void update_items(Cuda, const UpdateRule& rule, const Optimizer::Rates& rates, std::span<const UpdateItem> all,
+void update_items(Cuda, const UpdateRule& rule, const Optimizer::Rates& rates, const UpdateItems& items,
                   const Stream& stream) {
+  const double* const numbers = rates.on_device.data<double>();
   const int64_t chunk = chunk_on(stream);
-  for (size_t first = 0; first < all.size(); first += kParamsPerUpdate) {
-    Items items{};
-    items.chunk = chunk;
-    items.count = static_cast<int>(std::min<size_t>(kParamsPerUpdate, all.size() - first));
-    for (int i = 0; i < items.count; ++i) {
-      items.item[i] = all[first + static_cast<size_t>(i)];
-      items.first_block[i + 1] = items.first_block[i] + static_cast<int>((items.item[i].count + chunk - 1) / chunk);
-    }
-    with_rule(rule.settings, [&](auto tag) {
-      launch(update_items<typename decltype(tag)::Rule>, static_cast<unsigned>(items.first_block[items.count]),
-             kThreads, stream, items, rule, rates.on_device.data<double>());
-    });
-  }
+  with_rule(rule.settings, [&](auto tag) {
+    using Rule = typename decltype(tag)::Rule;
+    queue_in_turn<Products>(
+        items.products, [](const ProductItem& item) { return blocks_of(item); },
+        [&](Products& some, unsigned blocks) {
+          launch(update_by_products<Rule>, blocks, kTileThreads, stream, some, rule, numbers);
+        });
+    queue_in_turn<Items>(
+        items.stored, [&](const UpdateItem& item) { return blocks_of(item, chunk); },
+        [&](Items& some, unsigned blocks) {
+          some.chunk = chunk;
+          launch(update_items<Rule>, blocks, kThreads, stream, some, rule, numbers);
+        });
+  });
 }
 
 }  // namespace owt

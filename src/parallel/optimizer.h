@@ -115,6 +115,15 @@ struct UpdateItem {
   bool bf16_gradient;  // false: f32
 };
 
+// The update of a whole weight, out x features, whose gradient is a product (Param::factors): dy is rows x out, and x
+// is rows x features, in bf16.
+struct ProductItem {
+  UpdateItem item;  // without a gradient
+  const void *dy, *x;
+  int rows, out, features;
+};
+constexpr int kProductsPerUpdate = 16;  // items per launch, within the 4 KB of a kernel's arguments
+
 // The common values of the update of all items.
 struct UpdateRule {
   OptimizerSettings settings;
@@ -137,7 +146,8 @@ class Optimizer {
     Tensor on_device{};  // of_step in GPU memory, if the parameters are there
     int earlier = 0;     // UpdateRule::earlier
   };
-  // Queues the update of `params` and marks their gradients as zero. A gradient with grad_is_zero counts as 0.
+  // Queues the update of `params` and marks their gradients as zero. A gradient with grad_is_zero counts as 0. On a GPU
+  // gradients that are left as factors are multiplied in the kernel that updates. They are not rounded to bf16.
   // Increments the version of every parameter whose value may have changed, and renews copy16.
   void update(std::span<Param* const> params, const Rates& rates, double gradient_scale, const Stream& stream);
   // Updates parts of parameters; other elements and their copies do not change. If a part's values are elsewhere
@@ -169,9 +179,13 @@ class Optimizer {
   std::unordered_map<const Param*, Kept> states_;
 };
 
-void update_items(Cpu, const UpdateRule& rule, const Optimizer::Rates& rates, std::span<const UpdateItem> items,
+struct UpdateItems {
+  std::vector<UpdateItem> stored;  // gradients in memory
+  std::vector<ProductItem> products;
+};
+void update_items(Cpu, const UpdateRule& rule, const Optimizer::Rates& rates, const UpdateItems& items,
                   const Stream& stream);
-void update_items(Cuda, const UpdateRule& rule, const Optimizer::Rates& rates, std::span<const UpdateItem> items,
+void update_items(Cuda, const UpdateRule& rule, const Optimizer::Rates& rates, const UpdateItems& items,
                   const Stream& stream);
 
 }  // namespace owt

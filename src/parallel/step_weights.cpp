@@ -118,17 +118,23 @@ void StepWeights::update(const Action& action, const Optimizer::Rates& rates, do
 // Without rows nothing is updated. The next gradient must not be added to an old one that may still be in memory.
 void StepWeights::leave(const Slice& layers) {
   for (int64_t i = layers.begin; i < layers.end; ++i)
-    for (Param* param : model_.layer(i).params()) param->grad_is_zero = true;
+    for (Param* param : model_.layer(i).params()) {
+      param->grad_is_zero = true;
+      param->factors.reset();
+    }
 }
 
-// On a GPU, one launch for all parameters. A parameter without gradient memory has already been updated piece by piece.
+// On a GPU, one call for all parameters. On the CPU a parameter without gradient memory has already been updated piece
+// by piece.
 void StepWeights::update(const Slice& layers, const Optimizer::Rates& rates, double gradient_scale,
                          const Stream& stream) {
   std::vector<Param*> together;
   for (int64_t i = layers.begin; i < layers.end; ++i) {
     std::vector<Param*> params = model_.layer(i).params();
-    std::erase_if(params, [](const Param* param) { return !param->keeps_grad || !owt::learns(param->role); });
-    if (stream.device() == Device::kCuda)
+    const bool on_gpu = stream.device() == Device::kCuda;
+    std::erase_if(params,
+                  [&](const Param* param) { return (!param->keeps_grad && !on_gpu) || !owt::learns(param->role); });
+    if (on_gpu)
       together.insert(together.end(), params.begin(), params.end());
     else
       update(params, model_.layer(i).name(), rates, gradient_scale, stream);

@@ -70,9 +70,16 @@ bool sums_gradients(const Plan& plan, int64_t layer) {
 bool updates_at_once(const Plan& plan, int64_t layer) {
   const PlanRequest& request = plan.request;
   const LayerPlan& at = plan.layer(layer);
-  const bool may = request.on.device == Device::kCpu && !request.keeps_gradients && !plan.has_norms();
-  // The update would change the stash.
-  return may && at.can_update_at_once && at.learns() && !sums_gradients(plan, layer) && !stashes_weights(plan);
+  if (request.keeps_gradients || plan.has_norms() || !at.can_update_at_once || !at.learns()) return false;
+  if (sums_gradients(plan, layer)) return false;
+  if (request.on.device == Device::kCpu) return !stashes_weights(plan);  // the update would change the stash
+  // A stage of a pipeline may receive the next gradient in the memory of a factor.
+  return request.on.precision == Precision::kBf16 && plan.places() == 1 &&
+         layer_rows(plan, layer, request.step_rows).at_once <= kMostRowsAtOnce;
+}
+
+bool multiplies_in_update(const Plan& plan, int64_t layer) {
+  return plan.request.on.device == Device::kCuda && updates_at_once(plan, layer);
 }
 
 DType gradient_type(const Plan& plan, int64_t layer, size_t param) {

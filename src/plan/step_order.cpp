@@ -225,7 +225,7 @@ TransferId StepOrder::summed() const {
 void StepOrder::backward_weights(int64_t i, int round) {
   if (!layer(i).learns()) return;
   add(Action::Kind::kBackwardWeights, {i, i + 1}, round);
-  actions_.back().updates = updates_at_once(plan_, i);
+  actions_.back().updates = updates_at_once(plan_, i) && !multiplies_in_update(plan_, i);
 }
 
 void StepOrder::gradients_done(int64_t i, const std::function<void(int bucket)>& left) {

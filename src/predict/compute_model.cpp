@@ -80,7 +80,8 @@ class DeviceTimes : public ComputeModel {
  public:
   DeviceTimes(const DeviceSpeed& speed, const Model& model, Precision precision)
       : speed_(speed), precision_(precision) {
-    const Plan plan = make_plan(model, {.on = {Device::kCuda, precision}});
+    // The prices are for strategies whose ranks add up gradients too.
+    const Plan plan = make_plan(model, {.on = {Device::kCuda, precision}, .keeps_gradients = true});
     forward_.resize(plan.layers.size());
     backward_.resize(plan.layers.size());
     for (StepLaunch& launch : launches_of_step(model, plan)) {

@@ -13,8 +13,9 @@ namespace {
 // launch; and the part of a convolution's time that does not depend on its size.
 constexpr double kIssueShare = 0.70, kBetween = 1.3e-6, kLeast = 1.5e-6, kEachConvolution = 14e-6;
 
-// The fraction of the device's speed that cuBLASLt's products reach, and its gradients of weights.
-constexpr double kDense = 0.75, kDenseGradient = 0.70;
+// The fraction of the device's speed that cuBLASLt's products reach, its gradients of weights, and gradients that the
+// update's kernel computes. The last one is assumed.
+constexpr double kDense = 0.75, kDenseGradient = 0.70, kGradientInUpdate = 0.35;
 
 // The outputs of a tile on each side. The product of two sides is at most kLargestTile.
 constexpr double kSides[] = {32, 64, 128, 192, 256}, kLargestTile = 256 * 128, kLargestSides = 256 + 128;
@@ -46,7 +47,10 @@ double product_seconds(const StepLaunch& launch, const DeviceSpeed& speed, Preci
                        double part) {
   const double flops_per_s = flops_of(speed, precision);
   if (launch.kind == LaunchKind::kConvolution) return tiled_seconds(launch, speed, flops_per_s, rows, part);
-  return launch.flops * rows * part / (flops_per_s * (launch.weight_gradient ? kDenseGradient : kDense));
+  const double share = launch.kind == LaunchKind::kUpdate ? kGradientInUpdate
+                       : launch.weight_gradient           ? kDenseGradient
+                                                          : kDense;
+  return launch.flops * rows * part / (flops_per_s * share);
 }
 
 // For the gradient of a convolution's weights, cuDNN's fastest plans split the sum and add the parts in a second
@@ -87,10 +91,13 @@ std::string launch_assumptions(const DeviceSpeed& speed, Precision precision) {
   return format(
       "This is a model, not a measurement: {} at {:.2f} TB/s and {:.0f} TFLOP/s. {} multiprocessors compute "
       "convolutions in tiles of up to 256 x 128 outputs; each takes {:.0f} us more;\ndense products reach {:.2f} of "
-      "the peak, gradients of their weights {:.2f}; kernels issue {:.2f}e12 warp instructions/s; a launch takes {:.1f} "
-      "us at least, and {:.1f} us to the next. Launches are counted one after the other.\n",
+      "the peak, gradients of their weights {:.2f}, or {:.2f} in the update; kernels issue {:.2f}e12 warp "
+      "instructions/s; a launch takes {:.1f} us at least, and {:.1f} us to the next. Launches are counted one after "
+      "the "
+      "other.\n",
       name_of(precision), bytes_of(speed) / 1e12, flops_of(speed, precision) / 1e12, speed.multiprocessors,
-      kEachConvolution * 1e6, kDense, kDenseGradient, issue_of(speed) / 1e12, kLeast * 1e6, kBetween * 1e6);
+      kEachConvolution * 1e6, kDense, kDenseGradient, kGradientInUpdate, issue_of(speed) / 1e12, kLeast * 1e6,
+      kBetween * 1e6);
 }
 
 }  // namespace owt

@@ -20,12 +20,19 @@ namespace owt {
 
 namespace {
 
-// Elements per row in a tape of the layers [begin, end): the kept outputs, and two gradients as large as the largest.
+// Elements per row in a tape of the layers [begin, end): the kept outputs, two gradients as large as the largest, and
+// the gradients that are kept for updates, except the gradient of the last output.
 int64_t tape_elements(const Plan& plan, int64_t begin, int64_t end) {
   const auto layers = std::span(plan.layers).subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin));
-  int64_t largest = 0;
-  for (const LayerPlan& at : layers) largest = std::max(largest, at.kept_elements());
-  return kept_elements(layers) + 2 * largest;
+  int64_t largest = 0, for_updates = 0;
+  bool last = true;
+  for (int64_t i = end; i-- > begin;) {
+    const LayerPlan& at = plan.layer(i);
+    largest = std::max(largest, at.kept_elements());
+    if (!last && multiplies_in_update(plan, i)) for_updates += at.kept_elements();
+    last = last && at.in_place;
+  }
+  return kept_elements(layers) + 2 * largest + for_updates;
 }
 
 bool even(const std::vector<Slice>& parts) { return parts.front().size() == parts.back().size(); }

@@ -246,7 +246,7 @@ class OpLaunches {
     if (layers_.size() == 3) forward(2, "dropout_forward", LaunchKind::kElements, {.out_bytes = 2 * y(0)});
     bias_gradient(layers_.size() > 1);
     if (wants_dx_) backward(0, "cublasLtMatmul", LaunchKind::kDense, product);
-    if (learns(weight.role)) backward(0, "cublasLtMatmul", LaunchKind::kDense, gradient);
+    if (learns(weight.role) && weight.keeps_grad) backward(0, "cublasLtMatmul", LaunchKind::kDense, gradient);
   }
 
   // A following relu is part of these kernels, except in the backward pass of a frozen layer.

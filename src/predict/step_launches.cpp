@@ -4,6 +4,7 @@
 
 #include "layers/softmax_rows.h"
 #include "src/parallel/gradient_norms.h"
+#include "src/parallel/optimizer.h"
 #include "src/plan/order.h"
 #include "src/plan/plan_bytes.h"
 #include "src/plan/plan_updates.h"
@@ -28,23 +29,53 @@ void add_loss(Layers layers, const Plan& plan, std::vector<StepLaunch>& step) {
         {.name = "loss", .phase = Phase::kLoss, .kernel = "add_results", .kind = LaunchKind::kLoss, .in_bytes = 0});
 }
 
-// Adds the update of the layers [begin, end) of the plan.
+// Adds launches of at most `most` of the items each, which share the work evenly.
+void add_evenly(StepLaunch work, int64_t items, int64_t most, std::vector<StepLaunch>& step) {
+  if (items == 0) return;
+  const int64_t launches = (items + most - 1) / most;
+  for (double* of : {&work.flops, &work.in_bytes, &work.weight_bytes}) *of /= static_cast<double>(launches);
+  for (int64_t i = 0; i < launches; ++i) step.push_back(work);
+}
+
+// Bytes that the update of a parameter that learns reads and writes.
+double bytes_of_update(const Plan& plan, int64_t layer, size_t param) {
+  const LayerPlan& at = plan.layer(layer);
+  const bool kept = param > 0 || !updates_at_once(plan, layer);
+  const auto gradient = kept ? static_cast<double>(size_of(gradient_type(plan, layer, param))) : 0;
+  const double copy16 = has_copy16(plan, layer, param) ? 2 : 0;
+  // Weight and state are read and written. A running average has no state and no copy.
+  const double states = 8.0 * plan.request.optimizer_states;
+  return static_cast<double>(at.params[param].elements()) *
+         (gradient + 8 + (at.roles[param] == ParamRole::kAverage ? 0 : states + copy16));
+}
+
+// Adds the update of the layers [begin, end) of the plan: weights whose gradients it computes, then other parameters.
 void add_update(const Plan& plan, int64_t begin, int64_t end, bool beside, std::vector<StepLaunch>& step) {
-  double bytes = 0;
-  int64_t params = 0;
+  StepLaunch products{.name = "weights",
+                      .phase = Phase::kUpdate,
+                      .kernel = "update_by_products",
+                      .kind = LaunchKind::kUpdate,
+                      .weight_gradient = true,
+                      .beside = beside};
+  StepLaunch stored = products;
+  stored.kernel = "update_items";
+  stored.weight_gradient = false;
+  int64_t weights = 0, params = 0;
   for (int64_t i = begin; i < end; ++i) {
-    const std::vector<ParamRole>& roles = plan.layer(i).roles;
-    bytes += update_bytes(plan, i);
-    params += std::count_if(roles.begin(), roles.end(), [](ParamRole role) { return learns(role); });
+    const LayerPlan& at = plan.layer(i);
+    for (size_t p = 0; p < at.params.size(); ++p) {
+      if (!learns(at.roles[p])) continue;
+      const bool multiplies = p == 0 && multiplies_in_update(plan, i);
+      (multiplies ? products : stored).weight_bytes += bytes_of_update(plan, i, p);
+      ++(multiplies ? weights : params);
+      if (!multiplies) continue;
+      const auto size = static_cast<double>(size_of(activation_type(plan.request.on.precision)));
+      products.flops += at.flops_per_row;
+      products.in_bytes += size * static_cast<double>(at.in.elements() + at.out.elements());
+    }
   }
-  const int64_t launches = (params + kParamsPerUpdate - 1) / kParamsPerUpdate;
-  for (int64_t i = 0; i < launches; ++i)
-    step.push_back({.name = "weights",
-                    .phase = Phase::kUpdate,
-                    .kernel = "update_items",
-                    .kind = LaunchKind::kUpdate,
-                    .weight_bytes = bytes / static_cast<double>(launches),
-                    .beside = beside});
+  add_evenly(products, weights, kProductsPerUpdate, step);
+  add_evenly(stored, params, kParamsPerUpdate, step);
 }
 
 // Adds the update of the averages with all weights. A launch counts for the fraction of steps that have it.
@@ -87,8 +118,7 @@ void add_norms(const Plan& plan, std::vector<StepLaunch>& step) {
 }
 
 // The first layer whose parameters are updated beside the backward pass of earlier layers; the number of layers: none.
-int64_t beside_from(Plan plan) {
-  plan.request.on.device = Device::kCuda;
+int64_t beside_from(const Plan& plan) {
   for (const Action& action : training(plan, plan.request.step_rows))
     if (action.kind == Action::Kind::kUpdate && action.beside) return action.layers.begin;
   return static_cast<int64_t>(plan.layers.size());
@@ -105,26 +135,20 @@ const char* name_of(LaunchKind kind) {
 double update_bytes(const Plan& plan, int64_t layer) {
   const LayerPlan& at = plan.layer(layer);
   double bytes = 0;
-  for (size_t p = 0; p < at.params.size(); ++p) {
-    if (!learns(at.roles[p])) continue;
-    const auto elements = static_cast<double>(at.params[p].elements());
-    const bool kept = p > 0 || !updates_at_once(plan, layer);
-    const auto gradient = kept ? static_cast<double>(size_of(gradient_type(plan, layer, p))) : 0;
-    const double copy16 = has_copy16(plan, layer, p) ? 2 : 0;
-    // Weight and state are read and written. A running average has no state and no copy.
-    const double states = 8.0 * plan.request.optimizer_states;
-    bytes += elements * (gradient + 8 + (at.roles[p] == ParamRole::kAverage ? 0 : states + copy16));
-  }
+  for (size_t p = 0; p < at.params.size(); ++p)
+    if (learns(at.roles[p])) bytes += bytes_of_update(plan, layer, p);
   return bytes;
 }
 
-std::vector<StepLaunch> launches_of_step(const Model& model, const Plan& plan) {
+std::vector<StepLaunch> launches_of_step(const Model& model, Plan plan) {
   OWT_CHECK_EQ(plan.ranks(), 1);
+  plan.request.on.device = Device::kCuda;
   const auto owned = whole_layers(model);
   std::vector<Layer*> layers;
   for (const auto& layer : owned) layers.push_back(layer.get());
   for (size_t i = 0; i < layers.size(); ++i) {
     const std::vector<Param*> params = layers[i]->params();
+    if (!params.empty()) params[0]->keeps_grad = !updates_at_once(plan, static_cast<int64_t>(i));
     for (size_t p = 0; p < params.size(); ++p) params[p]->grad_type = gradient_type(plan, static_cast<int64_t>(i), p);
   }
   const Launches all = launches_of(layers, model.input.batch_of(1), false, activation_type(plan.request.on.precision));

@@ -41,11 +41,11 @@ struct StepLaunch {
   }
 };
 
-// The plan must be for one rank. Where the GPU chooses by measuring, the list has the expected choice. Convolutions
-// have fused bias and relu; in bf16, without groups and with multiples of 4 channels, they also mask and sum dx for a
-// convolution and relu before them. For at most 4 channels they are packed: over blocks if they have a stride, else
-// over eight channels on packed images. Batch norm uses the project's own kernels.
-std::vector<StepLaunch> launches_of_step(const Model& model, const Plan& plan);
+// The plan must be for one rank, on any device. Where the GPU chooses by measuring, the list has the expected choice.
+// Convolutions have fused bias and relu; in bf16, without groups and with multiples of 4 channels, they also mask and sum
+// dx for a convolution and relu before them. For at most 4 channels they are packed: over blocks if they have a stride,
+// else over eight channels on packed images. Batch norm uses the project's own kernels.
+std::vector<StepLaunch> launches_of_step(const Model& model, Plan plan);
 // Bytes that the update of a layer's parameters reads and writes.
 double update_bytes(const Plan& plan, int64_t layer);
 

@@ -44,6 +44,8 @@ std::vector<LayerFacts> layer_facts(const Plan& plan, int64_t step_rows, Mode mo
     LayerFacts facts{.name = at.name, .type = at.type, .out = at.out};
     facts.forward_flops = at.flops_per_row * worked * share;
     if (mode == Mode::kTrain) facts.backward_flops = at.backward_flops_per_row * worked * share;
+    if (mode == Mode::kTrain && multiplies_in_update(plan, static_cast<int64_t>(i)))
+      facts.backward_flops -= facts.forward_flops;  // the product is in the time of the update
     facts.activation_bytes = each * rows.at_once * at.kept_elements();
     facts.update_in_backward = mode == Mode::kTrain && updates_at_once(plan, static_cast<int64_t>(i));
     facts.weight_bytes = static_cast<int64_t>(share * static_cast<double>(at.weight_bytes));

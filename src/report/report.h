@@ -24,7 +24,7 @@ struct LayerFacts {
   int64_t activation_bytes = 0;                  // the output of one round
   int64_t weight_bytes = 0;
   double memory_bytes = 0;          // the least memory traffic of a step
-  bool update_in_backward = false;  // the weights are updated while their gradient is computed
+  bool update_in_backward = false;  // weights and their gradient are computed together; no gradient is stored
 };
 
 // One row; times in ms per step. A value that does not apply is 0.

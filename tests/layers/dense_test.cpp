@@ -246,6 +246,29 @@ TEST(Dense, WhereNoGradientIsKeptItsPiecesAreWhatItWouldBe) {
   }
 }
 
+TEST_P(DenseTest, WhereNoGradientIsKeptAGpuLeavesItsFactors) {
+  if (device() == Device::kCpu) GTEST_SKIP() << "the CPU passes the gradient on in pieces";
+  const Shape in{2, 3};
+  auto layer = layer_from("type='dense' out=2", in);
+  layer->params()[0]->keeps_grad = false;
+  Harness dense(std::move(layer), in, {device(), Precision::kBf16});
+  dense.set_param("weight", {1, 2, 3,  //
+                             4, 5, 6});
+  const std::vector<float> x = {1, 0, 1,  //
+                                0, 1, 0};
+  dense.forward(x);
+  EXPECT_THAT(dense.backward({1, 10,  //
+                              2, 20}),
+              ElementsAre(41, 52, 63, 82, 104, 126));
+  const Param& weight = dense.param("weight");
+  EXPECT_FALSE(weight.grad.defined());
+  EXPECT_FALSE(weight.grad_is_zero);
+  ASSERT_TRUE(weight.factors);
+  EXPECT_THAT(download(weight.factors->dy), ElementsAre(1, 10, 2, 20));
+  EXPECT_EQ(download(weight.factors->x), x);
+  EXPECT_THAT(dense.grad("bias"), ElementsAre(3, 30));
+}
+
 TEST(Dense, AfterAnImageTheWeightIsKeptLikeTheImage) {
   const auto dense = layer_from("name='fc1' type='dense' out=6 bias={init={type='constant',value=1}}", {1, 4, 5, 3});
   ASSERT_EQ(dense->params().size(), 2u);

@@ -232,6 +232,67 @@ TEST_F(TapeTest, WithPoisonShowsWhoReadsScratchMemoryThatIsOthers) {
   }
 }
 
+// y = 2 x. Its op leaves its weight's gradient as factors.
+class Leaving : public Layer {
+ public:
+  explicit Leaving(const std::string& name) : Layer(name, "leaving") { weight_.part = {0, 0}; }
+  Shape out_shape(const Shape& in) const override { return in; }
+  std::vector<Param*> params() override { return {&weight_}; }
+  std::unique_ptr<Op> bind(const Shape& in, const Compute& on) override {
+    return std::make_unique<LeavingOp>(doubling_.bind(in, on), weight_);
+  }
+
+ private:
+  class LeavingOp : public Op {
+   public:
+    LeavingOp(std::unique_ptr<Op> doubling, Param& weight) : doubling_(std::move(doubling)), weight_(weight) {}
+    void forward(const Pass& pass, const Tensor& x, Tensor& y) override { doubling_->forward(pass, x, y); }
+    void backward_data(const Pass& pass, const Tensor& x, const Tensor& y, const Tensor& dy, Tensor* dx) override {
+      doubling_->backward_data(pass, x, y, dy, dx);
+    }
+    void backward_weights(const Pass&, const Tensor& x, const Tensor& dy) override { weight_.factors = {dy, x}; }
+    bool leaves_factors() const override { return true; }
+
+   private:
+    std::unique_ptr<Op> doubling_;
+    Param& weight_;
+  };
+
+  Param weight_;
+  Doubling::Calls calls_;
+  Doubling doubling_{"doubling", false, calls_};
+};
+
+// The third layer works in place. The gradients of the others alternate between two memories.
+TEST_F(TapeTest, FactorsThatAreLeftToTheUpdateKeepTheirValues) {
+  for (const bool poisons : {false, true}) {
+    const WithPoison with(poisons);
+    Doubling::Calls calls;
+    std::vector<std::unique_ptr<Layer>> layers;
+    for (const char kind : {'l', 'l', 'i', 'l', 'd', 'd', 'l'}) {
+      const std::string name = concat(kind, layers.size());
+      if (kind == 'l')
+        layers.push_back(std::make_unique<Leaving>(name));
+      else
+        layers.push_back(std::make_unique<Doubling>(name, kind == 'i', calls));
+    }
+    Net net(std::move(layers), {2});
+    const Tape larger(net, 2, Device::kCpu, nullptr);
+    Tape tape(net, 1, Device::kCpu, nullptr, Tape::Scratch::kOwn, true, &larger);
+    EXPECT_EQ(tape.bytes(), (6 + 2 + 3) * 2 * 4) << "outputs, gradients, gradients for the update";
+    const Tensor x = upload({1, -1}, {1, 2}, Device::kCpu), dy = upload({1, 3}, {1, 2}, Device::kCpu);
+    Tensor dx({1, 2});
+    tape.forward(pass_, x);
+    tape.backward(pass_, x, dy, &dx);
+    std::vector<std::vector<float>> found;
+    for (const Param* weight : net.params())
+      for (const Tensor& factor : {weight->factors->dy, weight->factors->x}) found.push_back(download(factor));
+    EXPECT_THAT(found, ElementsAre(ElementsAre(64, 192), ElementsAre(1, -1), ElementsAre(32, 96), ElementsAre(2, -2),
+                                   ElementsAre(8, 24), ElementsAre(8, -8), ElementsAre(1, 3), ElementsAre(64, -64)));
+    EXPECT_THAT(download(dx), ElementsAre(128, 384));
+  }
+}
+
 TEST_F(TapeTest, InPlaceLayersShareMemoryWithTheLayerBefore) {
   Doubling::Calls calls;
   Net net = doublings({true, true, false, true, true}, calls);

@@ -262,6 +262,7 @@ TEST(Order, LargeDenseLayersOfAGpuAreUpdatedDuringWhatFollows) {
   EXPECT_THAT(lines(plan, training_of(plan), {Kind::kBackwardWeights, Kind::kUpdate}),
               ElementsAre("backward weights fc2", "backward weights fc1", "update fc1 to fc2 beside",
                           "backward weights conv2", "backward weights conv1", "update conv1 to conv2"));
+  for (const Action& action : training_of(plan)) EXPECT_FALSE(action.updates) << "the update computes gradients";
   request.beside_from = 1 << 20;
   EXPECT_THAT(lines(plan_of(request), training_of(plan_of(request)), {Kind::kUpdate}),
               ElementsAre("update conv1 to fc2"));

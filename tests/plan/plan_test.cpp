@@ -327,32 +327,55 @@ TEST(Plan, GradientsOfWeightsAreBf16WhereNothingIsAddedToThem) {
 
 // Whether fc1 is updated at once.
 bool updates_at_once(PlanRequest request) {
-  request.step_rows = 8;
+  if (request.step_rows == 1) request.step_rows = 8;
   const Plan plan = plan_of(kTenClasses, request);
   EXPECT_FALSE(updates_at_once(plan, 0)) << "conv1";
   return updates_at_once(plan, 1);
 }
 
-TEST(Plan, DenseWeightsOnTheCpuAreUpdatedAtOnceWhereNothingIsAddedToTheirGradients) {
-  EXPECT_TRUE(updates_at_once({}));
-  EXPECT_FALSE(updates_at_once({.on = Device::kCuda}));
-  EXPECT_FALSE(updates_at_once({.keeps_gradients = true}));
-  for (const Strategy strategy : {Strategy::kOwtA, Strategy::kOwtD, Strategy::kModelParallelDense})
-    EXPECT_TRUE(updates_at_once({.ranks = 2, .strategy = strategy})) << name_of(strategy);
-  for (const Strategy strategy : {Strategy::kDataParallel, Strategy::kDataParallelZero, Strategy::kDataParallelStar,
-                                  Strategy::kOwtB, Strategy::kOwtC})
-    EXPECT_FALSE(updates_at_once({.ranks = 2, .strategy = strategy})) << name_of(strategy);
-  EXPECT_TRUE(updates_at_once({.ranks = 2, .strategy = Strategy::kOwtC, .dense_update = DenseUpdate::kRound}));
-  EXPECT_FALSE(updates_at_once({.ranks = 4, .strategy = Strategy::kOwtA, .model_ranks = 2}));
+TEST(Plan, DenseWeightsAreUpdatedAtOnceWhereNothingIsAddedToTheirGradients) {
+  for (const Compute& on : {Compute{Device::kCpu}, Compute{Device::kCuda, Precision::kBf16}}) {
+    SCOPED_TRACE(name_of(on.device));
+    EXPECT_TRUE(updates_at_once({.on = on}));
+    EXPECT_FALSE(updates_at_once({.on = on, .keeps_gradients = true}));
+    EXPECT_FALSE(updates_at_once({.on = on, .norm_sums = 1}));
+    for (const Strategy strategy : {Strategy::kOwtA, Strategy::kOwtD, Strategy::kModelParallelDense})
+      EXPECT_TRUE(updates_at_once({.ranks = 2, .strategy = strategy, .on = on})) << name_of(strategy);
+    for (const Strategy strategy : {Strategy::kDataParallel, Strategy::kDataParallelZero, Strategy::kDataParallelStar,
+                                    Strategy::kOwtB, Strategy::kOwtC})
+      EXPECT_FALSE(updates_at_once({.ranks = 2, .strategy = strategy, .on = on})) << name_of(strategy);
+    EXPECT_TRUE(
+        updates_at_once({.ranks = 2, .strategy = Strategy::kOwtC, .dense_update = DenseUpdate::kRound, .on = on}));
+    EXPECT_FALSE(updates_at_once({.ranks = 4, .strategy = Strategy::kOwtA, .on = on, .model_ranks = 2}));
+  }
+}
+
+TEST(Plan, AGpuComputesGradientsOfFewRowsInTheUpdateInBf16) {
+  const Compute bf16{Device::kCuda, Precision::kBf16};
+  for (const Precision precision : {Precision::kFp32, Precision::kTf32})
+    EXPECT_FALSE(updates_at_once({.on = {Device::kCuda, precision}}));
+  EXPECT_TRUE(updates_at_once({.step_rows = kMostRowsAtOnce, .on = bf16}));
+  EXPECT_FALSE(updates_at_once({.step_rows = kMostRowsAtOnce + 1, .on = bf16}));
+  // A round has half of the rows.
+  PlanRequest rounds{.ranks = 2,
+                     .strategy = Strategy::kOwtC,
+                     .dense_update = DenseUpdate::kRound,
+                     .step_rows = 2 * kMostRowsAtOnce,
+                     .on = bf16};
+  EXPECT_TRUE(updates_at_once(rounds));
+  rounds.step_rows += 2;
+  EXPECT_FALSE(updates_at_once(rounds));
 }
 
 TEST(Plan, AGradientThatIsNotKeptTakesNoMemory) {
-  const Plan at_once = plan_of(kTenClasses, {.step_rows = 8});
-  const Plan kept = plan_of(kTenClasses, {.step_rows = 8, .keeps_gradients = true});
-  int64_t dense_weights = 0;
-  for (const LayerPlan& layer : kept.layers)
-    if (layer.type == "dense") dense_weights += layer.params[0].elements() * 4;
-  EXPECT_EQ(gradient_bytes_per_rank(kept) - gradient_bytes_per_rank(at_once), dense_weights);
+  for (const Compute& on : {Compute{Device::kCpu}, Compute{Device::kCuda, Precision::kBf16}}) {
+    const Plan at_once = plan_of(kTenClasses, {.step_rows = 8, .on = on});
+    const Plan kept = plan_of(kTenClasses, {.step_rows = 8, .on = on, .keeps_gradients = true});
+    int64_t dense_weights = 0;
+    for (const LayerPlan& layer : kept.layers)
+      if (layer.type == "dense") dense_weights += layer.params[0].elements() * (on.device == Device::kCpu ? 4 : 2);
+    EXPECT_EQ(gradient_bytes_per_rank(kept) - gradient_bytes_per_rank(at_once), dense_weights);
+  }
 }
 
 TEST(Plan, TheGradientAtTheInputOfASplitLayerIsASummand) {

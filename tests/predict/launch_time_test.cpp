@@ -83,10 +83,11 @@ Model model_named(const std::string& name) {
   return read_model(file);
 }
 
+// The step stores all gradients, as the measured steps did and predictions of strategies assume.
 StepEstimate estimate(const std::string& name, int64_t rows) {
   const Model model = model_named(name);
-  return estimate_step(device_speed("H200"), model,
-                       make_plan(model, {.step_rows = rows, .on = {Device::kCuda, Precision::kBf16}}));
+  const PlanRequest request{.step_rows = rows, .on = {Device::kCuda, Precision::kBf16}, .keeps_gradients = true};
+  return estimate_step(device_speed("H200"), model, make_plan(model, request));
 }
 
 // The measured steps of docs/gpu.md, on one H200 in bf16.

@@ -112,16 +112,32 @@ TEST(MemoryNeed, Bf16HalvesActivationsAndOnAGpuGradientsAndAddsCopiesOfWeights) 
   const MemoryNeed on_gpu = memory_need(plan_of(1, Strategy::kOwtA, 8, {Device::kCuda, Precision::kBf16}));
   const int copy = cpu_has_bf16() ? 2 : 0;
   EXPECT_EQ(need.weight_bytes, 3 * (4 + 4 + 4) + 4 * 12 * (4 + copy + 4));  // value, conv's gradient, copy, velocity
-  EXPECT_EQ(on_gpu.weight_bytes, (3 + 4 * 12) * (4 + 2 + 2 + 4));
+  EXPECT_EQ(on_gpu.weight_bytes, 3 * (4 + 2 + 2 + 4) + 4 * 12 * (4 + 2 + 4));
   EXPECT_EQ(need.step_row_bytes, 2.0 * (4 + 12 + 2 * 4 + 2 * 12));
 }
 
 // Gradients of conv's 3 weights are summed over two ranks; gradients of fc's half of 48 are summed only if there are
-// rounds.
+// rounds, and otherwise not stored.
 TEST(MemoryNeed, InBf16SumsOfGradientsAreF32) {
   const Compute on{Device::kCuda, Precision::kBf16};
-  EXPECT_EQ(memory_need(plan_of(2, Strategy::kOwtA, 8, on)).weight_bytes, 3 * 14 + 24 * 12);
+  EXPECT_EQ(memory_need(plan_of(2, Strategy::kOwtA, 8, on)).weight_bytes, 3 * 14 + 24 * 10);
   EXPECT_EQ(memory_need(plan_of(2, Strategy::kOwtC, 8, on)).weight_bytes, 3 * 14 + 24 * 14);
+}
+
+// fc2's update multiplies its gradient after the backward pass of fc1. fc3 has the gradient of the logits.
+TEST(MemoryNeed, OfAGpuIncludesTheGradientsThatTheUpdateMultiplies) {
+  const Model model = model_of("[4, 1, 1]", 4, R"(
+  { name = "fc1", type = "dense", out = 6 },
+  { name = "relu1", type = "relu" },
+  { name = "fc2", type = "dense", out = 5 },
+  { name = "fc3", type = "dense", out = 4 },
+  { name = "relu3", type = "relu" })");
+  PlanRequest request{.step_rows = 8, .on = {Device::kCuda, Precision::kBf16}};
+  const MemoryNeed need = memory_need(make_plan(model, request));
+  request.keeps_gradients = true;
+  const MemoryNeed kept = memory_need(make_plan(model, request));
+  EXPECT_EQ(need.step_row_bytes - kept.step_row_bytes, 2 * (6 + 5));
+  EXPECT_EQ(kept.weight_bytes - need.weight_bytes, 2 * (4 * 6 + 6 * 5 + 5 * 4));
 }
 
 TEST(MemoryNeed, OnAGpuTwoBatchesOfImagesAndWhatTheyAreMadeFromAreThere) {

@@ -350,17 +350,17 @@ struct Reference {
     }
     return 2 * elements;
   }
-  // In bf16 on a GPU, weights of convolutions and dense layers have bf16 gradients if nothing is added to them. On the
-  // CPU weights of dense layers have no gradients in that case.
+  // In bf16 on a GPU, weights of convolutions have bf16 gradients if nothing is added to them. Weights of dense layers
+  // have no gradients in that case, nor on the CPU.
   int64_t gradient_bytes() const {
     const bool of_rounds = q.dense_update == DenseUpdate::kStep && std::ssize(rounds) > 1;
     int64_t bytes = 0;
     for (int64_t i = 0; i < count; ++i) {
       const bool sum = i < first ? q.ranks > 1 : q.ranks > m || of_rounds;
       for (const Shape& param : at(i).params) {
-        if (q.on.device == Device::kCpu && at(i).type == "dense" && !sum && param.rank() > 1) continue;
-        const bool half =
-            q.on.device == Device::kCuda && q.on.precision == Precision::kBf16 && !sum && param.rank() > 1;
+        const bool on_gpu = q.on.device == Device::kCuda, bf16 = q.on.precision == Precision::kBf16;
+        if ((!on_gpu || bf16) && at(i).type == "dense" && !sum && param.rank() > 1) continue;
+        const bool half = on_gpu && bf16 && !sum && param.rank() > 1;
         bytes += param_elements(i, param) * (half ? 2 : 4);
       }
     }

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "src/parallel/gradient_norms.h"
+#include "src/parallel/optimizer.h"
 #include "src/system/check.h"
 #include "src/system/files.h"
 #include "src/system/log.h"
@@ -51,10 +52,10 @@ TEST(StepLaunches, OfASmallNetworkHaveTheFlopsAndBytesThatAreCountedByHand) {
                                {"loss", "softmax_rows", 0, 2 * logits + 2 * result, 0},
                                {"fc", "over_channels", 0, logits, 0},
                                {"fc", "cublasLtMatmul", fc_flops, pooled + fc_weights + logits, 0},
-                               {"fc", "cublasLtMatmul", fc_flops, pooled + fc_weights + logits, 0},
                                {"pool", "over_channels", 0, y + pooled + index, packs * (162 + 4 * 38)},
                                {"conv", "cudnnBackendExecute", conv_flops, x + conv_weights + y, 0},
-                               {"weights", "update_items", 0, (128 + 64) * 20.0 + (16 + 4) * 22.0, 0}};
+                               {"weights", "update_by_products", fc_flops, pooled + logits + 64 * 18.0, 0},
+                               {"weights", "update_items", 0, 128 * 20.0 + (16 + 4) * 22.0, 0}};
   const Model model = small_model();
   const std::vector<StepLaunch> launches = launches_of_step(model, plan_of(model, 10));
   ASSERT_EQ(launches.size(), std::size(expected));
@@ -215,10 +216,11 @@ TEST(StepEstimate, AlexNetOnAnH200ReachesWhatItIsMeantToByThisModel) {
 TEST(StepEstimate, LargeDenseLayersAreUpdatedDuringTheConvolutions) {
   const StepEstimate step = estimate(model_of(kAlexNet), 128);
   const auto updates = of(step, "weights", Phase::kUpdate);
-  ASSERT_EQ(updates.size(), 2u);
+  ASSERT_EQ(updates.size(), 3u);  // weights and biases of the dense layers, then of the convolutions
   EXPECT_TRUE(updates[0].launch.beside);
-  EXPECT_FALSE(updates[1].launch.beside);
-  EXPECT_DOUBLE_EQ(step.beside_seconds(), updates[0].seconds);
+  EXPECT_TRUE(updates[1].launch.beside);
+  EXPECT_FALSE(updates[2].launch.beside);
+  EXPECT_DOUBLE_EQ(step.beside_seconds(), updates[0].seconds + updates[1].seconds);
   EXPECT_EQ(estimate(small_model(), 128).beside_seconds(), 0);
 }
 
@@ -253,17 +255,39 @@ TEST(StepLaunches, ARunningAverageHasNoVelocityAndNoCopyToUpdate) {
   EXPECT_EQ(update_bytes(plan_of(model, 10), 0), 2 * 8 * 22 + 2 * 8 * 12);
 }
 
+// The last layer's parameters: a weight of 1024 x 1024, and a bias.
+TEST(StepEstimate, GradientsOfFewRowsAreNeitherWrittenNorRead) {
+  const Model model = model_of("[1024, 1, 1]", 1024, R"(
+  { name = "fc", type = "dense", out = 1024 })");
+  constexpr double kWeights = 1024 * 1024, kBias = 1024, kActivations = 2 * 2 * 1024;
+  const auto traffic = [&](int64_t rows, const char* kernel) {
+    double bytes = 0;
+    for (const StepLaunch& launch : launches_of_step(model, plan_of(model, rows)))
+      if (launch.kernel == kernel && launch.phase != Phase::kForward) bytes += launch.bytes(static_cast<double>(rows));
+    return bytes;
+  };
+  EXPECT_DOUBLE_EQ(traffic(256, "update_by_products"), 18 * kWeights + 256 * kActivations);
+  EXPECT_DOUBLE_EQ(traffic(256, "update_items"), 22 * kBias);
+  EXPECT_DOUBLE_EQ(traffic(256, "cublasLtMatmul"), 0);
+  EXPECT_DOUBLE_EQ(traffic(257, "update_by_products"), 0);
+  EXPECT_DOUBLE_EQ(traffic(257, "update_items"), 20 * kWeights + 22 * kBias);
+  EXPECT_DOUBLE_EQ(traffic(257, "cublasLtMatmul"), 2 * kWeights + 257 * kActivations);
+}
+
 TEST(StepLaunches, UpdateAsManyParametersTogetherAsALaunchTakes) {
-  const auto updates = [](int layers) {
+  const auto updates = [](int layers, const char* kernel, bool keeps_gradients) {
     std::string text;
     for (int i = 0; i < layers; ++i) text += format("  {{ name = \"fc{}\", type = \"dense\", out = 4 }},\n", i);
     const Model model = model_of("[4, 1, 1]", 4, text);
-    const std::vector<StepLaunch> launches = launches_of_step(model, plan_of(model, 10));
-    return std::count_if(launches.begin(), launches.end(),
-                         [](const auto& one) { return one.kernel == "update_items"; });
+    const PlanRequest request{
+        .step_rows = 10, .on = {Device::kCuda, Precision::kBf16}, .keeps_gradients = keeps_gradients};
+    const std::vector<StepLaunch> launches = launches_of_step(model, make_plan(model, request));
+    return std::count_if(launches.begin(), launches.end(), [&](const auto& one) { return one.kernel == kernel; });
   };
-  EXPECT_EQ(updates(kParamsPerUpdate / 2), 1);  // a weight and a bias each
-  EXPECT_EQ(updates(kParamsPerUpdate / 2 + 1), 2);
+  EXPECT_EQ(updates(kParamsPerUpdate / 2, "update_items", true), 1);  // a weight and a bias each
+  EXPECT_EQ(updates(kParamsPerUpdate / 2 + 1, "update_items", true), 2);
+  EXPECT_EQ(updates(kProductsPerUpdate, "update_by_products", false), 1);
+  EXPECT_EQ(updates(kProductsPerUpdate + 1, "update_by_products", false), 2);
 }
 
 TEST(StepEstimate, TheFloorIsTheLongerOfProductsAndMemoryOfEveryLaunch) {

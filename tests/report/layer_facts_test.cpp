@@ -74,6 +74,17 @@ TEST(LayerFacts, CountEveryArrayThatALayerReadsOrWritesOnceInAPass) {
   EXPECT_EQ(layer_facts(plan, 8)[0].memory_bytes, 4 * (8 * (in + out + out + in) + of_weights));
 }
 
+TEST(LayerFacts, OfAGpuThatComputesAGradientInTheUpdateLeaveItOutOfBackward) {
+  Plan plan = plan_of(Strategy::kOwtA, 1, 1);
+  plan.request.on = {Device::kCuda, Precision::kBf16};
+  const double product = 2 * 12 * 4 * 8;
+  EXPECT_EQ(layer_facts(plan, 8)[2].backward_flops, product);
+  EXPECT_TRUE(layer_facts(plan, 8)[2].update_in_backward);
+  plan.request.keeps_gradients = true;
+  EXPECT_EQ(layer_facts(plan, 8)[2].backward_flops, 2 * product);
+  EXPECT_FALSE(layer_facts(plan, 8)[2].update_in_backward);
+}
+
 TEST(LayerFacts, FollowTheRowsOfTheStep) {
   EXPECT_EQ(fc_of(Strategy::kOwtA, 4, 4).forward_flops, fc_of(Strategy::kOwtA, 4, 8).forward_flops / 2);
 }

@@ -22,6 +22,7 @@
 #include <atomic>
 #include <bit>
 #include <cstdint>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <tuple>
@@ -263,6 +264,10 @@ inline void load_transposed(const __nv_bfloat16* row, uint32_t (&words)[4]) {
   struct alignas(16) Row {
     uint16_t at[8];
   };
+  if (reinterpret_cast<uintptr_t>(row) % alignof(Row) != 0) {
+    std::fprintf(stderr, "simulated GPU: a row of ldmatrix at an address that is no multiple of 16\n");
+    std::abort();
+  }
   const Row copy = *reinterpret_cast<const Row*>(row);
   simulated_gpu::warp_transposed_load({copy.at, words});
 }

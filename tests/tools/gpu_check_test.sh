@@ -122,8 +122,10 @@ on_the_simulated_gpu() {
       --steps 3 --workers 2 --strategies dp,owt-c >"$work/output" 2>&1 || wrong "compare_losses.py ended with $?"
     expect_output '^12 of 12 runs agree$'
     OWT_CACHE=$work/plans python3 "$root/tools/bench/gpu_variants.py" --owt "$simulated" --cases cifar10_quick:1:bf16 \
-      --steps 2 --times 1 --variants run.cuda_graph=false >"$work/output" 2>&1 || wrong "gpu_variants.py ended with $?"
+      --steps 2 --times 1 --variants run.cuda_graph=false,--keep-gradients >"$work/output" 2>&1 ||
+      wrong "gpu_variants.py ended with $?"
     expect_output 'run.cuda_graph=false: .* of the plain step'
+    expect_output ' --keep-gradients: .* of the plain step'
     passed
   else
     echo "skipped: $case_name: it is not built"
@@ -349,13 +351,14 @@ passed
 begin "variants are measured in turns with the step as it is"
 pretend_owt "$timed"
 gpu_check 2 --parts variants || wrong "it ended with $?"
-expect_calls 60 'owt time'
+expect_calls 72 'owt time'
 expect_output '^alexnet_owt 128 bf16 run.cuda_graph=false: 1.000 ms .*, 1.000 of the plain step'
 sed -n 1,3p "$work/calls" | grep -o 'run\.[a-z_]*=[a-z]*' | tr '\n' ' ' >"$work/output"
 expect_output '^run.cuda_graph=false run.update_beside=on $'
 expect_calls 12 'owt time .*run.update_beside=off'
+expect_calls 12 'owt time .* --keep-gradients'
 expect_result '"kind": "variant".*"variant": "run.cuda_graph=false", "ms": 1.0'
-for again in 240 0; do  # two times of the step and two layers, of each measurement
+for again in 288 0; do  # two times of the step and two layers, of each measurement
   python3 "$root/tools/bench/gpu_table.py" "$work/out/results.jsonl" "$work/out/layers.csv" >"$work/output"
   expect_output "^$again rows added"
 done

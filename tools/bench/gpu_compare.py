@@ -173,14 +173,14 @@ def serve(pipe, log):
 
 def owt_times(options, case, seconds, changes=()):
     """{"ms": of a step, "timed_ms": with timers inside, "rows": {name: ms}, slowest first}, or {"error": ...}.
-    `changes`: recipe keys with their values, "run.cuda_graph=false"."""
+    `changes`: recipe keys with their values, "run.cuda_graph=false", and options."""
     steps = options.steps or max(20, min(5000, round(0.4 / case.step()["floor_s"])))
     with tempfile.TemporaryDirectory() as folder:
         table = pathlib.Path(folder) / "timing.csv"
         command = [options.owt, "time", str(FILES[case.model]), "--device", options.device, "--precision",
                    case.precision, "--steps", str(steps), "--csv", str(table)]
         for change in [f"data.batch={case.batch}", *changes]:
-            command += ["--set", change]
+            command += [change] if change.startswith("--") else ["--set", change]
         try:
             done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
                                   timeout=seconds)

@@ -5,7 +5,7 @@ rates affects all.
     usage: gpu_variants.py --owt PROGRAM [--cases MODEL:BATCH:PRECISION,...] [--variants KEY=VALUE,...] [--times N]
                            [--limit SECONDS] [--results FILE]
 
-A variant is a recipe key with another value. Each is measured N times (2) by `owt time`; a measurement is added to
+A variant is a recipe key with another value, or an option of `owt time`. Each is measured N times (2) by `owt time`; a measurement is added to
 the file of --results immediately, with the time of each layer ("rows"). Prints medians. Exit status: 1 a measurement
 failed, 77 there was not enough time for all of them, 0 otherwise.
 """
@@ -17,7 +17,8 @@ from gpu_compare import LEFT_OUT, SHORTEST, machine_of, owt_times, parser_of, ve
 from results import Results
 
 PLAIN = ""
-VARIANTS = ["run.cuda_graph=false", "run.update_beside=on", "run.update_beside=off", "run.deterministic=false"]
+VARIANTS = ["run.cuda_graph=false", "run.update_beside=on", "run.update_beside=off", "--keep-gradients",
+            "run.deterministic=false"]
 
 
 def read_options():
