@@ -80,7 +80,7 @@ struct Conv {
   int64_t rows;
 };
 
-enum class Product { kForward, kWeightGradient, kDataGradient };
+enum class Product { kForward, kWeightGradient, kDataGradient, kMaskedDataGradient };
 
 class CudaRepeats : public testing::TestWithParam<Precision> {
  protected:
@@ -104,6 +104,8 @@ CudnnGraph graph_of(const Conv& conv, Product product, DType dtype) {
       return conv_weight_gradient_graph(conv.geometry, conv.rows, dtype);
     case Product::kDataGradient:
       return conv_data_gradient_graph(conv.geometry, conv.rows, dtype);
+    case Product::kMaskedDataGradient:
+      return conv_masked_data_gradient_graph(conv.geometry, conv.rows, dtype, true);
   }
   return conv_forward_graph(conv.geometry, conv.rows, dtype);
 }
@@ -117,9 +119,11 @@ TEST_P(CudaRepeats, EveryPlanOfCudnnThatIsSaidTo) {
   const DType dtype = activation_type(GetParam());
   PlanRules rules;
   rules.tensor_cores = GetParam() != Precision::kFp32;
-  rules.most_compiled = 0;  // making one takes seconds
   for (const Conv& conv : kConvs)
-    for (const Product product : {Product::kForward, Product::kWeightGradient, Product::kDataGradient}) {
+    for (const Product product :
+         {Product::kForward, Product::kWeightGradient, Product::kDataGradient, Product::kMaskedDataGradient}) {
+      const bool masked = product == Product::kMaskedDataGradient;
+      rules.most_compiled = masked ? 1 : 0;  // making one takes seconds
       const CudnnGraph graph = graph_of(conv, product, dtype);
       const Stream first(Device::kCuda);
       std::vector<std::string> plans;
@@ -132,20 +136,24 @@ TEST_P(CudaRepeats, EveryPlanOfCudnnThatIsSaidTo) {
           const auto plan =
               std::make_shared<CudnnPlan>(CudnnPlan::from_json(json, PlanTarget::this_gpu(stream)).value());
           const ConvGeometry& g = conv.geometry;
-          const std::map<CudnnGraph::Id, Shape> shapes{{kConvX, {conv.rows, g.in_h, g.in_w, g.in_c}},
-                                                       {kConvW, {g.out_c, g.kernel_h, g.kernel_w, g.in_c / g.groups}},
-                                                       {kConvY, {conv.rows, g.out_h, g.out_w, g.out_c}}};
+          std::map<CudnnGraph::Id, Shape> shapes{{kConvX, {conv.rows, g.in_h, g.in_w, g.in_c}},
+                                                 {kConvW, {g.out_c, g.kernel_h, g.kernel_w, g.in_c / g.groups}},
+                                                 {kConvY, {conv.rows, g.out_h, g.out_w, g.out_c}}};
+          if (masked) shapes[kConvBias] = {g.in_c}, shapes[kConvSeen] = shapes[kConvX];
           std::vector<Tensor> tensors;
           std::vector<CudnnPlan::Binding> bindings;
           for (const auto& [id, shape] : shapes) {
-            tensors.push_back(on_gpu(shape, dtype, static_cast<unsigned>(id)));
+            tensors.push_back(on_gpu(shape, id == kConvBias ? DType::kF32 : dtype, static_cast<unsigned>(id)));
             bindings.push_back({id, tensors.back().raw()});
           }
           const size_t made = product == Product::kForward ? 2 : product == Product::kWeightGradient ? 1 : 0;
           Tensor workspace({std::max<int64_t>(plan->workspace_bytes(), 1)}, DType::kU8, Device::kCuda);
           return [=, &stream]() mutable {
             plan->run(stream, bindings, workspace.raw());
-            return bytes_of(tensors[made], stream);
+            std::vector<char> results = bytes_of(tensors[made], stream);
+            const std::vector<char> sums = masked ? bytes_of(tensors[kConvBias - 1], stream) : std::vector<char>();
+            results.insert(results.end(), sums.begin(), sums.end());
+            return results;
           };
         });
         EXPECT_EQ(unlike, 0) << "of " << kThreads * kRuns << " runs\n" << graph.text() << engine_of(json);
