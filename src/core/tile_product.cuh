@@ -10,7 +10,7 @@
 namespace owt {
 
 constexpr int kTileHeight = 64, kTileWidth = 128;
-constexpr unsigned kTileThreads = 256;  // of a block, in one dimension
+constexpr unsigned kTileThreads = 256;  // threads of a block, in one dimension
 
 struct TileFactors {
   const __nv_bfloat16 *a, *b;

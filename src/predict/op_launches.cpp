@@ -66,27 +66,28 @@ struct Neighbours {
 
 // Whether the first one of two consecutive ops hands its mask over. cuDNN has plans for a masked data gradient without
 // groups if the channels are multiples of 4.
-bool hands_mask_over(Layers before, Layers after, const Shape& in, DType dtype) {
+bool hands_mask_over(Layers before, Layers after, const Shape& in, const LaunchChoices& choices) {
   if (is(*before[0], "residual") && is(*after[0], "residual")) return before[0]->describe(in).integer("relu") == 1;
-  if (before.size() != 2 || !is(*before[0], "conv") || !is(*after[0], "conv")) return false;
+  if (!choices.convs_mask_dx || before.size() != 2 || !is(*before[0], "conv") || !is(*after[0], "conv")) return false;
   const std::vector<Param*> params = before[0]->params();
   const bool sums = params.size() > 1 && learns(params[1]->role);
   Shape between = in;
   for (const Layer* layer : before) between = layer->out_shape(between);
   const ConvGeometry g = *conv_geometry(*after[0], between);
-  return dtype == DType::kBF16 && sums && g.groups == 1 && g.in_c % 4 == 0 && g.out_c % 4 == 0;
+  return choices.dtype == DType::kBF16 && sums && g.groups == 1 && g.in_c % 4 == 0 && g.out_c % 4 == 0;
 }
 
 // The launches of one op.
 class OpLaunches {
  public:
-  OpLaunches(Layers layers, const Shape& in, bool wants_dx, DType dtype, const Neighbours& beside)
+  OpLaunches(Layers layers, const Shape& in, bool wants_dx, const LaunchChoices& choices, const Neighbours& beside)
       : layers_(layers),
         in_(in),
         wants_dx_(wants_dx),
-        dtype_(dtype),
+        choices_(choices),
+        dtype_(choices.dtype),
         beside_(beside),
-        size_(static_cast<double>(size_of(dtype))) {
+        size_(static_cast<double>(size_of(choices.dtype))) {
     outs_ = {in};
     for (const Layer* layer : layers) outs_.push_back(layer->out_shape(outs_.back()));
     const Layer& first = *layers[0];
@@ -283,8 +284,8 @@ class OpLaunches {
     const auto branches = dynamic_cast<const Composite&>(*layers_[0]).branches();
     const std::vector<Layer*> body = layers_of(branches[0]), shortcut = layers_of(branches[1]);
     const bool relu = layers_[0]->describe(in_).integer("relu") == 1;
-    const Launches of_body = launches_of(body, in_, wants_dx_, dtype_);
-    const Launches of_shortcut = launches_of(shortcut, in_, wants_dx_, dtype_);
+    const Launches of_body = launches_of(body, in_, wants_dx_, choices_);
+    const Launches of_shortcut = launches_of(shortcut, in_, wants_dx_, choices_);
     const bool copies = overwrites_gradient(body) || overwrites_gradient(shortcut);
     const auto give_gradient = [&] {
       if (relu && !beside_.masks_dy)
@@ -313,12 +314,12 @@ class OpLaunches {
   void branches() {
     const auto branches = dynamic_cast<const Composite&>(*layers_[0]).branches();
     for (size_t b = branches.size(); b-- > 0;) {
-      append(launches_.forward, launches_of(layers_of(branches[b]), in_, wants_dx_, dtype_).forward);
+      append(launches_.forward, launches_of(layers_of(branches[b]), in_, wants_dx_, choices_).forward);
       forward(0, "copy_rows", LaunchKind::kElements, {.out_bytes = 2 * bytes(branches[b].out())});
     }
     for (size_t b = 0; b < branches.size(); ++b) {
       backward(0, "copy_rows", LaunchKind::kElements, {.out_bytes = 2 * bytes(branches[b].out())});
-      append(launches_.backward, launches_of(layers_of(branches[b]), in_, wants_dx_, dtype_).backward);
+      append(launches_.backward, launches_of(layers_of(branches[b]), in_, wants_dx_, choices_).backward);
       if (!wants_dx_) continue;
       if (branches[b].size() == 0) backward(0, "cudaMemcpyAsync", LaunchKind::kElements, {.out_bytes = 2 * x(0)});
       if (b > 0) backward(0, "combine", LaunchKind::kElements, {.out_bytes = 3 * x(0)});
@@ -347,6 +348,7 @@ class OpLaunches {
   Layers layers_;
   Shape in_;
   bool wants_dx_;
+  LaunchChoices choices_;
   DType dtype_;
   Neighbours beside_;
   double size_;
@@ -356,7 +358,7 @@ class OpLaunches {
 
 }  // namespace
 
-Launches launches_of(Layers layers, const Shape& in, bool wants_dx, DType dtype) {
+Launches launches_of(Layers layers, const Shape& in, bool wants_dx, const LaunchChoices& choices) {
   std::vector<Layers> runs;
   for (size_t i = 0; i < layers.size(); i += runs.back().size())
     runs.push_back(layers.subspan(i, static_cast<size_t>(run_length(layers.subspan(i)))));
@@ -367,8 +369,8 @@ Launches launches_of(Layers layers, const Shape& in, bool wants_dx, DType dtype)
   bool masks_dx = false;
   for (size_t r = 0; r < runs.size(); ++r) {
     Neighbours beside{.masks_dx = masks_dx};
-    beside.masks_dy = masks_dx = r + 1 < runs.size() && hands_mask_over(runs[r], runs[r + 1], batch, dtype);
-    Launches run = OpLaunches(runs[r], batch, wants_dx, dtype, beside).take();
+    beside.masks_dy = masks_dx = r + 1 < runs.size() && hands_mask_over(runs[r], runs[r + 1], batch, choices);
+    Launches run = OpLaunches(runs[r], batch, wants_dx, choices, beside).take();
     const bool learns = std::any_of(runs[r].begin(), runs[r].end(), [](Layer* layer) { return layer->learns(); });
     if (!learns && !wants_dx) run.backward.clear();
     wants_dx = wants_dx || learns;

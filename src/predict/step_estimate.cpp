@@ -65,14 +65,14 @@ std::string StepEstimate::table() const {
   return text;
 }
 
-StepEstimate estimate_step(const DeviceSpeed& speed, const Model& model, const Plan& plan) {
+StepEstimate estimate_step(const DeviceSpeed& speed, const Model& model, const Plan& plan, bool convs_mask_dx) {
   const Precision precision = plan.request.on.precision;
   const auto rows = static_cast<double>(plan.request.step_rows);
   StepEstimate estimate;
   estimate.model = model.name;
   estimate.device = speed.name;
   estimate.rows = plan.request.step_rows;
-  for (const StepLaunch& launch : launches_of_step(model, plan)) {
+  for (const StepLaunch& launch : launches_of_step(model, plan, convs_mask_dx)) {
     const LaunchTime time = launch_time(launch, speed, precision, rows);
     const double own =
         launch.own_products > 0 && speed.multiprocessors > 0 ? own_launch_seconds(launch, speed, rows) : 0;

@@ -140,7 +140,7 @@ double update_bytes(const Plan& plan, int64_t layer) {
   return bytes;
 }
 
-std::vector<StepLaunch> launches_of_step(const Model& model, Plan plan) {
+std::vector<StepLaunch> launches_of_step(const Model& model, Plan plan, bool convs_mask_dx) {
   OWT_CHECK_EQ(plan.ranks(), 1);
   plan.request.on.device = Device::kCuda;
   const auto owned = whole_layers(model);
@@ -151,7 +151,8 @@ std::vector<StepLaunch> launches_of_step(const Model& model, Plan plan) {
     if (!params.empty()) params[0]->keeps_grad = !updates_at_once(plan, static_cast<int64_t>(i));
     for (size_t p = 0; p < params.size(); ++p) params[p]->grad_type = gradient_type(plan, static_cast<int64_t>(i), p);
   }
-  const Launches all = launches_of(layers, model.input.batch_of(1), false, activation_type(plan.request.on.precision));
+  const Launches all =
+      launches_of(layers, model.input.batch_of(1), false, {activation_type(plan.request.on.precision), convs_mask_dx});
   const int64_t beside = beside_from(plan), end = static_cast<int64_t>(layers.size());
   std::vector<StepLaunch> step{
       {.name = "step", .phase = Phase::kTransfer, .kernel = "cudaMemcpyAsync", .kind = LaunchKind::kCopy}};

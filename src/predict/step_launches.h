@@ -45,7 +45,8 @@ struct StepLaunch {
 // Convolutions have fused bias and relu; in bf16, without groups and with multiples of 4 channels, they also mask and sum
 // dx for a convolution and relu before them. For at most 4 channels they are packed: over blocks if they have a stride,
 // else over eight channels on packed images. Batch norm uses the project's own kernels.
-std::vector<StepLaunch> launches_of_step(const Model& model, Plan plan);
+// convs_mask_dx = false: those masks and sums are kernels of their own.
+std::vector<StepLaunch> launches_of_step(const Model& model, Plan plan, bool convs_mask_dx = true);
 // Bytes that the update of a layer's parameters reads and writes.
 double update_bytes(const Plan& plan, int64_t layer);
 
@@ -69,6 +70,6 @@ struct StepEstimate {
   double images_per_second() const { return static_cast<double>(rows) / seconds(); }
   std::string table() const;
 };
-StepEstimate estimate_step(const DeviceSpeed& speed, const Model& model, const Plan& plan);
+StepEstimate estimate_step(const DeviceSpeed& speed, const Model& model, const Plan& plan, bool convs_mask_dx = true);
 
 }  // namespace owt

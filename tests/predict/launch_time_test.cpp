@@ -83,11 +83,11 @@ Model model_named(const std::string& name) {
   return read_model(file);
 }
 
-// The step stores all gradients, as the measured steps did and predictions of strategies assume.
+// The step stores all gradients, and masks and sums in kernels of their own, as the measured steps did.
 StepEstimate estimate(const std::string& name, int64_t rows) {
   const Model model = model_named(name);
   const PlanRequest request{.step_rows = rows, .on = {Device::kCuda, Precision::kBf16}, .keeps_gradients = true};
-  return estimate_step(device_speed("H200"), model, make_plan(model, request));
+  return estimate_step(device_speed("H200"), model, make_plan(model, request), false);
 }
 
 // The measured steps of docs/gpu.md, on one H200 in bf16.
