@@ -30,8 +30,8 @@ class ConvPasses {
     measure_scratch();
   }
 
-  // MaskingOp::mask_dx(). A mask without a bias stays with the op before. So does each mask where our own kernel computes
-  // dx, because only cuDNN's plan masks.
+  // MaskingOp::mask_dx(). A mask without a bias stays with the op before. So does each mask where our own kernel
+  // computes dx, because only cuDNN's plan masks.
   bool mask_dx(const MaskingOp::Mask& before) {
     if (!before.bias || plans_.own_data_gradient) return false;
     std::optional<CudnnPlan> plan = choose_masked_data_gradient(cuda_, geometry_, rows_);

@@ -42,9 +42,9 @@ struct StepLaunch {
 };
 
 // The plan must be for one rank, on any device. Where the GPU chooses by measuring, the list has the expected choice.
-// Convolutions have fused bias and relu; in bf16, without groups and with multiples of 4 channels, they also mask and sum
-// dx for a convolution and relu before them. For at most 4 channels they are packed: over blocks if they have a stride,
-// else over eight channels on packed images. Batch norm uses the project's own kernels.
+// Convolutions have fused bias and relu; in bf16, without groups and with multiples of 4 channels, they also mask and
+// sum dx for a convolution and relu before them. For at most 4 channels they are packed: over blocks if they have a
+// stride, else over eight channels on packed images. Batch norm uses the project's own kernels.
 // convs_mask_dx = false: those masks and sums are kernels of their own.
 std::vector<StepLaunch> launches_of_step(const Model& model, Plan plan, bool convs_mask_dx = true);
 // Bytes that the update of a layer's parameters reads and writes.

@@ -49,7 +49,7 @@ class MaskedNet {
     }
   }
 
-  // The sums of the gradients of `passes` backward passes. by: "cuDNN", or "own 0" for our own kernels where there are some.
+  // The sums of the gradients of `passes` backward passes. by: "cuDNN", or "own 0" for our own kernels.
   Gradients gradients(const char* choice, int passes = 1, const char* by = "cuDNN") {
     Tape(net_, kRows, on_, nullptr);  // measures
     for (const auto& [key, text] : PlanCache::process().known()) {
