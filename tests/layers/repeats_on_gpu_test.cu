@@ -12,6 +12,8 @@
 
 #include "layers/gpu/conv_plans.h"
 #include "layers/gpu/cudnn.h"
+#include "layers/gpu/small_conv.h"
+#include "layers/gpu/small_conv_weights.h"
 #include "src/core/bf16.h"
 #include "src/core/cuda.h"
 #include "src/core/gpus.h"
@@ -182,6 +184,39 @@ TEST_P(CudaRepeats, TheChosenProductsOfMatrices) {
         EXPECT_EQ(unlike, 0) << "of " << kThreads * kRuns << " runs of " << form;
       }
     }
+}
+
+TEST_P(CudaRepeats, OurOwnConvolutions) {
+  if (GetParam() != Precision::kBf16) GTEST_SKIP() << "our own kernels are for bf16";
+  constexpr DType kType = DType::kBF16;
+  for (const auto& [g, rows] : kConvs) {
+    if (g.groups > 1) continue;
+    const auto forward = SmallConv::forward(g, g.in_c, rows, kType), data = SmallConv::data_gradient(g, rows, kType);
+    ASSERT_TRUE(forward && data);
+    const Shape x_shape{rows, g.in_h, g.in_w, g.in_c}, y_shape{rows, g.out_h, g.out_w, g.out_c};
+    for (const Product product : {Product::kForward, Product::kDataGradient, Product::kWeightGradient}) {
+      const int unlike = unlike_runs([&, g = g, rows = rows](const Stream& stream) {
+        Tensor x = on_gpu(x_shape, kType, 1), y = on_gpu(y_shape, kType, 2);
+        Tensor w = on_gpu({g.out_c, g.kernel_h, g.kernel_w, g.in_c}, kType, 3);
+        const auto weights = SmallConvWeights::gradient(g, g.in_c, rows, kType);
+        Tensor workspace({weights->workspace_bytes()}, DType::kU8, Device::kCuda);
+        return [=, &forward, &data, &stream]() mutable {
+          if (product == Product::kForward) {
+            forward->queue(x.raw(), w.raw(), nullptr, true, y.raw(), stream);
+            return bytes_of(y, stream);
+          }
+          if (product == Product::kDataGradient) {
+            data->queue(y.raw(), w.raw(), nullptr, false, x.raw(), stream);
+            return bytes_of(x, stream);
+          }
+          weights->queue(x.raw(), y.raw(), 0, w, workspace.raw(), stream);
+          return bytes_of(w, stream);
+        };
+      });
+      EXPECT_EQ(unlike, 0) << "of " << kThreads * kRuns << " runs of product " << static_cast<int>(product) << " of "
+                           << g.in_c << " to " << g.out_c << " channels";
+    }
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Precisions, CudaRepeats, testing::Values(Precision::kFp32, Precision::kTf32, Precision::kBf16),
