@@ -98,9 +98,14 @@ void with_following(const Following& following, const Function& function) {
     following.relu ? function(Then<NormThen::kRelu>{}) : function(Then<NormThen::kNothing>{});
 }
 
-// Both directions by our own kernels; works for any shape.
+// Both directions by our own kernels; works for any shape. Each direction sums, then passes over the same elements
+// again. If it takes few groups at a time, the GPU's L2 cache still holds them.
 class OwnNorm {
  public:
+  struct AtOnce {
+    int forward, backward;  // groups
+  };
+
   OwnNorm(const BatchNormParams& params, double eps, const PositionGroups& positions, int64_t channels, DType dtype)
       : params_(params),
         eps_(eps),
@@ -111,33 +116,34 @@ class OwnNorm {
         tilt_(per_channel(channels, positions.count)),
         dweight_(per_channel(channels, positions.count)),
         dbias_(per_channel(channels, positions.count)),
-        arrived_(arrived_blocks(channels, positions.count)) {}
+        arrived_(arrived_blocks(channels, positions.count)),
+        at_once_{positions.count, positions.count} {}
+
+  void set_at_once(const AtOnce& groups) { at_once_ = groups; }
 
   int64_t scratch_bytes() const {
-    return partial_sums(positions_, channels_, 2, NormSums<float, 1>::kResident) * size_of(DType::kF32);
+    int64_t most = 0;
+    for (const int groups : {positions_.count, at_once_.forward, at_once_.backward})
+      most = std::max(most, partial_sums(positions_.part(0, groups), channels_, 2, NormSums<float, 1>::kResident));
+    return most * size_of(DType::kF32);
   }
 
-  void measure(const Tensor& x, const Statistics& to, const SharedSums& shared, float* partial, const Stream& stream) {
-    Tensor mean = to.mean, inverse_std = to.inverse_std;
-    const NormOutputs outputs{eps_, mean.data(), inverse_std.data()};
-    with_packs({x.raw()}, [&](auto t, auto width) {
-      using T = decltype(t);
-      queue_over_channels(NormSums<T, width>{x.data<T>(), x.data<T>()}, positions_, channels_, stream,
-                          NormStatistics<T>{x.data<T>(), outputs, shared.place()}, memory(partial));
+  // Normalises with the statistics of each group, and stores these.
+  void forward(const Tensor& x, const Statistics& statistics, const SharedSums& shared, const Following& following,
+               Tensor& y, float* partial, const Stream& stream) {
+    const Norm norm{params_.weight.value.data(), params_.bias.value.data(), statistics.mean.data(),
+                    statistics.inverse_std.data(), nullptr};
+    for_parts(at_once_.forward, [&](const PositionGroups& part) {
+      measure(x, part, statistics, shared, partial, stream);
+      normalize(x, norm, part, following, &statistics, y, stream);
     });
-    shared.exchange(outputs, stream);
   }
 
-  // Normalises with the statistics, or with the running averages if they are null.
-  void normalize(const Tensor& x, const Statistics* statistics, const Following& following, Tensor& y,
-                 const Stream& stream) const {
-    const float *weight = params_.weight.value.data(), *bias = params_.bias.value.data();
-    if (statistics)
-      normalize(x, {weight, bias, statistics->mean.data(), statistics->inverse_std.data(), nullptr}, positions_,
-                following, statistics, y, stream);
-    else
-      normalize(x, {weight, bias, params_.running_mean.value.data(), nullptr, params_.running_var.value.data()}, all(),
-                following, nullptr, y, stream);
+  // Normalises with the running averages.
+  void evaluate(const Tensor& x, const Following& following, Tensor& y, const Stream& stream) const {
+    const Norm norm{params_.weight.value.data(), params_.bias.value.data(), params_.running_mean.value.data(), nullptr,
+                    params_.running_var.value.data()};
+    normalize(x, norm, all(), following, nullptr, y, stream);
   }
 
   // dx = weight / sqrt(running_var + eps) * dy: the gradient of normalisation with the running averages.
@@ -157,21 +163,40 @@ class OwnNorm {
         const float *mean = statistics.mean.data(), *inverse_std = statistics.inverse_std.data();
         NormOutputGradient<T, width, relu> gradient{dy.data<T>(), nullptr, nullptr};
         if (relu) gradient = {dy.data<T>(), statistics.scale.data(), statistics.bias.data()};
-        queue_over_channels(NormGradientSums<T, width, relu>{x.data<T>(), gradient, mean}, positions_, channels_,
-                            stream,
-                            NormGradients{mean, inverse_std, params, dy_mean_.data(), tilt_.data(), dweight_.data(),
-                                          dbias_.data(), dx ? shared.place() : nullptr},
-                            memory(partial));
-        if (!dx) return;
-        shared.exchange(NormSlopes{inverse_std, dy_mean_.data(), tilt_.data()}, stream);
-        queue_over_channels(NormInputGradient<T, width, relu>{x.data<T>(), gradient, dx->data<T>(), scale, inverse_std,
-                                                              mean, dy_mean_.data(), tilt_.data()},
-                            positions_, channels_, stream);
+        for_parts(dx ? at_once_.backward : positions_.count, [&](const PositionGroups& part) {
+          queue_over_channels(NormGradientSums<T, width, relu>{x.data<T>(), gradient, mean}, part, channels_, stream,
+                              NormGradients{mean, inverse_std, params, dy_mean_.data(), tilt_.data(), dweight_.data(),
+                                            dbias_.data(), dx ? shared.place() : nullptr},
+                              memory(partial));
+          if (!dx) return;
+          shared.exchange(NormSlopes{inverse_std, dy_mean_.data(), tilt_.data()}, stream);
+          queue_over_channels(NormInputGradient<T, width, relu>{x.data<T>(), gradient, dx->data<T>(), scale,
+                                                                inverse_std, mean, dy_mean_.data(), tilt_.data()},
+                              part, channels_, stream);
+        });
       });
     });
   }
 
  private:
+  template <class Function>
+  void for_parts(int groups, const Function& function) const {
+    for (int first = 0; first < positions_.count; first += groups)
+      function(positions_.part(first, std::min(groups, positions_.count - first)));
+  }
+
+  void measure(const Tensor& x, const PositionGroups& part, const Statistics& to, const SharedSums& shared,
+               float* partial, const Stream& stream) {
+    Tensor mean = to.mean, inverse_std = to.inverse_std;
+    const NormOutputs outputs{eps_, mean.data(), inverse_std.data()};
+    with_packs({x.raw()}, [&](auto t, auto width) {
+      using T = decltype(t);
+      queue_over_channels(NormSums<T, width>{x.data<T>(), x.data<T>()}, part, channels_, stream,
+                          NormStatistics<T>{x.data<T>(), outputs, shared.place()}, memory(partial));
+    });
+    shared.exchange(outputs, stream);
+  }
+
   PositionGroups all() const { return PositionGroups(positions_.positions); }
 
   // keeps: for scale and bias, if it has memory for them; may be null.
@@ -206,6 +231,7 @@ class OwnNorm {
   int64_t channels_;
   DType dtype_;
   Tensor dy_mean_, tilt_, dweight_, dbias_, arrived_;
+  AtOnce at_once_;
 };
 
 enum NormTensor : CudnnGraph::Id { kX = 1, kScale, kMean, kInverseStd, kBias, kEpsilon, kY };  // forward
@@ -329,8 +355,10 @@ class CudaBatchNorm : public SummingOp {
 
   void own_forward(const Tensor& x, const Following& following, Tensor& y, const Pass& pass) {
     const bool averages = pass.mode == Mode::kEval || frozen_;
-    if (!averages) own_.measure(x, statistics_, shared(pass), sums(pass), *pass.stream);
-    own_.normalize(x, averages ? nullptr : &statistics_, following, y, *pass.stream);
+    if (averages)
+      own_.evaluate(x, following, y, *pass.stream);
+    else
+      own_.forward(x, statistics_, shared(pass), following, y, sums(pass), *pass.stream);
   }
 
   // The statistics are cuDNN's. Its rounding may differ from ours, so backward takes the signs of y from y.
@@ -362,11 +390,62 @@ class CudaBatchNorm : public SummingOp {
            statistics_.mean.data(), statistics_.inverse_std.data(), params, static_cast<int>(channels_));
   }
 
-  // Uses cuDNN's plans if they are faster than our own kernels; cuDNN does not support groups. Its plans need a launch
-  // more for the relu in each direction.
   void choose(Cuda cuda, const Shape& in, NormMethod method) {
     const DType dtype = activation_type(cuda.precision);
-    if (groups_.count() > 1 || in[0] * pixels_ < 2 || method == NormMethod::kOwnKernels) return;
+    const auto groups = static_cast<int>(groups_.count());
+    if (method == NormMethod::kOwnKernelsByTwos)
+      own_.set_at_once({std::min(groups, 2), std::min(groups, 2)});
+    else if (groups == 1 && in[0] * pixels_ > 1 && method != NormMethod::kOwnKernels)
+      choose_plans(cuda, in, method);
+    else if (groups > 1 && method == NormMethod::kFastest)
+      choose_parts(in, dtype);
+  }
+
+  void choose_parts(const Shape& in, DType dtype) {
+    const MeasuringTurn turn;
+    const int forward = groups_at_once("forward", 1, in, dtype, [&](const Pass& pass, Tensor& x, Tensor&, Tensor& y) {
+      own_forward(x, {.relu = relu_ != nullptr}, y, pass);
+    });
+    const int backward =
+        groups_at_once("backward", 2, in, dtype, [&](const Pass& pass, Tensor& x, Tensor& dy, Tensor& dx) {
+          own_.backward(x, dy, relu_ != nullptr, statistics_, {}, {}, &dx, sums(pass), *pass.stream);
+        });
+    own_.set_at_once({forward, backward});
+  }
+
+  // As many groups as half of the L2 cache holds of the first `tensors` of three tensors, if queue(pass, tensors...) is
+  // faster so than with all groups at a time; else all.
+  template <class Queue>
+  int groups_at_once(const char* pass, int tensors, const Shape& in, DType dtype, const Queue& queue) {
+    const auto all = static_cast<int>(groups_.count());
+    const int64_t cached = attribute_of_gpu(cudaDevAttrL2CacheSize) / 2;
+    const int64_t part = cached / (tensors * groups_.size * in.row_elements() * size_of(dtype));
+    if (part < 1 || part >= all) return all;
+    const std::string what = concat("groups of a norm at once, ", pass, relu_ ? " with relu, " : ", ", name_of(dtype),
+                                    ", ", in, " in groups of ", groups_.size, ", ", part);
+    const std::string choice = remembered(what, [&]() -> std::string {
+      try {
+        Tensor x(in, dtype, Device::kCuda), dy(in, dtype, Device::kCuda), to(in, dtype, Device::kCuda);
+        const auto ms_with = [&](int groups) {
+          own_.set_at_once({groups, groups});
+          Pass trial;
+          trial.stream = &setup_stream(Device::kCuda);
+          trial.scratch = Tensor({own_.scratch_bytes()}, DType::kU8, Device::kCuda);
+          return time_work(*trial.stream, [&] { queue(trial, x, dy, to); });
+        };
+        const double all_ms = ms_with(all);
+        return ms_with(static_cast<int>(part)) < all_ms ? "part" : "all";
+      } catch (const OutOfMemory&) {
+        return "";
+      }
+    });
+    return choice == "part" ? static_cast<int>(part) : all;
+  }
+
+  // Uses cuDNN's plans if they are faster than our own kernels; cuDNN does not support groups. Its plans need a launch
+  // more for the relu in each direction.
+  void choose_plans(Cuda cuda, const Shape& in, NormMethod method) {
+    const DType dtype = activation_type(cuda.precision);
     const MeasuringTurn turn;
     const Stream& stream = setup_stream(Device::kCuda);
     const Shape image = in.rank() == 4 ? in : Shape{in[0], 1, 1, channels_};

@@ -256,11 +256,12 @@ struct NormGradients {
   float *dy_mean, *tilt, *dweight, *dbias;
   double* totals = nullptr;
   double positions = 0;  // size of the group
-  int channels = 0, index = 0;
+  int channels = 0, index = 0, groups = 1;
 
   __device__ void enter(const PositionGroup& group) {
     const int64_t first = int64_t{group.index} * group.channels;
     index = group.index;
+    groups = group.count;
     mean += first;
     inverse_std += first;
     dy_mean += first;
@@ -278,7 +279,7 @@ struct NormGradients {
     } else {
       NormSlopes{inverse_std, dy_mean, tilt}.put(channel, sums[0], sums[1], positions);
     }
-    if (gridDim.z > 1) {
+    if (groups > 1) {
       dweight[channel] = static_cast<float>(sums[1] * inverse);
       dbias[channel] = static_cast<float>(sums[0]);
       return;
@@ -287,7 +288,7 @@ struct NormGradients {
     params.take(sums[1] * inverse, sums[0], mean[channel], inverse_std[channel], params.last_factors, terms);
     params.add(channel, terms);
   }
-  __device__ void finish_groups(int channel, int groups) const {
+  __device__ void finish_groups(int channel) const {
     NormParamGradients::Terms terms;
     for (int group = 0; group < groups; ++group) {
       const int64_t i = int64_t{group - index} * channels + channel;

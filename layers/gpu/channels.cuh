@@ -21,9 +21,10 @@
 // If groups of positions have their own numbers and sums, the work has
 //   __device__ void enter(const PositionGroup& group);
 // which switches it to a group. Its Finish has the same function. Each group has its own layer of the grid, in z.
-// If the Finish also has
-//   __device__ void finish_groups(int channel, int groups) const;
-// the last of several groups to be finished calls it for each channel. It sees what operator() stored for all groups.
+// A launch may take a part of the groups. If the Finish also has
+//   __device__ void finish_groups(int channel) const;
+// the last of several groups to be finished calls it for each channel, in whichever launch. It sees what operator()
+// stored for all groups.
 #pragma once
 
 #include <algorithm>
@@ -65,33 +66,40 @@ struct ChannelTiles {
   }
 };
 
-// Positions in groups of consecutive ones; all groups but the last have the same size.
+// Positions in groups of consecutive ones; all groups but the last have the same size. A launch takes `launched` groups
+// from `first` on: all, or a part().
 struct PositionGroups {
   int64_t positions, of_group;
-  int count;
+  int count, first = 0, launched;
 
-  PositionGroups(int64_t all)
-      : positions(all), of_group(all), count(1) {}  // NOLINT: a number of positions is one group
-  PositionGroups(int64_t all, int64_t each, int groups) : positions(all), of_group(each), count(groups) {}
+  PositionGroups(int64_t all) : PositionGroups(all, all, 1) {}  // NOLINT: a number of positions is one group
+  PositionGroups(int64_t all, int64_t each, int groups)
+      : positions(all), of_group(each), count(groups), launched(groups) {}
 
+  PositionGroups part(int from, int groups) const {
+    PositionGroups some = *this;
+    some.first = from;
+    some.launched = groups;
+    return some;
+  }
   int64_t most() const { return std::max(of_group, positions - (count - 1) * of_group); }
-  // blocks: for all groups together.
+  // blocks: for all groups of a launch together.
   ChannelTiles tiles(int64_t channels, int width, int64_t blocks) const {
-    ChannelTiles tiles(most(), channels, width, std::max<int64_t>(blocks / count, 1));
-    tiles.grid.z = static_cast<unsigned>(count);
+    ChannelTiles tiles(most(), channels, width, std::max<int64_t>(blocks / launched, 1));
+    tiles.grid.z = static_cast<unsigned>(launched);
     return tiles;
   }
 };
 
 struct PositionGroup {
-  int index;
+  int index, count;     // count: of all groups
   int64_t first, last;  // its positions
   int channels;
 };
 
 // Intermediate memory for sums: the sums of all blocks, and the numbers of blocks that have arrived, of each channel
 // group in each group of positions, then of finished groups of positions in each channel group. They are 0 before and
-// after each launch (last_block.cuh).
+// after the launches for all groups (last_block.cuh).
 struct SumMemory {
   float* partial = nullptr;
   unsigned* arrived = nullptr;
@@ -105,7 +113,7 @@ inline int64_t partial_sums(const PositionGroups& positions, int64_t channels, i
     const ChannelTiles tiles = positions.tiles(channels, width, int64_t{kMostMultiprocessors} * resident);
     most = std::max<int64_t>(most, int64_t{tiles.grid.x} * tiles.most_chunks * tiles.block.x * width);
   }
-  return most * sums * positions.count;
+  return most * sums * positions.launched;
 }
 
 // The counters of arrived blocks, for any width; each op with sums has its own.
@@ -212,7 +220,7 @@ constexpr bool kInGroups = requires(Work work, PositionGroup group) {
 
 template <class Finish>
 constexpr bool kFinishesGroups = requires(Finish finish) {
-  finish.finish_groups(0, 1);
+  finish.finish_groups(0);
 };
 
 template <class Work, class Finish>
@@ -221,11 +229,11 @@ __global__ void __launch_bounds__(kChannelThreads, Work::kResident)
   constexpr int kWidth = Work::kWidth, kSums = Work::kSums;
   const int first_channel = static_cast<int>(blockIdx.x * blockDim.x) * kWidth;
   const int channel = first_channel + static_cast<int>(threadIdx.x) * kWidth;
-  PositionGroup group{0, 0, groups.positions, channels};
+  PositionGroup group{0, groups.count, 0, groups.positions, channels};
   if constexpr (kInGroups<Work>) {
-    group.index = static_cast<int>(blockIdx.z);
+    group.index = groups.first + static_cast<int>(blockIdx.z);
     group.first = group.index * groups.of_group;
-    if (blockIdx.z + 1 < gridDim.z) group.last = group.first + groups.of_group;
+    if (group.index + 1 < groups.count) group.last = group.first + groups.of_group;
     work.enter(group);
     if constexpr (kSums > 0) finish.enter(group);
   }
@@ -247,11 +255,11 @@ __global__ void __launch_bounds__(kChannelThreads, Work::kResident)
     if (!arrives_last(memory.arrived + column, gridDim.y)) return;
     finish_channels<kSums, kWidth>(finish, partial, static_cast<int>(gridDim.y), first_channel, channels);
     if constexpr (kFinishesGroups<Finish>) {
-      unsigned* finished = memory.arrived + int64_t{gridDim.z} * gridDim.x + blockIdx.x;
-      if (gridDim.z == 1 || !arrives_last(finished, gridDim.z)) return;
+      unsigned* finished = memory.arrived + int64_t{groups.count} * gridDim.x + blockIdx.x;
+      if (groups.count == 1 || !arrives_last(finished, static_cast<unsigned>(groups.count))) return;
       const int thread = static_cast<int>(threadIdx.y * blockDim.x + threadIdx.x);
       if (thread < static_cast<int>(blockDim.x) * kWidth && first_channel + thread < channels)
-        finish.finish_groups(first_channel + thread, static_cast<int>(gridDim.z));
+        finish.finish_groups(first_channel + thread);
     }
   }
 }
@@ -266,12 +274,10 @@ int64_t blocks_at_once() {
     return int64_t{kMostMultiprocessors} * Work::kResident;
   } else {
     static const int64_t blocks = [] {
-      int device = 0, multiprocessors = 0, each = 0;
-      OWT_CUDA(cudaGetDevice(&device));
-      OWT_CUDA(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device));
+      int each = 0;
       OWT_CUDA(cudaOccupancyMaxActiveBlocksPerMultiprocessor(
           &each, reinterpret_cast<const void*>(&over_channels<Work, Finish>), kChannelThreads, 0));
-      return int64_t{multiprocessors} * each;
+      return int64_t{attribute_of_gpu(cudaDevAttrMultiProcessorCount)} * each;
     }();
     return blocks;
   }

@@ -46,17 +46,10 @@ std::string key_of(const CudnnGraph& graph, const PlanRules& rules, bool checked
 // step.
 class Flush {
  public:
-  Flush() : memory_({2 * l2_bytes()}, DType::kU8, Device::kCuda) {}
+  Flush() : memory_({2 * int64_t{attribute_of_gpu(cudaDevAttrL2CacheSize)}}, DType::kU8, Device::kCuda) {}
   void queue(const Stream& stream) { memory_.zero(stream); }
 
  private:
-  static int64_t l2_bytes() {
-    int gpu = 0, bytes = 0;
-    OWT_CUDA(cudaGetDevice(&gpu));
-    OWT_CUDA(cudaDeviceGetAttribute(&bytes, cudaDevAttrL2CacheSize, gpu));
-    return bytes;
-  }
-
   Tensor memory_;
 };
 

@@ -68,13 +68,6 @@ __device__ inline void load_pixels(const TilePixels& of, const SmallElement* ima
     load_pixels<1>(of, image, channels, row, column, rows, columns, shared);
 }
 
-inline int attribute_of_gpu(cudaDeviceAttr attribute) {
-  int gpu = 0, value = 0;
-  OWT_CUDA(cudaGetDevice(&gpu));
-  OWT_CUDA(cudaDeviceGetAttribute(&value, attribute, gpu));
-  return value;
-}
-
 __host__ __device__ constexpr int64_t rounded_up(int64_t value, int64_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
 }

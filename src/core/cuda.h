@@ -24,4 +24,12 @@ namespace detail {
 void check_cuda(cudaError_t status, const char* call);
 }
 
+// Of the calling host thread's GPU.
+inline int attribute_of_gpu(cudaDeviceAttr attribute) {
+  int gpu = 0, value = 0;
+  OWT_CUDA(cudaGetDevice(&gpu));
+  OWT_CUDA(cudaDeviceGetAttribute(&value, attribute, gpu));
+  return value;
+}
+
 }  // namespace owt

@@ -1,4 +1,4 @@
-// Both GPU methods of normalisation, independent of their speed, against the CPU.
+// All GPU methods of normalisation, independent of their speed, against the CPU.
 #include "tests/simulated_gpu/device.h"
 
 #include "layers/batch_norm_method.h"
@@ -10,10 +10,14 @@
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <string>
 #include <vector>
 
 #include "layers/relu.h"
+#include "src/core/cuda.h"
 #include "src/system/check.h"
+#include "src/system/plan_cache.h"
+#include "tests/simulated_gpu/runtime.h"
 #include "tests/support/harness.h"
 
 namespace owt::batch_norm_method_gpu_test {
@@ -34,8 +38,10 @@ std::vector<Case> cases() {
         all.push_back({method, precision, in});
   // 40 rows are 5 groups of 8, groups of 17 and 23, or one group, since 8 are less than half of 32; 7 are 3 and 4.
   for (const auto precision : {Precision::kFp32, Precision::kBf16}) {
-    for (const int64_t rows : {8, 17, 32}) all.push_back({NormMethod::kOwnKernels, precision, {40, 6, 6, 8}, rows});
-    all.push_back({NormMethod::kOwnKernels, precision, {7, 5}, 3});
+    for (const auto method : {NormMethod::kOwnKernels, NormMethod::kOwnKernelsByTwos}) {
+      for (const int64_t rows : {8, 17, 32}) all.push_back({method, precision, {40, 6, 6, 8}, rows});
+      all.push_back({method, precision, {7, 5}, 3});
+    }
   }
   return all;
 }
@@ -124,9 +130,10 @@ class BatchNormMethods : public testing::TestWithParam<Case> {
   }
 };
 
+constexpr const char* kNames[] = {"fastest", "own_kernels", "own_kernels_by_twos", "cudnn"};  // of NormMethod
 INSTANTIATE_TEST_SUITE_P(All, BatchNormMethods, testing::ValuesIn(cases()), [](const auto& info) {
-  return concat(info.param.method == NormMethod::kCudnn ? "cudnn" : "own_kernels", "_", info.param.precision, "_",
-                info.param.in, "_in_", info.param.rows, "s");
+  return concat(kNames[static_cast<int>(info.param.method)], "_", info.param.precision, "_", info.param.in, "_in_",
+                info.param.rows, "s");
 });
 
 TEST_P(BatchNormMethods, ComputeWhatTheCpuComputes) {
@@ -181,6 +188,37 @@ TEST_P(BatchNormMethods, WithAReluGiveTheBitsOfBothLayers) {
   EXPECT_EQ(fused, run_with(false));
   EXPECT_THAT(fused.y, testing::AllOf(testing::Contains(0.0f), testing::Contains(testing::Gt(0.0f)),
                                       testing::Each(testing::Ge(0.0f))));
+}
+
+// How many groups are taken at a time, for each direction: from what is remembered of the norm of the shape.
+std::vector<std::string> remembered_parts(const Shape& in) {
+  std::vector<std::string> parts;
+  for (const auto& [key, text] : PlanCache::process().known()) {
+    const std::string what = "groups of a norm at once, ", shape = concat(", ", in, " in groups of 2, ");
+    const size_t at = key.find(what), end = key.find(shape);
+    if (at == std::string::npos || end == std::string::npos) continue;
+    parts.push_back(key.substr(at + what.size(), 1) + key.substr(end + shape.size()));
+    EXPECT_THAT(text, testing::AnyOf("part", "all"));
+  }
+  return parts;
+}
+
+// A group of the norm has 2 x 16 x 4 floats, 512 bytes; backward reads two tensors.
+TEST(NormParts, AreAsManyGroupsAsHalfOfTheL2CacheHolds) {
+  const Shape in{10, 4, 4, 4};
+  const auto bind = [&](const BatchNormParams& params) {
+    return bind_batch_norm_by(NormMethod::kFastest, Cuda{Precision::kFp32}, params, {1e-5, 2}, in);
+  };
+  const auto parts_with = [&](int64_t l2_bytes) {
+    simulated_gpu::set_l2_cache(static_cast<size_t>(l2_bytes));
+    run(in, Compute(Device::kCuda, Precision::kFp32), bind);
+    return remembered_parts(in);
+  };
+  const auto usual = static_cast<size_t>(attribute_of_gpu(cudaDevAttrL2CacheSize));
+  EXPECT_THAT(parts_with(1023), testing::IsEmpty()) << "half does not hold a group";
+  EXPECT_THAT(parts_with(1 << 20), testing::IsEmpty()) << "half holds all groups of both tensors";
+  EXPECT_THAT(parts_with(4096), testing::UnorderedElementsAre("f4", "b2"));
+  simulated_gpu::set_l2_cache(usual);
 }
 
 }  // namespace

@@ -29,6 +29,11 @@ std::atomic<int>& capability() {
   return capability;
 }
 
+std::atomic<size_t>& l2_cache() {
+  static std::atomic<size_t> bytes = 1 << 16;
+  return bytes;
+}
+
 std::atomic<int>& driver_version() {
   static std::atomic<int> version = CUDART_VERSION;
   return version;
@@ -135,6 +140,7 @@ bool is_device(int device) { return device >= 0 && device < device_count(); }
 
 void set_devices(int count) { device_count() = count; }
 void set_capability(int value) { capability() = value; }
+void set_l2_cache(size_t bytes) { l2_cache() = bytes; }
 void set_driver(int version) { driver_version() = version; }
 int devices() { return device_count(); }
 size_t zeroed_bytes() { return zeroed; }
@@ -239,7 +245,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   properties->maxThreadsDim[2] = 64;
   properties->maxGridSize[0] = 0x7fffffff;
   properties->maxGridSize[1] = properties->maxGridSize[2] = 65535;
-  properties->l2CacheSize = 1 << 16;  // small, because measurements overwrite it repeatedly
+  properties->l2CacheSize = static_cast<int>(l2_cache());
   properties->memoryBusWidth = 6144;
   properties->pciBusID = device + 1;
   properties->asyncEngineCount = 3;

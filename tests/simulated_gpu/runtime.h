@@ -27,6 +27,7 @@ int devices();
 void set_driver(int version);         // with a driver for a CUDA below CUDART_VERSION no GPU can be used
 void set_capability(int capability);  // 90 at first; kernels are compiled for 75 (7.5) and newer
 void set_memory(size_t bytes);        // for each device, at most 16 GiB; existing allocations stay
+void set_l2_cache(size_t bytes);      // 64 KiB at first: small, because measurements overwrite it repeatedly
 
 // The source of work: a kernel, or the call that queued it.
 struct Origin {

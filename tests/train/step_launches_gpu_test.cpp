@@ -21,11 +21,12 @@ namespace {
 
 // A GPU uses the variants that were measured to be fastest. This test sets the expected ones: convolutions, bias and
 // relu by cuDNN, in bf16 also the mask and the sums of a data gradient, few channels packed, batch norm by our own
-// kernels.
+// kernels, which take all groups of rows at a time.
 void choose_what_is_expected() {
   for (const auto& [key, text] : PlanCache::process().known()) {
     const auto holds = [&](const char* words) { return key.find(words) != std::string::npos; };
     if (holds("own kernels or cuDNN, ")) PlanCache::process().store_for_this_process(key, "own");
+    if (holds("groups of a norm at once, ")) PlanCache::process().store_for_this_process(key, "all");
     if (holds("own convolution or cuDNN, ")) PlanCache::process().store_for_this_process(key, "cuDNN");
     if (holds("epilogue, ")) PlanCache::process().store_for_this_process(key, "fused");
     if (holds("mask of dx, ")) PlanCache::process().store_for_this_process(key, holds("1 = bf16 ") ? "fused" : "apart");
