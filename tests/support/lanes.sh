@@ -26,7 +26,11 @@ all_ended() {
 }
 
 end_lanes() {
-  [ ${#lanes[@]} -gt 0 ] || return 0
-  kill "${lanes[@]}" 2>/dev/null || true
-  wait "${lanes[@]}" || true
+  local pid running
+  running=" $(jobs -pr | paste -s -d ' ') "
+  for pid in "${lanes[@]}"; do
+    # The number of a case that has ended may be another process's by now.
+    [[ $running != *" $pid "* ]] || kill "$pid" 2>/dev/null || true
+  done
+  [ ${#lanes[@]} = 0 ] || wait "${lanes[@]}" || true
 }

@@ -90,6 +90,7 @@ ended_with() {
     sleep 0.1
   done
   wait "$elastic_pid" || status=$?
+  elastic_pid=
   [ "$status" = "$wanted" ] || wrong "it ended with $status, wanted $wanted"
 }
 
