@@ -127,6 +127,7 @@ __device__ void make_image(const Blocks& blocks, const AugmentTask& task, const 
 // Makes one image per blockIdx.x.
 template <class T, class Blocks>
 __global__ void augment(Blocks blocks, const AugmentTask task, T* images) {
+  wait_for_previous_kernel();
   __shared__ DrawnAugmentation drawn;
   const int64_t row_of_batch = blockIdx.x, sample = task.samples[row_of_batch];
   draw(task, sample, drawn);
@@ -240,6 +241,7 @@ __device__ void run_op_of_block(const PixelOp& op, const PixelGrid& grid, const 
 
 // Edits one image per block. Each operation reads what the previous one wrote; the last one writes `edited`.
 __global__ void edit_images(const EditTask task) {
+  wait_for_previous_kernel();
   __shared__ EditShared shared;
   const int64_t row = blockIdx.x, sample = task.samples[row];
   const int64_t bytes = int64_t{task.grid.height} * task.grid.width * task.grid.channels;

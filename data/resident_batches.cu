@@ -60,6 +60,7 @@ std::shared_ptr<const ResidentSet> resident_set(const std::shared_ptr<const Data
 }
 
 __global__ void gather_labels(const int32_t* labels, const int64_t* samples, int64_t rows, int32_t* out) {
+  wait_for_previous_kernel();
   const int64_t row = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   if (row < rows) out[row] = labels[samples[row]];
 }

@@ -25,6 +25,7 @@ struct PairedRows {
 // Mixes one pair per blockIdx.x, with the operations of mix_images(), each rounded separately.
 template <class T>
 __global__ void mix_pairs(const PairMix* pairs, const PairedRows<T> rows, const ImageLayout layout) {
+  wait_for_previous_kernel();
   const PairMix mix = pairs[blockIdx.x];
   if (!mix.mixes()) return;
   T *first = rows.at(2 * int64_t{blockIdx.x}), *second = rows.at(2 * int64_t{blockIdx.x} + 1);

@@ -14,6 +14,7 @@ struct DeviceMath {
 
 template <class T, int N, class Formula>
 __global__ void activation_forward(int64_t elements, Formula formula, const T* x, T* y) {
+  wait_for_previous_kernel();
   map_pack<T, N>(
       elements, [&](float value) { return formula.value(value); }, y, x);
 }
@@ -21,6 +22,7 @@ __global__ void activation_forward(int64_t elements, Formula formula, const T* x
 // of: y if the formula takes y, else x.
 template <class T, int N, class Formula>
 __global__ void activation_backward(int64_t elements, Formula formula, const T* of, const T* dy, T* dx) {
+  wait_for_previous_kernel();
   map_pack<T, N>(
       elements, [&](float value, float gradient) { return formula.gradient(value, gradient); }, dx, of, dy);
 }

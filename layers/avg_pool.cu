@@ -19,6 +19,7 @@ __device__ void add(const T* x, float scale, float (&sum)[N]) {
 
 template <class T, int N>
 __global__ void __launch_bounds__(kBlockThreads) avg_pool_forward(CudaPoolGeometry p, const T* x, T* y) {
+  wait_for_previous_kernel();
   const Pixel at = this_pixel<N>(p.rows, p.out_height, p.out_width, p.channels);
   if (!at.inside) return;
   const T* image = x + p.image(at.row) + at.c;
@@ -67,6 +68,7 @@ struct AverageGradient {
 template <class T, int N>
 __global__ void __launch_bounds__(kBlockThreads)
     global_avg_pool_forward(int positions, int channels, const T* x, T* y) {
+  wait_for_previous_kernel();
   __shared__ float sums[N][kBlockThreads];
   const int c = static_cast<int>(blockIdx.y * blockDim.x + threadIdx.x) * N;
   const int lane = static_cast<int>(threadIdx.y), lanes = static_cast<int>(blockDim.y);
@@ -93,6 +95,7 @@ __global__ void __launch_bounds__(kBlockThreads)
 template <class T, int N>
 __global__ void __launch_bounds__(kBlockThreads)
     global_avg_pool_backward(int rows, int positions, int channels, float scale, const T* dy, T* dx) {
+  wait_for_previous_kernel();
   const int packs = channels / N;
   const RowItem at = row_item(rows, positions * packs);
   if (!at.inside) return;

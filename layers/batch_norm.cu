@@ -28,6 +28,7 @@ Tensor per_channel(int64_t channels, int64_t groups = 1) {
 // Adds cuDNN's gradients of weight and bias, and the gradients of the running averages.
 __global__ void add_norm_gradients(const float* dweight, const float* dbias, const float* mean,
                                    const float* inverse_std, NormParamGradients params, int channels) {
+  wait_for_previous_kernel();
   const int channel = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
   if (channel >= channels) return;
   NormParamGradients::Terms terms;
@@ -39,6 +40,7 @@ __global__ void add_norm_gradients(const float* dweight, const float* dbias, con
 // Calls to.put() for every channel with the sums over all ranks. positions: the number over all ranks.
 template <class Outputs>
 __global__ void put_totals(Outputs to, const double* totals, double positions, int channels) {
+  wait_for_previous_kernel();
   const int channel = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
   if (channel >= channels) return;
   if constexpr (std::is_same_v<Outputs, NormOutputs>)

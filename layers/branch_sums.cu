@@ -7,6 +7,7 @@ namespace {
 
 template <class T, int N>
 __global__ void combine(int64_t elements, bool relu, const T* a, const T* b, T* y) {
+  wait_for_previous_kernel();
   map_pack<T, N>(
       elements,
       [=](float first, float second) {
@@ -18,6 +19,7 @@ __global__ void combine(int64_t elements, bool relu, const T* a, const T* b, T* 
 
 template <class T, int N>
 __global__ void combine_where_positive(int64_t elements, const T* x, const T* a, const T* b, T* dx) {
+  wait_for_previous_kernel();
   map_pack<T, N>(
       elements, [](float in, float first, float second) { return in > 0 ? first + second : 0.0f; }, dx, x, a, b);
 }

@@ -59,6 +59,7 @@ template <class T, bool kWhole, bool kRelu>
 __global__ void dropout_forward(int rows, int columns, BatchColumns part, DevicePhilox random, const int64_t* step,
                                 const int64_t* row_of_step, uint32_t threshold, float scale, const T* x, T* y,
                                 uint8_t* mask) {
+  wait_for_previous_kernel();
   const int groups = (columns + kGroup - 1) / kGroup;
   const RowItem at = row_item(rows, groups);
   if (!at.inside) return;
@@ -73,6 +74,7 @@ __global__ void dropout_forward(int rows, int columns, BatchColumns part, Device
 
 template <class T, bool kWhole>
 __global__ void dropout_backward(int rows, int columns, const uint8_t* mask, float scale, const T* dy, T* dx) {
+  wait_for_previous_kernel();
   const int groups = (columns + kGroup - 1) / kGroup;
   const RowItem at = row_item(rows, groups);
   if (!at.inside) return;

@@ -18,6 +18,7 @@ struct LocalExtents {
 // A Work has the functions a(item, i, t), b(item, j, t) and put(item, i, j, sum). A block computes a tile of C.
 template <class Work>
 __global__ void local_product(Work work, LocalExtents extents) {
+  wait_for_previous_kernel();
   __shared__ float a[kTile][kTile + 1], b[kTile][kTile + 1];
   const int item = static_cast<int>(blockIdx.x), x = static_cast<int>(threadIdx.x), y = static_cast<int>(threadIdx.y);
   const int i = static_cast<int>(blockIdx.y) * kTile + y, j = static_cast<int>(blockIdx.z) * kTile + x;

@@ -84,6 +84,7 @@ __device__ void scales_of(const float (&values)[N + 2 * kReach], Formula formula
 template <class T, int N, int kReach, class Power>
 __global__ void __launch_bounds__(kBlockThreads)
     lrn_forward_narrow(int pixels, int channels, Formula formula, Power power, const T* x, T* y) {
+  wait_for_previous_kernel();
   const RowItem at = row_item(pixels, channels / N);
   if (!at.inside) return;
   const int64_t i = static_cast<int64_t>(at.row) * channels + at.item * N;
@@ -101,6 +102,7 @@ __global__ void __launch_bounds__(kBlockThreads)
 template <class T, int N, int kReach, class Power>
 __global__ void __launch_bounds__(kBlockThreads)
     lrn_backward_narrow(int pixels, int channels, Formula formula, Power power, const T* x, const T* dy, T* dx) {
+  wait_for_previous_kernel();
   static_assert(kReach <= N);
   __shared__ float first_terms[kBlockThreads][kReach], last_terms[kBlockThreads][kReach];
   const unsigned me = threadIdx.y * blockDim.x + threadIdx.x;
@@ -184,6 +186,7 @@ __device__ float scale_at(const T* x, int64_t pixel, const RowItem& at, int chan
 template <class T, class Reach, class Power>
 __global__ void lrn_forward_wide(int pixels, int channels, Reach reach, Formula formula, Power power, const T* x,
                                  T* y) {
+  wait_for_previous_kernel();
   const RowItem at = row_item(pixels, channels);
   if (!at.inside) return;
   const int64_t pixel = static_cast<int64_t>(at.row) * channels;
@@ -195,6 +198,7 @@ __global__ void lrn_forward_wide(int pixels, int channels, Reach reach, Formula 
 template <class T, class Reach, class Power>
 __global__ void lrn_terms_wide(int pixels, int channels, Reach reach, Formula formula, Power power, const T* x,
                                const T* dy, float* terms) {
+  wait_for_previous_kernel();
   const RowItem at = row_item(pixels, channels);
   if (!at.inside) return;
   const int64_t pixel = static_cast<int64_t>(at.row) * channels, i = pixel + at.item;
@@ -205,6 +209,7 @@ __global__ void lrn_terms_wide(int pixels, int channels, Reach reach, Formula fo
 template <class T, class Reach, class Power>
 __global__ void lrn_backward_wide(int pixels, int channels, Reach reach, Formula formula, Power power, const T* x,
                                   const T* dy, const float* terms, T* dx) {
+  wait_for_previous_kernel();
   const RowItem at = row_item(pixels, channels);
   if (!at.inside) return;
   const int64_t pixel = static_cast<int64_t>(at.row) * channels, i = pixel + at.item;

@@ -117,6 +117,7 @@ struct Maxima<__nv_bfloat16, 8, uint8_t, kKeepIndex> {
 template <class T, int N, class Index, int kKernel, bool kKeepIndex>
 __global__ void __launch_bounds__(kBlockThreads)
     max_pool_forward(CudaPoolGeometry p, bool positive, const T* x, T* y, Index* from) {
+  wait_for_previous_kernel();
   const Pixel at = this_pixel<N>(p.rows, p.out_height, p.out_width, p.channels);
   if (!at.inside) return;
   const T* image = x + p.image(at.row) + at.c;

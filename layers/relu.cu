@@ -7,12 +7,14 @@ namespace {
 
 template <class T, int N>
 __global__ void relu_forward(int64_t elements, const T* x, T* y) {
+  wait_for_previous_kernel();
   map_pack<T, N>(
       elements, [](float value) { return value < 0 ? 0.0f : value; }, y, x);  // NaN stays NaN
 }
 
 template <class T, int N>
 __global__ void relu_backward(int64_t elements, const T* y, const T* dy, T* dx) {
+  wait_for_previous_kernel();
   map_pack<T, N>(
       elements, [](float out, float gradient) { return out > 0 ? gradient : 0.0f; }, dx, y, dy);
 }

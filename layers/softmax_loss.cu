@@ -24,6 +24,7 @@ struct AllRows {
 template <class T>
 __global__ void softmax_rows(const T* logits, const int32_t* labels, bool mixed, SmoothTarget target,
                              RowGradient gradient, T* dlogits, AllRows all) {
+  wait_for_previous_kernel();
   const int classes = target.classes;
   const int64_t first = static_cast<int64_t>(blockIdx.x) * classes;
   const T* x = logits + first;
@@ -73,6 +74,7 @@ __global__ void softmax_rows(const T* logits, const int32_t* labels, bool mixed,
 template <class T>
 __global__ void logistic_rows(const T* logits, const int32_t* labels, bool mixed, int classes, LogisticTarget target,
                               T* dlogits, AllRows all) {
+  wait_for_previous_kernel();
   const int64_t first = static_cast<int64_t>(blockIdx.x) * classes;
   const RowLabel label = RowLabel::at(labels, blockIdx.x, mixed);
   const bool known = label.known(classes);

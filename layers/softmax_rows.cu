@@ -7,7 +7,10 @@ namespace {
 
 constexpr unsigned kAdders = 256;  // threads that add the rows
 
-__global__ void add_results(LossFinish finish) { finish(); }
+__global__ void add_results(LossFinish finish) {
+  wait_for_previous_kernel();
+  finish();
+}
 
 template <class T>
 T* data_or_null(Tensor& tensor) {

@@ -226,6 +226,7 @@ constexpr bool kFinishesGroups = requires(Finish finish) {
 template <class Work, class Finish>
 __global__ void __launch_bounds__(kChannelThreads, Work::kResident)
     over_channels(Work work, Finish finish, PositionGroups groups, int64_t chunk, int channels, SumMemory memory) {
+  wait_for_previous_kernel();
   constexpr int kWidth = Work::kWidth, kSums = Work::kSums;
   const int first_channel = static_cast<int>(blockIdx.x * blockDim.x) * kWidth;
   const int channel = first_channel + static_cast<int>(threadIdx.x) * kWidth;

@@ -40,6 +40,7 @@ struct Unpacked {
 // grad = beta * grad + dw, where dw is in packed order; beta 0 does not read grad.
 template <class T, class Sum, class Packing>
 __global__ void add_weight_gradient(Packing packing, int64_t count, const T* dw, float beta, Sum* grad) {
+  wait_for_previous_kernel();
   const int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   if (i >= count) return;
   const float before = beta == 0 ? 0 : beta * to_float(grad[i]);
@@ -49,6 +50,7 @@ __global__ void add_weight_gradient(Packing packing, int64_t count, const T* dw,
 // Numbers in [-0.5, 0.5) whose sums differ if they are added in another order.
 template <class T>
 __global__ void fill_unequal(int64_t count, T* to) {
+  wait_for_previous_kernel();
   const int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   if (i >= count) return;
   const uint32_t mixed = static_cast<uint32_t>(i) * 2654435761u;  // Knuth's multiplicative hash

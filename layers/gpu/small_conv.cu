@@ -81,6 +81,7 @@ template <int kPixels, int kChannels>
 __global__ void __launch_bounds__(kSmallConvThreads, kSmallConvResident)
     small_conv(SmallConvShape g, int items, const SmallElement* x, const SmallElement* weights, const float* bias,
                bool relu, SmallElement* y) {
+  wait_for_previous_kernel();
   constexpr int kGroup = 8 * kChannels, kRun = 2 * kChannels;  // channels of a warp and of a lane
   const int groups = (g.out_c + kGroup - 1) / kGroup, stride = weight_stride(g), columns = tile_columns(g);
   auto* offsets = dynamic_shared<int2>();

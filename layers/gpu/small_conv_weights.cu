@@ -47,6 +47,7 @@ template <int kProducts, class Grad>
 __global__ void __launch_bounds__(kSmallConvThreads, kSmallConvResident)
     small_conv_weights(SmallConvWeightsShape g, const SmallElement* x, const SmallElement* dy, float* workspace,
                        unsigned* arrived, float beta, Grad* grad) {
+  wait_for_previous_kernel();
   constexpr int kSums = sums_of_warp(kProducts), kPairs = (kProducts + 1) / 2;
   const int group = static_cast<int>(blockIdx.x), u = static_cast<int>(blockIdx.y),
             slice = static_cast<int>(blockIdx.z);

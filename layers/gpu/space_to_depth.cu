@@ -27,6 +27,7 @@ struct Units {
 
 template <class Unit, class Blocks>
 __global__ void pack_images(Blocks blocks, Units extents, const Unit* x, Unit* packed) {
+  wait_for_previous_kernel();
   const int64_t n = blockIdx.x;
   const Unit* image = x + n * extents.in_h * extents.in_row;
   Unit* into = packed + n * extents.height * extents.width * blocks.channels();
@@ -91,6 +92,7 @@ void pack(const ImageLayout& to, const Tensor& x, void* packed, const Stream& st
 
 template <class T>
 __global__ void pack_weights(ChannelPacking packing, int64_t count, const T* weights, T* packed) {
+  wait_for_previous_kernel();
   const int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   if (i >= count) return;
   const int64_t source = packing.weight_source(i);

@@ -27,6 +27,7 @@ __device__ inline void narrow(float value, __nv_bfloat16& to) { to = from_float<
 // Elements from `first` on, in `packs` packs of N.
 template <class T, int N>
 __global__ void sum_kernel(Addends addends, int64_t first, int64_t packs, T* sum) {
+  wait_for_previous_kernel();
   const int64_t stride = static_cast<int64_t>(gridDim.x) * blockDim.x;
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < packs; i += stride) {
     const int64_t at = first + i * N;

@@ -10,6 +10,7 @@ namespace {
 // Extents and strides are in units of T.
 template <class T>
 __global__ void copy_rows(const T* from, int64_t from_stride, T* to, int64_t to_stride, int64_t rows, int64_t width) {
+  wait_for_previous_kernel();
   const int64_t stride = static_cast<int64_t>(gridDim.x) * blockDim.x;
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < rows * width; i += stride) {
     const int64_t row = i / width, column = i - row * width;

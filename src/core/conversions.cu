@@ -9,6 +9,7 @@ namespace {
 // Elements from `first` on, in `packs` packs of N.
 template <class From, class To, int N>
 __global__ void convert_kernel(const From* from, To* to, int64_t first, int64_t packs) {
+  wait_for_previous_kernel();
   const int64_t stride = static_cast<int64_t>(gridDim.x) * blockDim.x;
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < packs; i += stride) {
     const Pack<From, N> pack = load_pack<From, N>(from + first + i * N);

@@ -4,6 +4,7 @@
 
 #include "src/core/gpus.h"
 #include "src/core/graph.h"
+#include "src/core/launch.cuh"
 #include "src/core/memory.h"
 #include "src/core/poison.h"
 #include "src/system/check.h"
@@ -28,9 +29,10 @@ const char* cure(cudaError_t status) {
   }
 }
 
-constexpr int kFirstMajorWithBf16 = 8;  // Ampere
+constexpr int kFirstMajorWithBf16 = 8;   // Ampere
+constexpr int kFirstCodeThatWaits = 90;  // compute capability 9.0
 
-__global__ void probe() {}
+__global__ void probe() { wait_for_previous_kernel(); }
 
 std::string version_name(int version) { return concat(version / 1000, ".", version % 1000 / 10); }
 
@@ -117,6 +119,20 @@ void detail::check_cuda(cudaError_t status, const char* call) {
   const std::string at = working_on();
   fail("CUDA: ", cudaGetErrorString(status), " (", cudaGetErrorName(status), ") in ", call,
        at.empty() ? "" : ", at " + at, "; ", cure(status));
+}
+
+bool kernels_wait() {
+  thread_local int asked = -1;
+  thread_local bool wait = false;
+  int gpu = 0;
+  OWT_CUDA(cudaGetDevice(&gpu));
+  if (gpu != asked) {
+    cudaFuncAttributes code{};
+    OWT_CUDA(cudaFuncGetAttributes(&code, reinterpret_cast<const void*>(&probe)));
+    wait = code.ptxVersion >= kFirstCodeThatWaits;
+    asked = gpu;
+  }
+  return wait;
 }
 
 std::shared_ptr<CUevent_st> make_cuda_event() {

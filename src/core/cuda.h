@@ -17,6 +17,10 @@ inline cudaStream_t cuda_stream(const Stream& stream) { return static_cast<cudaS
 // Bytes rounded up to a multiple of 256, the alignment of cudaMalloc: for several tensors in one allocation.
 inline int64_t cuda_aligned(int64_t bytes) { return (bytes + 255) / 256 * 256; }
 
+// Whether kernels wait for the kernel before (launch.cuh) on the calling host thread's GPU. It depends on the code that
+// the GPU runs: a GPU of compute capability 9.0 may run code that was compiled for an older one.
+bool kernels_wait();
+
 // A CUDA event that is destroyed with its handle.
 std::shared_ptr<CUevent_st> make_cuda_event();
 

@@ -142,6 +142,7 @@ bool fuses_bias(const MatmulForm& form) { return form.bias && form.m > 1 && form
 
 template <class T>
 __global__ void add_bias(int64_t m, int64_t n, int64_t ldc, const T* bias, T* c) {
+  wait_for_previous_kernel();
   const int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   if (i >= m * n) return;
   T& element = c[i / n * ldc + i % n];

@@ -28,6 +28,7 @@ __device__ double squares(const SquareItem& item, int64_t begin, int64_t end) {
 
 // Grid: a row of blocks per item; the blocks of a row stride over its chunks.
 __global__ void square_items(SquareItems items, double* partials) {
+  wait_for_previous_kernel();
   const SquareItem& item = items.item[blockIdx.y];
   const int64_t chunks = (item.count + kSquareChunk - 1) / kSquareChunk;
   for (int64_t c = blockIdx.x; c < chunks; c += gridDim.x) {
@@ -40,6 +41,7 @@ __global__ void square_items(SquareItems items, double* partials) {
 
 // Grid: one block per sum.
 __global__ void add_chunks(const double* partials, const int64_t* first_chunk, double* sums) {
+  wait_for_previous_kernel();
   double sum = 0;
   const int64_t end = first_chunk[blockIdx.x + 1];
   for (int64_t c = first_chunk[blockIdx.x] + threadIdx.x; c < end; c += blockDim.x) sum += partials[c];
@@ -49,6 +51,7 @@ __global__ void add_chunks(const double* partials, const int64_t* first_chunk, d
 
 // Grid: a single block.
 __global__ void settle_sums(NormRule rule, const double* sums, const double* decay, double* norm, double* factors) {
+  wait_for_previous_kernel();
   double sum = 0;
   for (int64_t p = threadIdx.x; p < rule.params; p += blockDim.x) sum += sums[p];
   const double all = rule.gradient_scale * sqrt(reduce_block(sum, Sum{}));

@@ -132,6 +132,7 @@ __device__ Rule rule_for(const UpdateRule& rule, const UpdateItem& item, const d
 
 template <class Rule>
 __global__ void update_items(Items items, UpdateRule rule, const double* rates) {
+  wait_for_previous_kernel();
   const int which = item_of_block(items.first_block, items.count);
   const UpdateItem& item = items.item[which];
   const int64_t begin = (static_cast<int>(blockIdx.x) - items.first_block[which]) * items.chunk;
@@ -188,6 +189,7 @@ __device__ void update_tile(const ProductItem& of, const Rule& rule, const TileR
 template <class Rule>
 __global__ void __launch_bounds__(kTileThreads, 3)
     update_by_products(Products all, UpdateRule rule, const double* rates) {
+  wait_for_previous_kernel();
   const int which = item_of_block(all.first_block, all.count);
   const ProductItem& of = all.item[which];
   const int tile = static_cast<int>(blockIdx.x) - all.first_block[which];

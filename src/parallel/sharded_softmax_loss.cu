@@ -33,6 +33,7 @@ template <class T>
 __global__ void summarize_rows(const T* logits, const int32_t* labels, bool mixed, int first_class, int classes,
                                int numbers, bool logistic, int all_classes, LogisticTarget target, T* dlogits,
                                float* stats) {
+  wait_for_previous_kernel();
   const int64_t first = static_cast<int64_t>(blockIdx.x) * classes;
   const T* x = logits + first;
   stats += static_cast<int64_t>(blockIdx.x) * numbers;
@@ -81,6 +82,7 @@ template <class T>
 __global__ void finish_rows(const T* logits, const int32_t* labels, bool mixed, const float* all_stats,
                             const int* begins, int numbers, int ranks, int rank, SmoothTarget target,
                             RowGradient gradient, bool logistic, T* dlogits, RowResult* results) {
+  wait_for_previous_kernel();
   RowLabel label = RowLabel::at(labels, blockIdx.x, mixed);
   const int thread = static_cast<int>(threadIdx.x), threads = static_cast<int>(blockDim.x);
   const bool known = label.known(target.classes);

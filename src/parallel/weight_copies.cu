@@ -7,6 +7,7 @@ namespace {
 
 __global__ void predict_kernel(const float* value, const float* velocity, float updates, float* predicted,
                                int64_t count) {
+  wait_for_previous_kernel();
   const int64_t stride = static_cast<int64_t>(gridDim.x) * blockDim.x;
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < count; i += stride)
     predicted[i] = value[i] + updates * velocity[i];

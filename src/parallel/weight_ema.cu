@@ -14,6 +14,7 @@ struct EmaItems {
 
 // Grid: a row of blocks per item.
 __global__ void ema_items(EmaItems items, const double* kept) {
+  wait_for_previous_kernel();
   const EmaItem& item = items.item[blockIdx.y];
   const auto taken = static_cast<float>(1 - *kept);
   const int64_t stride = static_cast<int64_t>(gridDim.x) * blockDim.x;

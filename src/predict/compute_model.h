@@ -47,6 +47,7 @@ struct DeviceSpeed {
   double warp_instructions_per_s = 0;                     // issue rate of all multiprocessors
   double link_bytes_per_s = 0, link_latency_s = 12e-6;    // collectives with its neighbours in a host
   double flop_share = 0.80, byte_share = 0.85;            // assumed, not measured
+  bool starts_early = false;  // from compute capability 9.0 on: a kernel may start while the one before it runs
 
   double flops(Precision precision) const;  // per second; throws Error if the device has no such products
 };

@@ -13,6 +13,11 @@ namespace {
 // launch; and the part of a convolution's time that does not depend on its size.
 constexpr double kIssueShare = 0.70, kBetween = 1.3e-6, kLeast = 1.5e-6, kEachConvolution = 14e-6;
 
+// The time before a kernel that may start early. Such starts saved 0.96 us between two empty kernels (issue 569 of
+// pegainfer-project/pegainfer, "empty pair, isolated"). Only short kernels let the next one start before their end
+// (kFewBlocks in src/core/launch.cuh), so about half of it is counted.
+constexpr double kBetweenEarly = 0.8e-6;
+
 // The fraction of the device's speed that cuBLASLt's products reach, its gradients of weights, and gradients that the
 // update's kernel computes. The last one is assumed.
 constexpr double kDense = 0.75, kDenseGradient = 0.70, kGradientInUpdate = 0.35;
@@ -55,7 +60,8 @@ double product_seconds(const StepLaunch& launch, const DeviceSpeed& speed, Preci
 
 // For the gradient of a convolution's weights, cuDNN's fastest plans split the sum and add the parts in a second
 // launch.
-double fixed_seconds(const StepLaunch& launch) {
+double fixed_seconds(const StepLaunch& launch, const DeviceSpeed& speed) {
+  if (launch.early && speed.starts_early) return kBetweenEarly;
   if (launch.kind != LaunchKind::kConvolution) return kBetween;
   return kEachConvolution + kBetween * (launch.weight_gradient ? 2 : 1);
 }
@@ -73,7 +79,7 @@ LaunchTime launch_time(const StepLaunch& launch, const DeviceSpeed& speed, Preci
                                           {launch.warp_instructions * rows * part / issue_of(speed), "issue"},
                                           {kLeast, "launch"}},
                                          shorter);
-  time.seconds += fixed_seconds(launch);
+  time.seconds += fixed_seconds(launch, speed);
   return time;
 }
 
@@ -92,12 +98,12 @@ std::string launch_assumptions(const DeviceSpeed& speed, Precision precision) {
       "This is a model, not a measurement: {} at {:.2f} TB/s and {:.0f} TFLOP/s. {} multiprocessors compute "
       "convolutions in tiles of up to 256 x 128 outputs; each takes {:.0f} us more;\ndense products reach {:.2f} of "
       "the peak, gradients of their weights {:.2f}, or {:.2f} in the update; kernels issue {:.2f}e12 warp "
-      "instructions/s; a launch takes {:.1f} us at least, and {:.1f} us to the next. Launches are counted one after "
-      "the "
-      "other.\n",
+      "instructions/s; a launch takes {:.1f} us at least, and {:.1f} us to the next{}. Launches are counted one after "
+      "the other.\n",
       name_of(precision), bytes_of(speed) / 1e12, flops_of(speed, precision) / 1e12, speed.multiprocessors,
       kEachConvolution * 1e6, kDense, kDenseGradient, kGradientInUpdate, issue_of(speed) / 1e12, kLeast * 1e6,
-      kBetween * 1e6);
+      kBetween * 1e6,
+      speed.starts_early ? format(", or {:.1f} us between two of owt's kernels", kBetweenEarly * 1e6) : "");
 }
 
 }  // namespace owt

@@ -117,6 +117,16 @@ void add_norms(const Plan& plan, std::vector<StepLaunch>& step) {
   }
 }
 
+// Marks kernels of our own that come after another one. Other launches have the name of the call that queues them.
+void mark_early(std::vector<StepLaunch>& step) {
+  bool own_before[] = {false, false};  // in the streams of the step and of updates beside it
+  for (StepLaunch& launch : step) {
+    const bool own = !launch.kernel.starts_with("cu");
+    launch.early = own && own_before[launch.beside];
+    own_before[launch.beside] = own;
+  }
+}
+
 // The first layer whose parameters are updated beside the backward pass of earlier layers; the number of layers: none.
 int64_t beside_from(const Plan& plan) {
   for (const Action& action : training(plan, plan.request.step_rows))
@@ -168,6 +178,7 @@ std::vector<StepLaunch> launches_of_step(const Model& model, Plan plan, bool con
   if (plan.has_norms()) add_norms(plan, step);
   add_update(plan, 0, beside, false, step);
   if (plan.request.ema_every > 0) add_averages(plan, step);
+  mark_early(step);
   return step;
 }
 

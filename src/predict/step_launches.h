@@ -35,6 +35,7 @@ struct StepLaunch {
   // (layers/gpu/small_conv.h); else 0.
   double own_products = 0;
   bool beside = false;  // runs beside later launches
+  bool early = false;   // may start while the launch before it in its stream runs (src/core/launch.cuh)
 
   double bytes(double rows, double part = 1) const {
     return in_bytes * rows + part * (out_bytes * rows + weight_bytes);

@@ -29,6 +29,10 @@ struct KernelCode {
   int registers = 0;    // per thread
   int local_bytes = 0;  // per thread: spilled registers, and arrays that are indexed at run time
   int products = 0;     // matrix products on tensor cores
+  // The wait for the previous kernel, and the permission for the next one (src/core/launch.cuh); accesses to memory
+  // before the wait, and loads through the read-only cache.
+  bool waits = false, lets_next_start = false;
+  int before_wait = 0, read_only = 0;
 };
 
 // By the kernels' names as C++ spells them: "void owt::relu_forward<float, 4>(long, float const*, float*)".
@@ -49,13 +53,19 @@ void count(Accesses& accesses, int bytes) {
 
 // "ld.global.nc.v4.f32" is a load of 4 x 32 bits. An access without a state space may be to global memory too.
 void count_ptx(const std::string& line, KernelCode& kernel) {
-  kernel.products += line.find("mma.sync.") != std::string::npos;
+  const auto has = [&](const char* word) { return line.find(word) != std::string::npos; };
+  kernel.products += has("mma.sync.");
+  kernel.waits |= has("griddepcontrol.wait;");
+  kernel.lets_next_start |= has("griddepcontrol.launch_dependents;");
+  kernel.before_wait += !kernel.waits && (has("atom.") || has("red.global."));
   static const std::regex access(R"(^\s*(?:@!?%p\d+\s+)?(ld|st)((?:\.[\w:]+)*)\.[a-z](\d+)\s)");
   static const std::regex elsewhere(R"(\.(?:param|shared|const|local)\b)"), vector(R"(\.v(\d)\b)");
   std::smatch found, width;
   if (!std::regex_search(line, found, access)) return;
   const std::string qualifiers = found[2];
   if (std::regex_search(qualifiers, elsewhere)) return;
+  kernel.before_wait += !kernel.waits;
+  kernel.read_only += qualifiers.find(".nc") != std::string::npos;
   const int elements = std::regex_search(qualifiers, width, vector) ? std::stoi(width[1]) : 1;
   count(found[1] == "ld" ? kernel.loads : kernel.stores, elements * std::stoi(found[3]) / 8);
 }
@@ -95,9 +105,16 @@ Kernels read_machine_code(const std::string& text) {
   std::smatch found, bits;
   for (const std::string& line : split_lines(text)) {
     if (std::regex_search(line, found, entry)) kernel = &kernels[spelt_out(found[1])];
-    if (kernel) kernel->products += line.find(" HMMA.") != std::string::npos;
-    if (!kernel || !std::regex_search(line, found, access)) continue;
+    if (!kernel) continue;
+    const auto has = [&](const char* word) { return line.find(word) != std::string::npos; };
+    kernel->products += has(" HMMA.");
+    kernel->waits |= has(" ACQBULK");
+    kernel->lets_next_start |= has(" PREEXIT");
+    kernel->before_wait += !kernel->waits && (has(" ATOM") || has(" RED."));
+    if (!std::regex_search(line, found, access)) continue;
     const std::string qualifiers = found[3];
+    kernel->before_wait += !kernel->waits;
+    kernel->read_only += qualifiers.find(".CONSTANT") != std::string::npos;
     const int bytes = std::regex_search(qualifiers, bits, size) ? std::stoi(bits[1]) / 8 : 4;
     if (found[2] == "L")
       kernel->local_bytes += bytes;
@@ -286,6 +303,37 @@ TEST_P(HotKernels, AreTheSameInMachineCode) {
     ASSERT_TRUE(kernel) << "no such kernel";
     expect_accesses(*kernel, wanted);
   }
+}
+
+TEST(DeviceCode, OfHotKernelsWaitsForThePreviousKernelBeforeItAccessesMemory) {
+  if (const std::string why = why_no_compiler(); !why.empty()) GTEST_SKIP() << why;
+  const Kernels& kernels = std::filesystem::exists(OWT_NVDISASM) ? compiled().machine_code() : compiled().kernels();
+  EXPECT_FALSE(kernels.empty());
+  for (const auto& [name, kernel] : kernels) {
+    EXPECT_TRUE(kernel.waits) << name;
+    EXPECT_TRUE(kernel.lets_next_start) << name;
+    EXPECT_EQ(kernel.before_wait, 0) << name;
+    EXPECT_EQ(kernel.read_only, 0) << name;
+  }
+}
+
+// All kernels, whether this test compiles them or not.
+TEST(Sources, OfEveryKernelBeginWithTheWaitAndDoNotUseTheReadOnlyCache) {
+  const std::regex kernel("__global__"), begins(R"(__global__[^{;]*\{\s*wait_for_previous_kernel\(\);)"),
+      read_only(R"(__ldg\b|__restrict__|ld\.global\.nc)"), comment(R"(//[^\n]*)");
+  int64_t kernels = 0;
+  for (const char* folder : {"data", "layers", "src"})
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(concat(OWT_SOURCE_DIR "/", folder))) {
+      if (entry.path().extension() != ".cu" && entry.path().extension() != ".cuh") continue;
+      const std::string code = std::regex_replace(read_file(entry.path()), comment, "");
+      const auto count = [&](const std::regex& what) {
+        return std::distance(std::sregex_iterator(code.begin(), code.end(), what), {});
+      };
+      kernels += count(kernel);
+      EXPECT_EQ(count(begins), count(kernel)) << entry.path();
+      EXPECT_EQ(count(read_only), 0) << entry.path();
+    }
+  EXPECT_GT(kernels, 0);
 }
 
 // Checks the figures themselves with kernels whose accesses can be counted by hand.

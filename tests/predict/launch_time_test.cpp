@@ -65,6 +65,17 @@ TEST(LaunchTime, OfAKernelOfOurOwnIsBoundBySharedMemoryOrBytes) {
   EXPECT_NEAR(own_launch_seconds(launch, h200, 1), 1.5e-6 + 1.3e-6, 1e-12);
 }
 
+TEST(LaunchTime, OfAKernelThatMayStartEarlyHasAShorterGapFromComputeCapability9On) {
+  const auto gain = [](const char* device) {
+    const auto seconds = [&](bool early) {
+      return launch_time({.out_bytes = 1e7, .early = early}, device_speed(device), Precision::kBf16, 1).seconds;
+    };
+    return seconds(false) - seconds(true);
+  };
+  for (const char* device : {"H100", "H200", "B200"}) EXPECT_NEAR(gain(device), 0.5e-6, 1e-12) << device;
+  for (const char* device : {"A100", "RTX4090", "RTX3090"}) EXPECT_EQ(gain(device), 0) << device;
+}
+
 TEST(LaunchTime, OnAProcessorIsTheRooflineLimit) {
   const DeviceSpeed processor{
       .name = "processor", .fp32_flops = 2, .bytes_per_s = 3, .flop_share = 0.5, .byte_share = 1};
@@ -83,11 +94,18 @@ Model model_named(const std::string& name) {
   return read_model(file);
 }
 
+// No kernel started early when the steps were measured.
+DeviceSpeed measured_h200() {
+  DeviceSpeed h200 = device_speed("H200");
+  h200.starts_early = false;
+  return h200;
+}
+
 // The step stores all gradients, and masks and sums in kernels of their own, as the measured steps did.
 StepEstimate estimate(const std::string& name, int64_t rows) {
   const Model model = model_named(name);
   const PlanRequest request{.step_rows = rows, .on = {Device::kCuda, Precision::kBf16}, .keeps_gradients = true};
-  return estimate_step(device_speed("H200"), model, make_plan(model, request), false);
+  return estimate_step(measured_h200(), model, make_plan(model, request), false);
 }
 
 // The measured steps of docs/gpu.md, on one H200 in bf16.
@@ -116,7 +134,7 @@ TEST(LaunchTime, NeverFallsWithMoreRows) {
 TEST(LaunchTime, IsTheTimeOfALayerInPredictionsOfStrategies) {
   for (const char* name : {"alexnet_owt", "cifar10_quick", "resnet18"}) {
     const Model model = model_named(name);
-    const auto compute = device_compute(device_speed("H200"), model, Precision::kBf16);
+    const auto compute = device_compute(measured_h200(), model, Precision::kBf16);
     const Plan alone = make_plan(model, {.step_rows = 128, .on = {Device::kCuda, Precision::kBf16}});
     EXPECT_NEAR(price_step(alone, Network(), *compute).step_s() / estimate(name, 128).seconds(), 1, 0.02) << name;
   }

@@ -39,6 +39,7 @@ Model small_model() {
 struct Expected {
   const char *name, *kernel;
   double flops, bytes, instructions;  // for ten rows
+  bool early = false;
 };
 
 TEST(StepLaunches, OfASmallNetworkHaveTheFlopsAndBytesThatAreCountedByHand) {
@@ -50,12 +51,12 @@ TEST(StepLaunches, OfASmallNetworkHaveTheFlopsAndBytesThatAreCountedByHand) {
                                {"pool", "max_pool_forward", 0, y + pooled + index, packs * (147 + 4 * 31)},
                                {"fc", "cublasLtMatmul", fc_flops, pooled + fc_weights + logits, 0},
                                {"loss", "softmax_rows", 0, 2 * logits + 2 * result, 0},
-                               {"fc", "over_channels", 0, logits, 0},
+                               {"fc", "over_channels", 0, logits, 0, true},
                                {"fc", "cublasLtMatmul", fc_flops, pooled + fc_weights + logits, 0},
                                {"pool", "over_channels", 0, y + pooled + index, packs * (162 + 4 * 38)},
                                {"conv", "cudnnBackendExecute", conv_flops, x + conv_weights + y, 0},
                                {"weights", "update_by_products", fc_flops, pooled + logits + 64 * 18.0, 0},
-                               {"weights", "update_items", 0, 128 * 20.0 + (16 + 4) * 22.0, 0}};
+                               {"weights", "update_items", 0, 128 * 20.0 + (16 + 4) * 22.0, 0, true}};
   const Model model = small_model();
   const std::vector<StepLaunch> launches = launches_of_step(model, plan_of(model, 10));
   ASSERT_EQ(launches.size(), std::size(expected));
@@ -65,6 +66,7 @@ TEST(StepLaunches, OfASmallNetworkHaveTheFlopsAndBytesThatAreCountedByHand) {
     EXPECT_DOUBLE_EQ(launches[i].flops * 10, expected[i].flops) << i;
     EXPECT_DOUBLE_EQ(launches[i].bytes(10), expected[i].bytes) << i;
     EXPECT_DOUBLE_EQ(launches[i].warp_instructions * 10, expected[i].instructions) << i;
+    EXPECT_EQ(launches[i].early, expected[i].early) << i;  // after a kernel of our own
   }
 }
 
@@ -177,7 +179,7 @@ TEST(StepEstimate, ALaunchTakesTheLongestOfWhatBoundsIt) {
   EXPECT_NEAR(us("relu6", Phase::kBackward, 0), 3 * 2 * 1024 * 4096.0 / (0.95 * 4.3e12) * 1e6 + 1.3, 0.1);
   EXPECT_STREQ(of(step, "relu6", Phase::kBackward)[0].bound, "bytes");
   EXPECT_STREQ(of(step, "pool1", Phase::kForward)[0].bound, "bytes");
-  EXPECT_NEAR(us("fc8", Phase::kBackward, 0), 1.5 + 1.3, 1e-9);
+  EXPECT_NEAR(us("fc8", Phase::kBackward, 0), 1.5 + 0.8, 1e-9);  // the kernel before it is the loss
   EXPECT_STREQ(of(step, "fc8", Phase::kBackward)[0].bound, "launch");
 }
 
@@ -220,6 +222,8 @@ TEST(StepEstimate, LargeDenseLayersAreUpdatedDuringTheConvolutions) {
   EXPECT_TRUE(updates[0].launch.beside);
   EXPECT_TRUE(updates[1].launch.beside);
   EXPECT_FALSE(updates[2].launch.beside);
+  EXPECT_FALSE(updates[0].launch.early);
+  EXPECT_TRUE(updates[1].launch.early);  // after the one before it in the stream of updates
   EXPECT_DOUBLE_EQ(step.beside_seconds(), updates[0].seconds + updates[1].seconds);
   EXPECT_EQ(estimate(small_model(), 128).beside_seconds(), 0);
 }

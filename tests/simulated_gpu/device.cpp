@@ -260,6 +260,7 @@ cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* ke
   if (capability() < kOldestCapability) return report(cudaErrorNoKernelImageForDevice);
   *attributes = {};
   attributes->maxThreadsPerBlock = 1024;
+  attributes->ptxVersion = capability();
   return cudaSuccess;
 }
 

@@ -278,6 +278,9 @@ T* dynamic_shared() {
   return reinterpret_cast<T*>(simulated_gpu::dynamic_shared_memory());
 }
 
+// Kernels of a stream run one after the other.
+inline void wait_for_previous_kernel() {}
+
 template <bool watched = simulated_gpu::kWatched, class... Parameters, class... Arguments>
 void launch_sharing(int64_t shared_bytes, void (*kernel)(Parameters...), dim3 grid, dim3 block, const Stream& stream,
                     Arguments&&... arguments) {

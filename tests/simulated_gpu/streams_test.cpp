@@ -310,6 +310,20 @@ TEST(Devices, OfADriverThatIsTooOldCannotBeUsed) {
   EXPECT_EQ(owt::find_gpus().why_none, "");
 }
 
+// A thread asks once for each GPU.
+TEST(Devices, HaveCodeThatWaitsForThePreviousKernelFromComputeCapability9On) {
+  const auto waits = [](int capability) {
+    set_capability(capability);
+    bool waits = false;
+    std::thread([&] { waits = owt::kernels_wait(); }).join();
+    set_capability(90);
+    return waits;
+  };
+  EXPECT_FALSE(waits(80));
+  EXPECT_TRUE(waits(90));
+  EXPECT_TRUE(waits(120));
+}
+
 TEST(Devices, AreRefusedWithoutCodeOrWithoutInstructionsForThePrecision) {
   const auto refusal = [](int capability, owt::Precision precision) {
     set_capability(capability);
