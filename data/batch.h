@@ -10,12 +10,15 @@
 
 namespace owt {
 
+class DecoderTrial;
+
 struct Batch {
   // rows x H x W x C, augmented and normalised, f32 or bf16, possibly in another layout (BatchSource::lay_out()); or u8
   // as read
   Tensor images;
   Tensor labels;      // rows, i32; x RowLabel::kMixedNumbers if the augmenter mixes images
   Tensor samples;     // only with images as read: rows, i64, the images' indices in their data set
+  Tensor files;       // only if `images` may hold JPEG files: rows x sizeof(FileRow), u8
   int64_t epoch = 0;  // from 0
   int64_t step_in_epoch = 0;
   int64_t step_rows = 0;  // rows of the step over all ranks; the last step of an epoch may have fewer
@@ -43,6 +46,9 @@ class BatchSource {
   using LayoutOf = std::function<std::optional<ImageLayout>(int64_t step_rows)>;
   // Requests this layout, evaluated in next(), for all later batches. A source may ignore it and make plain images.
   virtual void lay_out(LayoutOf layout) { static_cast<void>(layout); }
+
+  // The trial that chooses the decoder; null: there is none.
+  virtual DecoderTrial* decoder_trial() { return nullptr; }
 
   // Total until this call; zeros if no threads make the batches, or if it is not measured.
   virtual LoaderTimes times() const { return {}; }

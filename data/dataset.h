@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "data/jpeg/image_window.h"
 #include "src/core/shape.h"
 #include "src/system/check.h"
 
@@ -81,6 +82,15 @@ class Dataset {
   // Throws CorruptRecord.
   virtual void read(int64_t index, const View& view, uint8_t* pixels) const = 0;
   virtual bool depends_on_view() const { return false; }
+
+  // For a GPU that decodes: as read(), or writes the JPEG file of the sample instead, and says so. A file has at most
+  // as many bytes as the pixels.
+  virtual FileRow read_jpeg(int64_t index, const View& view, uint8_t* bytes) const {
+    read(index, view, bytes);
+    return {};
+  }
+  // The most pixels of an image whose file read_jpeg() may write; 0: it writes none.
+  virtual int64_t most_pixels_of_files() const { return 0; }
 };
 
 // A line of a classes.txt, `key` or `key<TAB>words`, for people: the tab becomes a blank.

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "src/core/dispatch.h"
+#include "src/system/check.h"
 
 namespace owt {
 
@@ -12,6 +13,8 @@ std::unique_ptr<BatchSource> make_batches(const Compute& on, LoaderSettings sett
 
 std::unique_ptr<BatchSource> make_batches(Cpu cpu, LoaderSettings settings, int64_t) {
   OWT_CHECK(settings.augmenter);
+  if (settings.decoder == Decoder::kGpu)
+    fail("data.decoder is \"gpu\", and this run computes on the CPU; set data.decoder = \"cpu\", or \"auto\"");
   settings.images = activation_type(cpu.precision);
   return std::make_unique<Loader>(std::move(settings));
 }

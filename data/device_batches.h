@@ -2,8 +2,8 @@
 //
 // On a GPU the images arrive as bytes and are augmented there (data/device_augment.h). Images are f32 or bf16,
 // depending on the precision; labels are i32. All batches use the same memory, so that recorded work can read them.
-// next() must not be called while its stream is being recorded. settings.augmenter is required; settings.held and
-// settings.reader are set here.
+// next() must not be called while its stream is being recorded. settings.augmenter is required; settings.held,
+// settings.reader and settings.files are set here.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,8 @@ std::unique_ptr<BatchSource> make_batches(Cuda, LoaderSettings settings, int64_t
 // Batches from a copy of the whole data set on the calling host thread's GPU. All sources of one process share the
 // copy, and it lives as long as the data set. Throws OutOfMemory if it does not fit.
 std::unique_ptr<BatchSource> make_resident_batches(Cuda, LoaderSettings settings);
-// Batches read by a Loader and sent ahead of time.
+// Batches read by a Loader and sent ahead of time. In training, with settings.decoder, the GPU decodes the JPEG files
+// that it can, and the loader's threads decode the others. With kGpu, throws Error if nvJPEG is missing.
 std::unique_ptr<BatchSource> make_streamed_batches(Cuda, LoaderSettings settings);
 
 }  // namespace owt

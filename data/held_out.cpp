@@ -35,6 +35,10 @@ class Subset : public Dataset {
     whole_->read(in_whole(index), view, pixels);
   }
   bool depends_on_view() const override { return whole_->depends_on_view(); }
+  FileRow read_jpeg(int64_t index, const View& view, uint8_t* bytes) const override {
+    return whole_->read_jpeg(in_whole(index), view, bytes);
+  }
+  int64_t most_pixels_of_files() const override { return whole_->most_pixels_of_files(); }
 
  private:
   int64_t in_whole(int64_t index) const { return images_[index]; }

@@ -72,12 +72,14 @@ void Loader::allocate_slots() {
     slot.labels =
         Tensor::shared_with(settings_.reader, mixes_ ? Shape{rows, RowLabel::kMixedNumbers} : Shape{rows}, DType::kI32);
     if (raw) slot.samples = Tensor::shared_with(settings_.reader, {rows}, DType::kI64);
+    if (settings_.files)
+      slot.files = Tensor::shared_with(settings_.reader, {rows, static_cast<int64_t>(sizeof(FileRow))}, DType::kU8);
   }
 }
 
 // Called when the slot's batch is no longer read.
 void Loader::release(const HostBatch& slot) {
-  for (const Tensor& part : {slot.images, slot.labels, slot.samples}) poison(part, Stream());
+  for (const Tensor& part : {slot.images, slot.labels, slot.samples, slot.files}) poison(part, Stream());
 }
 
 const Batch& Loader::next(const Stream&) {
@@ -148,7 +150,7 @@ bool Loader::claim(Chunk& chunk) {
   chunk.step = step;
   const bool timed = claimed_ % kTimedOf == 0;
   HostBatch& slot = slots_[step % settings_.slots];
-  if (index == 0) begin_step(slot, steps_.step(step));
+  if (index == 0) begin_step(slot, step);
   ++claimed_;
   chunk = {.step = step, .slot = &slot, .rows = rows_of_chunk(slot, index), .order = order_, .timed = timed};
   return true;
@@ -164,7 +166,8 @@ Slice Loader::rows_of_chunk(const HostBatch& slot, int64_t index) const {
 }
 
 // Chunks are claimed in order, so all chunks of a step use the order of the step's epoch.
-void Loader::begin_step(HostBatch& slot, const Steps::RankStep& step) {
+void Loader::begin_step(HostBatch& slot, int64_t number) {
+  const Steps::RankStep step = steps_.step(number);
   if (step.epoch != order_epoch_) {
     order_ = std::make_shared<const std::vector<int64_t>>(
         epoch_order(settings_.seed, step.epoch, settings_.dataset->size(), settings_.training && settings_.shuffle));
@@ -174,6 +177,7 @@ void Loader::begin_step(HostBatch& slot, const Steps::RankStep& step) {
   slot.batch = {.images = slot.images.rows(0, rows),
                 .labels = slot.labels.rows(0, rows),
                 .samples = settings_.augmenter ? Tensor() : slot.samples.rows(0, rows),
+                .files = settings_.files && settings_.files(number) ? slot.files.rows(0, rows) : Tensor(),
                 .epoch = step.epoch,
                 .step_in_epoch = step.step_in_epoch,
                 .step_rows = step.step_rows,
@@ -211,7 +215,8 @@ void Loader::load(const Chunk& chunk, std::vector<uint8_t>& pixels) const {
     for (int64_t row = rows.begin; row < rows.end; ++row) {
       note_work();
       uint8_t* bytes = slot.images.data<uint8_t>() + row * elements;
-      sample_of(row) = read(*chunk.order, slot.first + row, view_of(slot.batch), bytes);
+      FileRow* file = slot.batch.files.defined() ? static_cast<FileRow*>(slot.batch.files.raw()) + row : nullptr;
+      sample_of(row) = read(*chunk.order, slot.first + row, view_of(slot.batch), bytes, file);
       slot.samples.data<int64_t>()[row] = sample_of(row);
     }
   for (int64_t row = rows.begin; row < rows.end && !mixes_; ++row)
@@ -254,12 +259,16 @@ void Loader::mix(const Chunk& chunk, const std::vector<int64_t>& samples, std::v
 }
 
 // Reads the sample at this place of the order, or the next one that can be read; returns its index.
-int64_t Loader::read(const std::vector<int64_t>& order, int64_t place, const View& view, uint8_t* pixels) const {
+int64_t Loader::read(const std::vector<int64_t>& order, int64_t place, const View& view, uint8_t* pixels,
+                     FileRow* file) const {
   const auto size = std::ssize(order);
   for (int64_t tries = 1;; ++tries, place = (place + 1) % size) {
     const int64_t sample = order[place];
     try {
-      settings_.dataset->read(sample, view, pixels);
+      if (file)
+        *file = settings_.dataset->read_jpeg(sample, view, pixels);
+      else
+        settings_.dataset->read(sample, view, pixels);
       StageClock::end(LoadStage::kRead);  // data sets without stages of their own only read
       return sample;
     } catch (const CorruptRecord& error) {

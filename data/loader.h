@@ -7,6 +7,7 @@
 
 #include <condition_variable>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -15,6 +16,7 @@
 #include "data/batch.h"
 #include "data/corrupt_records.h"
 #include "data/dataset.h"
+#include "data/decoder_trial.h"
 #include "data/load_stages.h"
 #include "data/steps.h"
 #include "src/system/joined_threads.h"
@@ -39,9 +41,13 @@ struct LoaderSettings {
   int held = 1;          // number of the latest batches handed out that remain valid, >= 1
   Views views{};         // in evaluation: every step is repeated once per view
   int64_t epoch = 0,
-          images_in_epoch = 0;   // start: the epoch, and how many of its images are done
-  RowsOfStep rows{};             // may be called from several threads
-  Device reader = Device::kCpu;  // device that copies from the batches asynchronously
+          images_in_epoch = 0;      // start: the epoch, and how many of its images are done
+  RowsOfStep rows{};                // may be called from several threads
+  Device reader = Device::kCpu;     // device that copies from the batches asynchronously
+  Decoder decoder = Decoder::kCpu;  // decodes training photographs; for make_batches() (data/device_batches.h)
+  // Whether rows of a step, numbered from the first one made, may hold JPEG files (Batch::files). Null: of none. Only
+  // without augmenter; called from several threads.
+  std::function<bool(int64_t step)> files{};
 };
 
 class Loader : public BatchSource {
@@ -61,9 +67,9 @@ class Loader : public BatchSource {
 
   struct HostBatch {
     Batch batch;
-    Tensor images, labels, samples;  // for the largest step
-    int64_t first = 0;               // index of row 0 in the epoch's order
-    int64_t first_row = 0;           // index of row 0 in the step
+    Tensor images, labels, samples, files;  // for the largest step
+    int64_t first = 0;                      // index of row 0 in the epoch's order
+    int64_t first_row = 0;                  // index of row 0 in the step
     int64_t chunks_done = 0;
   };
   // A part of a step, made by one thread.
@@ -78,7 +84,7 @@ class Loader : public BatchSource {
   void allocate_slots();
   void work();
   bool claim(Chunk& chunk);  // false: stop
-  void begin_step(HostBatch& slot, const Steps::RankStep& step);
+  void begin_step(HostBatch& slot, int64_t number);
   Slice rows_of_chunk(const HostBatch& slot, int64_t index) const;
   void load_timed(const Chunk& chunk, std::vector<uint8_t>& pixels);
   void load(const Chunk& chunk, std::vector<uint8_t>& pixels) const;
@@ -86,7 +92,8 @@ class Loader : public BatchSource {
   int64_t make(const Chunk& chunk, int64_t row, std::vector<uint8_t>& pixels, T* image) const;
   template <class T>
   void mix(const Chunk& chunk, const std::vector<int64_t>& samples, std::vector<uint8_t>& pixels, T* images) const;
-  int64_t read(const std::vector<int64_t>& order, int64_t place, const View& view, uint8_t* pixels) const;
+  int64_t read(const std::vector<int64_t>& order, int64_t place, const View& view, uint8_t* pixels,
+               FileRow* file = nullptr) const;
   View view_of(const Batch& batch) const;
   static void release(const HostBatch& slot);
   bool complete(const HostBatch& slot) const;  // whether it holds the whole next batch

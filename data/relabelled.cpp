@@ -27,6 +27,10 @@ class Relabelled : public Dataset {
   std::string name(int64_t index) const override { return images_->name(index); }
   void read(int64_t index, const View& view, uint8_t* pixels) const override { images_->read(index, view, pixels); }
   bool depends_on_view() const override { return images_->depends_on_view(); }
+  FileRow read_jpeg(int64_t index, const View& view, uint8_t* bytes) const override {
+    return images_->read_jpeg(index, view, bytes);
+  }
+  int64_t most_pixels_of_files() const override { return images_->most_pixels_of_files(); }
 
  private:
   std::shared_ptr<const Dataset> images_;

@@ -1,9 +1,9 @@
 #include "data/resize.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 
+#include "data/jpeg/resize_filter.h"
 #include "src/core/lanes.h"
 
 namespace owt {
@@ -12,7 +12,6 @@ namespace {
 constexpr int kBlockRows = 16;         // side of the blocks that are transposed
 constexpr int kRows = 2 * kBlockRows;  // resized at once
 constexpr int kColours = 3;
-constexpr int kOne = 256;  // the sum of all weights of a place
 using ByteVector = uint8_t __attribute__((vector_size(kBlockRows)));
 using Pairs = uint16_t __attribute__((vector_size(kRows)));  // two bytes each
 
@@ -28,7 +27,7 @@ T load_vector(const uint8_t* from) {
 // sum of weights[t] * from[t * stride + 0 .. 31], rounded. Even and odd bytes stay in place, so that nothing has to be
 // widened.
 inline Pairs weighted(const uint16_t* weights, int64_t taps, const uint8_t* from, int64_t stride) {
-  Pairs even = Pairs{} + uint16_t{kOne / 2}, odd = even;
+  Pairs even = Pairs{} + uint16_t{ResizeFilter::kOne / 2}, odd = even;
   for (int64_t t = 0; t < taps; ++t) {
     const Pairs bytes = load_vector<Pairs>(from + t * stride);
     even += (bytes & 255) * weights[t];
@@ -77,29 +76,13 @@ void Resizer::Filter::make(int64_t in_extent, int64_t out_extent) {
   if (in == in_extent && out == out_extent) return;
   in = in_extent;
   out = out_extent;
-  const double scale = static_cast<double>(in) / out, reach = std::max(scale, 1.0);
-  taps = std::min(in, static_cast<int64_t>(std::ceil(2 * reach)));
-  first.assign(out, 0);
-  weights.assign(out * taps, 0);
-  std::vector<double> exact(taps);
+  const ResizeFilter filter{in, out};
+  taps = filter.taps();
+  first.resize(out);
+  weights.resize(out * taps);
   for (int64_t x = 0; x < out; ++x) {
-    const double center = (x + 0.5) * scale;
-    const int64_t begin = std::clamp<int64_t>(std::floor(center - reach + 0.5), 0, in - taps);
-    double total = 0;
-    for (int64_t t = 0; t < taps; ++t) {
-      const double distance = std::abs(begin + t + 0.5 - center) / reach;
-      total += exact[t] = std::max(0.0, 1 - distance);
-    }
-    first[x] = begin;
-    uint16_t* weight = weights.data() + x * taps;
-    int rest = kOne;
-    for (int64_t t = 0; t < taps; ++t) {
-      weight[t] = static_cast<uint16_t>(std::lround(exact[t] / total * kOne));
-      rest -= weight[t];
-    }
-    // The rounding error goes to the largest weight, so that a plain surface keeps its colour.
-    uint16_t& heaviest = *std::max_element(weight, weight + taps);
-    heaviest = static_cast<uint16_t>(heaviest + rest);
+    first[x] = filter.first(x);
+    filter.weigh(x, weights.data() + x * taps);
   }
 }
 

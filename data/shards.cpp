@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "data/jpeg/bad_photo.h"
+#include "data/jpeg/device_jpeg.h"
 #include "data/json_numbers.h"
 #include "data/load_stages.h"
 #include "data/other_data.h"
@@ -266,6 +267,30 @@ void ShardDataset::read(int64_t index, const View& view, uint8_t* pixels) const 
     resizer.run(part.data(), window.height, window.width, settings_.crop, pixels);
     StageClock::end(LoadStage::kResize);
   });
+}
+
+// Files that pass are baseline JPEG whose checksum and header are right. owt prepare has decoded them once.
+FileRow ShardDataset::read_jpeg(int64_t index, const View& view, uint8_t* bytes) const {
+  thread_local BaselineJpeg header;
+  const Record& r = record(index);
+  const FileRow row{r.bytes, r.height, r.width, window_of(settings_, view, index, r.height, r.width)};
+  if (DeviceJpeg::supports(row, settings_.crop)) {
+    const std::string_view file = file_of(index);
+    if (header.open(file) && header.height() == r.height && header.width() == r.width) {
+      std::memcpy(bytes, file.data(), file.size());
+      return row;
+    }
+  }
+  read(index, view, bytes);
+  return {};
+}
+
+int64_t ShardDataset::most_pixels_of_files() const {
+  int64_t most = 0;
+  for (const Record& r : records_)
+    if (const int64_t pixels = int64_t{r.height} * r.width; pixels <= DeviceJpeg::kMostPixels)
+      most = std::max(most, pixels);
+  return most < DeviceJpeg::kLeastPixels ? 0 : most;
 }
 
 void ShardDataset::read_whole(int64_t index, WholeImage& image) const {

@@ -60,6 +60,8 @@ class ShardDataset : public Dataset {
   // Throws CorruptRecord for a record whose checksum, JPEG or size is wrong.
   void read(int64_t index, const View& view, uint8_t* pixels) const override;
   bool depends_on_view() const override { return true; }
+  FileRow read_jpeg(int64_t index, const View& view, uint8_t* bytes) const override;
+  int64_t most_pixels_of_files() const override;
 
   struct Stored {  // values of the index
     int64_t height, width, bytes;

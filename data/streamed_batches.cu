@@ -1,10 +1,13 @@
 // Batches whose bytes are sent to the GPU ahead of time.
 #include <array>
+#include <chrono>
 #include <optional>
+#include <string>
 #include <utility>
 
 #include "data/batch_memory.h"
 #include "data/device_batches.h"
+#include "data/jpeg/device_jpeg.h"
 #include "data/two_batches.h"
 #include "src/system/check.h"
 
@@ -17,7 +20,8 @@ constexpr int64_t kAhead = kRing - 1;  // batches sent before they are made
 class StreamedBatches : public BatchSource {
  public:
   StreamedBatches(Precision precision, LoaderSettings settings)
-      : training_(settings.training),
+      : dataset_(settings.dataset),
+        training_(settings.training),
         seed_(settings.seed),
         mixes_(settings.augmenter->mix().any()),
         own_rows_(settings.rows),
@@ -29,11 +33,13 @@ class StreamedBatches : public BatchSource {
       slot.labels = Tensor({rows}, DType::kI32, Device::kCuda);
       slot.samples = Tensor({rows}, DType::kI64, Device::kCuda);
     }
+    if (training_ && settings.decoder != Decoder::kCpu) decode_here(settings, rows);
     loader_.emplace(of_bytes(std::move(settings)));
   }
 
   // If the loader is fast enough, the next batch is sent and made while the step of this one runs.
   const Batch& next(const Stream& stream) override {
+    if (trial_) trial_->begin_step(seconds_now());
     if (batches_.empty()) make();
     const Batch& batch = batches_.hand_out(stream);
     if (sent_ > made_ || loader_->ready()) make();
@@ -43,14 +49,20 @@ class StreamedBatches : public BatchSource {
   int64_t steps_per_epoch() const override { return loader_->steps_per_epoch(); }
   void lay_out(LayoutOf layout) override { batches_.lay_out(std::move(layout)); }
   LoaderTimes times() const override { return loader_->times(); }
+  DecoderTrial* decoder_trial() override { return trial_ ? &*trial_ : nullptr; }
 
  private:
   struct DeviceBatch {
     Tensor pixels, labels, samples;  // for the largest step
     Batch batch;                     // views of the tensors
     RowsOfPairs pairs;
+    Tensor unread;  // on the host, see DeviceJpeg::run(); defined if the GPU may decode
     Event arrived;
   };
+
+  static double seconds_now() {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+  }
 
   static int64_t most_rows(const LoaderSettings& of) {
     return Steps(of.dataset->size(), of.batch, of.rows, of.epoch, of.images_in_epoch).most_rows();
@@ -58,6 +70,29 @@ class StreamedBatches : public BatchSource {
   Slice own_rows(int64_t step_rows) const { return own_rows_ ? own_rows_(step_rows) : Slice{0, step_rows}; }
   // The rows that are read.
   Slice all_rows(int64_t step_rows) const { return whole_pairs(own_rows(step_rows), step_rows, training_); }
+
+  // Lets the GPU decode, always or in turn with the CPU.
+  void decode_here(LoaderSettings& settings, int64_t rows) {
+    const bool always = settings.decoder == Decoder::kGpu;
+    std::string why_not;
+    try {
+      const int64_t pixels = dataset_->most_pixels_of_files();
+      if (pixels == 0)
+        fail("all photographs have more than ", DeviceJpeg::kMostPixels,
+             " pixels, too many for nvJPEG here; set data.decoder = \"cpu\", or prepare them smaller");
+      jpegs_.emplace(rows, dataset_->image()[0], pixels);
+    } catch (const Error& e) {
+      if (always) throw;
+      why_not = e.what();
+    }
+    if (!always) trial_.emplace(why_not);
+    if (!jpegs_) return;
+    for (DeviceBatch& slot : ring_) {
+      slot.unread = Tensor::shared_with(Device::kCuda, {1}, DType::kI32);
+      slot.unread.data<int32_t>()[0] = 0;
+    }
+    settings.files = [this, always](int64_t step) { return always || trial_->on_gpu(step); };
+  }
 
   // The ring reads from as many batches of the loader as it has slots.
   static LoaderSettings of_bytes(LoaderSettings settings) {
@@ -87,18 +122,39 @@ class StreamedBatches : public BatchSource {
   void send() {
     DeviceBatch& slot = ring_[static_cast<size_t>(sent_ % kRing)];
     slot.arrived.wait();  // long done; the loader overwrites the memory that this copy read
+    check_decoded(slot);
     const Batch& batch = loader_->next(copies());
     const int64_t rows = batch.labels.shape().rows();
     slot.batch = batch;
     slot.batch.images = slot.pixels.rows(0, rows);
     slot.batch.labels = slot.labels.rows(0, rows);
     slot.batch.samples = slot.samples.rows(0, rows);
-    slot.batch.images.copy_from(batch.images, copies());
+    slot.batch.files = {};
+    fill_pixels(batch, slot);
     slot.batch.labels.copy_from(batch.labels, copies());
     slot.batch.samples.copy_from(batch.samples, copies());
     slot.arrived = copies().record();
     if (mixes_) slot.pairs = pairs_of(batch);
     ++sent_;
+  }
+
+  // batch: the loader's batch, on the host. Files that nvJPEG refuses were decoded when they were packed, so reading
+  // them again does not find them damaged.
+  void fill_pixels(const Batch& batch, DeviceBatch& slot) {
+    if (!batch.files.defined()) return slot.batch.images.copy_from(batch.images, copies());
+    const View view{.training = training_, .seed = seed_, .epoch = batch.epoch};
+    const auto read = [&](int64_t row) {
+      Tensor pixels = batch.images.rows(row, row + 1);
+      dataset_->read(batch.samples.data<int64_t>()[row], view, pixels.data<uint8_t>());
+    };
+    jpegs_->run(batch.images, batch.files, slot.batch.images, read, slot.unread, copies());
+  }
+
+  // The batch that was sent in this slot has been made, and at most kRing steps have begun since.
+  static void check_decoded(const DeviceBatch& slot) {
+    if (!slot.unread.defined() || slot.unread.data<int32_t>()[0] == 0) return;
+    fail("nvJPEG has left an image of a batch without pixels: row ", slot.unread.data<int32_t>()[0] - 1, " of step ",
+         slot.batch.step_in_epoch + 1, " in epoch ", slot.batch.epoch + 1, "; set data.decoder = \"cpu\"");
   }
 
   // batch: the loader's batch, on the host.
@@ -113,10 +169,13 @@ class StreamedBatches : public BatchSource {
             .labels = {labels, labels + rows}};
   }
 
+  std::shared_ptr<const Dataset> dataset_;
   bool training_;
   uint64_t seed_;
   bool mixes_;
   RowsOfStep own_rows_;  // this rank's rows
+  std::optional<DeviceJpeg> jpegs_;
+  std::optional<DecoderTrial> trial_;
   std::optional<Loader> loader_;
   std::array<DeviceBatch, kRing> ring_;
   TwoBatches batches_;           // its destructor waits for reads of the members above

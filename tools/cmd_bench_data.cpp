@@ -2,6 +2,7 @@
 #include <cmath>
 #include <filesystem>
 #include <iostream>
+#include <iterator>
 
 #include "data/cifar.h"
 #include "data/other_data.h"
@@ -66,6 +67,23 @@ std::vector<int> threads_from(const Options& options, const Settings& settings) 
   return counts;
 }
 
+// With data.decoder = "auto" both decoders are measured, if the GPU has both.
+std::vector<LoadSpeed> measure_decoders(LoadedData data, const LoadRequest& request) {
+  Decoder& decoder = data.settings.data.decoder;
+  const auto measure = [&] { return measure_loading(data.settings, data.folder, request); };
+  if (decoder != Decoder::kAuto) return {measure()};
+  decoder = Decoder::kCpu;
+  std::vector<LoadSpeed> speeds{measure()};
+  if (!speeds.front().on_gpu) return speeds;
+  decoder = Decoder::kGpu;
+  try {
+    speeds.push_back(measure());
+  } catch (const Error& e) {
+    log_info("only the CPU decodes: {}", e.what());
+  }
+  return speeds;
+}
+
 double percent(double part) { return 100 * part; }
 
 void print_stages(const LoadSpeed& speed) {
@@ -125,11 +143,13 @@ void print(const LoadedData& data, const std::vector<LoadSpeed>& speeds, bool co
                         last.images_per_s());
     return;
   }
-  std::cout << format("{:>7} {:>10} {:>11} {:>16} {:>17}\n", "threads", "images/s", "busy cores", "images/s a core",
-                      "wait for files %");
+  const bool decodes = last.on_gpu && data.settings.data.format == "shards";
+  std::cout << format("{:>7} {:>10} {:>11} {:>16} {:>17}{}\n", "threads", "images/s", "busy cores", "images/s a core",
+                      "wait for files %", decodes ? "  decoder" : "");
   for (const LoadSpeed& speed : speeds)
-    std::cout << format("{:>7} {:>10.0f} {:>11.2f} {:>16.0f} {:>17.1f}\n", speed.all_threads(), speed.images_per_s(),
-                        speed.busy_cores(), speed.images_per_core_s(), percent(speed.waiting_share()));
+    std::cout << format("{:>7} {:>10.0f} {:>11.2f} {:>16.0f} {:>17.1f}{}\n", speed.all_threads(), speed.images_per_s(),
+                        speed.busy_cores(), speed.images_per_core_s(), percent(speed.waiting_share()),
+                        decodes ? format("  {:>7}", name_of(speed.decoder)) : "");
   print_stages(last);
   print_advice(last, data, cold);
 }
@@ -140,6 +160,7 @@ OutputJson speed_json(const LoadSpeed& speed) {
                   {"images", speed.images},
                   {"images_per_second", speed.images_per_s()}};
   if (speed.resident()) return json;
+  if (speed.on_gpu) json["decoder"] = name_of(speed.decoder);
   json["images_per_core_second"] = speed.images_per_core_s();
   json["images_per_core_second_for_gpu"] = speed.images_per_core_s_for_gpu();
   json["waiting_share"] = speed.waiting_share();
@@ -194,7 +215,7 @@ int command_bench_data(const Arguments& arguments) {
   const bool cold = options.boolean("cold");
   std::vector<LoadSpeed> speeds;
   for (const int threads : threads_from(options, data.settings))
-    speeds.push_back(measure_loading(data.settings, data.folder, {threads, seconds, cold}));
+    std::ranges::move(measure_decoders(data, {threads, seconds, cold}), std::back_inserter(speeds));
   if (options.boolean("json"))
     std::cout << json_lines(speeds_json(data, speeds, cold));
   else

@@ -15,16 +15,10 @@
 #include <vector>
 
 #include "data/jpeg/huffman.h"
+#include "data/jpeg/image_window.h"
 #include "data/jpeg/jpeg_blocks.h"
 
 namespace owt {
-
-// A part of an image, in its pixels.
-struct ImageWindow {
-  int64_t top = 0, left = 0, height = 0, width = 0;
-
-  bool operator==(const ImageWindow&) const = default;
-};
 
 class BaselineJpeg {
  public:

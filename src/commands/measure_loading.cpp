@@ -132,13 +132,15 @@ LoadSpeed measure_loading(Settings settings, const std::string& folder, const Lo
   if (request.cold && settings.data.format != "shards")
     fail("the first read is measured for prepared photographs only: ", settings.data.format,
          " is read as a whole when it is opened");
+  OWT_CHECK(settings.data.decoder != Decoder::kAuto);
   settings.data.loader_threads = request.threads;
   if (request.cold) drop_from_memory(folder);
   const Job job = job_to_load(std::move(settings), folder);
   LoadSpeed speed{.set_images = job.train->size(),
                   .workers = job.plan.ranks(),
                   .threads = request.threads,
-                  .on_gpu = job.plan.request.on.device != Device::kCpu};
+                  .on_gpu = job.plan.request.on.device != Device::kCpu,
+                  .decoder = job.settings.data.decoder};
   run_ranks(
       job.plan.ranks(), 1, [&](Communicator& comm) { take_batches(job, comm, request, speed); },
       job.plan.request.on.device);
@@ -161,6 +163,7 @@ LoadNeed load_need(const Settings& settings, double images_per_s) {
   alone.data.batch = 32;
   alone.data.batch_per_rank = 0;
   alone.data.accumulate = 1;
+  alone.data.decoder = Decoder::kCpu;
   try {
     const LoadSpeed speed = measure_loading(std::move(alone), folder, {.threads = 1, .seconds = 0.5});
     need.images_per_core_s = speed.images_per_core_s_for_gpu();

@@ -19,6 +19,7 @@ struct LoadSpeed {
   int64_t set_images = 0;        // the data set has so many
   int workers = 1, threads = 1;  // threads of each worker
   bool on_gpu = false;           // batches are finished on a GPU
+  Decoder decoder = Decoder::kCpu;
   double seconds = 0;
   int64_t images = 0;  // made for all workers
   LoadWork work{};     // by all loader threads; without images: a GPU keeps the data set
@@ -39,8 +40,8 @@ struct LoadSpeed {
   double images_per_core_s_for_gpu() const;
 };
 
-// Reads training images of the recipe's format from the folder, with as many workers as the recipe has. Throws the
-// errors of opening and reading them, and for drawn images.
+// Reads training images of the recipe's format from the folder, with the recipe's workers and decoder, which must not be
+// kAuto. Throws the errors of opening and reading them, and for drawn images.
 LoadSpeed measure_loading(Settings settings, const std::string& folder, const LoadRequest& request);
 
 // The cores that the loader of a worker needs when a GPU computes.

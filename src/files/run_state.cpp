@@ -50,6 +50,13 @@ std::vector<double> shares_in(const Json& json, int workers) {
   return shares;
 }
 
+// Only runs that have measured it have it.
+std::string decoder_in(const Json& json) {
+  const auto decoder = json_get_or(json, "decoder", std::string(), "a text");
+  if (!decoder.empty() && decoder != "cpu" && decoder != "gpu") not_wanted("decoder", json, "cpu or gpu");
+  return decoder;
+}
+
 RunState::UpdateCounts updates_in(const Json& json) {
   if (!json.contains("updates")) return {};
   const Json& pair = json.at("updates");
@@ -92,6 +99,7 @@ std::string RunState::to_json() const {
   if (plateau.begun) json["plateau"] = {plateau.best, plateau.waited, plateau.falls};
   if (since_best > 0) json["since_best"] = since_best;
   if (!measured_shares.empty()) json["measured_shares"] = measured_shares;
+  if (!decoder.empty()) json["decoder"] = decoder;
   Json sums = Json::object();
   for (const auto& [file, sum] : checksums) sums[file] = hex(sum);
   json["checksums"] = sums;
@@ -128,6 +136,7 @@ RunState RunState::from_json(const std::string& text, const std::string& path) {
     state.updates = updates_in(json);
     state.plateau = plateau_in(json);
     state.measured_shares = shares_in(json, state.workers);
+    state.decoder = decoder_in(json);
     state.conv_choices = json_get<Texts>(json, "conv_choices", "texts");
     for (const auto& [file, sum] : json_get<Texts>(json, "checksums", "texts"))
       state.checksums[own_file(file)] = parse_hex(sum);

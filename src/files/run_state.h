@@ -40,6 +40,7 @@ struct RunState {
     bool operator==(const UpdateCounts&) const = default;
   } updates{};
   std::vector<double> measured_shares{};  // shares of the workers' rows, for a resumed run; empty: not measured
+  std::string decoder{};                  // "cpu" or "gpu" if a trial has chosen it (data/decoder_trial.h); else empty
   Plateau plateau{};
   std::map<std::string, std::string> conv_choices;  // layer -> algorithm, so that a resumed run computes the same bits
   std::map<std::string, uint64_t> checksums;        // file -> xxHash64, for all other files of the checkpoint

@@ -9,9 +9,9 @@ void* LazyLibrary::address_of(const char* function) {
   if (!handle_) handle_ = dlopen(file_, RTLD_NOW | RTLD_LOCAL);
   if (!handle_)
     fail(name_, " cannot be loaded (", dlerror(), "); install ", package_,
-         ", or name its folder in LD_LIBRARY_PATH, or run with --device cpu");
+         ", or name its folder in LD_LIBRARY_PATH, or ", without_);
   void* const address = dlsym(handle_, function);
-  if (!address) fail(file_, " has no function ", function, ": install a newer ", name_, ", or run with --device cpu");
+  if (!address) fail(file_, " has no function ", function, ": install a newer ", name_, ", or ", without_);
   return address;
 }
 

@@ -11,15 +11,16 @@ namespace owt {
 
 class LazyLibrary {
  public:
-  // The file name for the loader, the library's name in messages, and the package to install.
-  constexpr LazyLibrary(const char* file, const char* name, const char* package)
-      : file_(file), name_(name), package_(package) {}
+  // The file name for the loader, the library's name in messages, the package to install, and what to do without it.
+  constexpr LazyLibrary(const char* file, const char* name, const char* package,
+                        const char* without = "run with --device cpu")
+      : file_(file), name_(name), package_(package), without_(without) {}
 
   // The address of a function. Throws Error with the cure if the library or the function is missing.
   void* address_of(const char* function);
 
  private:
-  const char *file_, *name_, *package_;
+  const char *file_, *name_, *package_, *without_;
   std::mutex mutex_;
   void* handle_ = nullptr;  // never closed
 };

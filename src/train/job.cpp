@@ -144,10 +144,12 @@ void share_corrupt_records(const Job& job) {
   job.corrupt->merge(from_every_rank(job.corrupt->news()), launch().rank == 0);
 }
 
-std::unique_ptr<BatchSource> training_batches(const Job& job, int rank, int64_t epoch, int64_t images_in_epoch) {
+std::unique_ptr<BatchSource> training_batches(const Job& job, int rank, int64_t epoch, int64_t images_in_epoch,
+                                              Decoder chosen) {
   LoaderSettings settings = loader_settings(job, rank);
   settings.dataset = job.train;
   settings.corrupt = job.corrupt;
+  settings.decoder = job.settings.data.decoder == Decoder::kAuto ? chosen : job.settings.data.decoder;
   settings.epoch = epoch;
   settings.images_in_epoch = images_in_epoch;
   return make_batches(job.plan.request.on, std::move(settings), job.settings.data.resident_bytes);

@@ -65,9 +65,10 @@ std::shared_ptr<const Dataset> open_split(const Settings& settings, const std::s
 // them. train: may be null; it is then opened if needed.
 DatasetStatistics statistics_of(const Settings& settings, const std::string& folder, const Dataset* train = nullptr);
 
-// training_batches(): batches of this rank's rows, starting at a position in training. evaluation_batches(): all images
-// of a split in order; every step comes once for each view.
-std::unique_ptr<BatchSource> training_batches(const Job& job, int rank, int64_t epoch, int64_t images_in_epoch);
+// training_batches(): batches of this rank's rows, starting at a position in training; `chosen`: the decoder that an
+// earlier trial has chosen. evaluation_batches(): all images of a split in order; every step comes once for each view.
+std::unique_ptr<BatchSource> training_batches(const Job& job, int rank, int64_t epoch, int64_t images_in_epoch,
+                                              Decoder chosen = Decoder::kAuto);
 std::unique_ptr<BatchSource> evaluation_batches(const Job& job, int rank, Split split = Split::kTest,
                                                 const Views& views = {});
 

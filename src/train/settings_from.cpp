@@ -67,6 +67,8 @@ DataSettings read_data(Config config, const Model& model) {
   if (data.format == "shards") {
     data.crop = CropSettings::from(augment, model.input[0]);
     data.image = {data.crop.crop, data.crop.crop, 3};
+    data.decoder = decoder_named(
+        config.word("decoder", "cpu", std::vector<std::string>(kDecoderNames.begin(), kDecoderNames.end())));
     data.max_corrupt = config.number("max_corrupt", data.max_corrupt, {.low = 0, .high = 1});
   }
   data.augment = AugmentSettings::from(augment, data.image);

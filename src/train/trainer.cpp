@@ -21,6 +21,10 @@ double seconds_now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
+const char* in_words(Decoder decoder, const std::string& chosen) {
+  return decoder == Decoder::kGpu || chosen == name_of(Decoder::kGpu) ? "GPU" : "CPU";
+}
+
 }  // namespace
 
 Trainer::Trainer(const Job& job, Communicator& comm, Trainer* before)
@@ -50,8 +54,10 @@ Trainer::Trainer(const Job& job, Communicator& comm, Trainer* before)
   }
   if (!before) spread_weights(worker_.model, worker_.step.groups());
   if (worker_.step.ema()) restore_ema();
+  const Decoder chosen = state_.decoder.empty() ? Decoder::kAuto : decoder_named(state_.decoder);
   on_all_hosts(worker_.comm,
-               [&] { batches_ = training_batches(job, comm.rank(), state_.epoch, state_.images_in_epoch); });
+               [&] { batches_ = training_batches(job, comm.rank(), state_.epoch, state_.images_in_epoch, chosen); });
+  begin_decoder_trial();
   more_steps_ = state_.step - position();
   total_steps_ = schedule_.total_steps(batches_->steps_per_epoch(), more_steps_);
   first_step_ = state_.step;
@@ -72,6 +78,33 @@ void Trainer::prepare_steps() {
   }
 }
 
+// If one rank's GPU cannot decode, no GPU does: the same images must have the same pixels on all ranks.
+void Trainer::begin_decoder_trial() {
+  DecoderTrial* trial = batches_->decoder_trial();
+  const DataSettings& data = job_.settings.data;
+  if (writes() && !trial && data.decoder != Decoder::kCpu && job_.plan.request.on.device == Device::kCuda)
+    log_info("the {} decodes the photographs of training, as {}", in_words(data.decoder, state_.decoder),
+             data.decoder == Decoder::kAuto ? "in the checkpoint" : "the recipe says");
+  if (!trial) return;
+  for (const std::string& why : on_host::gather(worker_.comm, trial->why_not(), job_.plan.request.on.device)) {
+    if (why.empty()) continue;
+    trial->choose(Decoder::kCpu);
+    if (writes()) log_info("the CPU decodes the photographs: {}", why);
+    return;
+  }
+}
+
+void Trainer::end_decoder_trial() {
+  DecoderTrial* trial = batches_->decoder_trial();
+  if (!trial || !trial->awaits_choice()) return;
+  state_.decoder = of_rank_0(name_of(trial->faster()));  // a step takes all ranks the same time
+  trial->choose(decoder_named(state_.decoder));
+  if (writes())
+    log_info("the {} decodes the photographs of training: {:.2f} ms a step on the CPU, {:.2f} ms on the GPU",
+             in_words(Decoder::kAuto, state_.decoder), 1e3 * trial->step_s(Decoder::kCpu),
+             1e3 * trial->step_s(Decoder::kGpu));
+}
+
 void Trainer::restore() {
   load_worker(job_.resume_checkpoint, worker_);
   const RunState& loaded = job_.resume_state;
@@ -82,6 +115,7 @@ void Trainer::restore() {
   state_.images_in_epoch = loaded.images_in_epoch;
   state_.evaluated_step = loaded.evaluated_step;
   state_.conv_choices = loaded.conv_choices;
+  state_.decoder = loaded.decoder;
   state_.plateau = loaded.plateau;
   state_.checksums = loaded.checksums;
   if (!job_.same_run) return;  // the best checkpoint is in the other folder
@@ -198,6 +232,7 @@ void Trainer::start_step() {
     const Profiler::Scope scope(&worker_.profiler, "data wait", Phase::kData);
     batch = &batches_->next(worker_.step.stream());
   }
+  end_decoder_trial();
   const double waited = seconds_now() - before;
   data_wait_ms_ += waited * 1e3;
   data_wait_s_ += waited;

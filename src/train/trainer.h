@@ -54,6 +54,8 @@ class Trainer {
   const Dataset& evaluated() const { return *job_.images(job_.settings.data.evaluated()); }
   void restore();
   void prepare_steps();
+  void begin_decoder_trial();  // collective, before the first step
+  void end_decoder_trial();    // collective, once all blocks are timed
   void end_early();
   void start_step();
   Step::Rates rates_now() const;

@@ -28,6 +28,7 @@ RunState full_state() {
           .workers = 4,
           .strategy = "owt-b",
           .measured_shares = {1, 0.524, 0.1, 0.25},
+          .decoder = "gpu",
           .conv_choices = {{"conv1", "winograd"}},
           .checksums = {{"weights.safetensors", 0xfedcba9876543210}}};
 }

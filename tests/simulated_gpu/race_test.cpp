@@ -10,6 +10,7 @@
 #include <array>
 #include <atomic>
 #include <cctype>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -20,11 +21,14 @@
 #include <vector>
 
 #include "data/device_augment.h"
+#include "data/jpeg/device_jpeg.h"
+#include "data/photos/photo.h"
 #include "layers/gpu/bias_gradient.h"
 #include "layers/gpu/small_conv.h"
 #include "layers/gpu/small_conv_weights.h"
 #include "tests/simulated_gpu/planted_races.h"
 #include "tests/simulated_gpu/symbols.h"
+#include "tests/support/shards.h"
 
 namespace {
 std::atomic<int> reports{0};
@@ -197,6 +201,28 @@ TEST(EditRaces, AreNone) {
   on_gpu.run(pixels.to(owt::Device::kCuda), owt::DeviceAugmenter::Pixels::kOfBatch, samples.to(owt::Device::kCuda),
              {.training = true}, {}, images, stream);
   stream.synchronize();
+}
+
+// Tiles at the right and lower edge are incomplete.
+TEST(DeviceJpegRaces, AreNone) {
+  constexpr int64_t kSide = 36, kHeight = 40, kWidth = 52;
+  const owt::Device gpu = owt::Device::kCuda;
+  const std::string file = owt::jpeg_of(owt::made_photo(1, kHeight, kWidth), {.quality = 40});
+  const owt::FileRow row{std::ssize(file), kHeight, kWidth, {0, 1, kHeight, 50}};
+  ASSERT_TRUE(owt::DeviceJpeg::supports(row, kSide));
+  const owt::Shape shape{1, kSide, kSide, 3}, row_shape{1, static_cast<int64_t>(sizeof row)};
+  auto bytes = owt::Tensor::shared_with(gpu, shape, owt::DType::kU8);
+  auto files = owt::Tensor::shared_with(gpu, row_shape, owt::DType::kU8);
+  const auto unread = owt::Tensor::shared_with(gpu, {1}, owt::DType::kI32);
+  std::copy(file.begin(), file.end(), bytes.data<uint8_t>());
+  std::memcpy(files.raw(), &row, sizeof row);
+  const owt::Tensor pixels(shape, owt::DType::kU8, gpu);
+  owt::DeviceJpeg jpegs(1, kSide, kHeight * kWidth);
+  const owt::Stream stream(gpu);
+  jpegs.run(
+      bytes, files, pixels, [](int64_t) { FAIL(); }, unread, stream);
+  stream.synchronize();
+  EXPECT_EQ(unread.data<int32_t>()[0], 0);
 }
 
 }  // namespace

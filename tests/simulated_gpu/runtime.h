@@ -1,5 +1,5 @@
-// A GPU made of host threads, for tests: CUDA's runtime, cuBLASLt, cuDNN and NCCL as one library that replaces theirs
-// at link time. It follows CUDA's rules, not its speed.
+// A GPU made of host threads, for tests: CUDA's runtime, cuBLASLt, cuDNN, NCCL and nvJPEG as one library that replaces
+// theirs at link time. It follows CUDA's rules, not its speed.
 //
 // - A stream is a host thread with a queue, so that work that is not ordered by events really runs at the same time.
 // - Device memory is accessible to the streams' threads only while they work; at other times an access by the host

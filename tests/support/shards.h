@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -38,6 +39,8 @@ struct MadeShards {
   int classes = 3;
   int64_t height = 40, width = 52;  // size of image i is this plus i in both directions
   JpegSettings jpeg{};
+  // Makes the file of image i in place of `jpeg`.
+  std::function<std::string(const Photo& photo, int64_t i)> file{};
 };
 
 // Writes DIR/train or DIR/val, and DIR/classes.txt. Image i is made_photo(i), has label i % classes and the name
@@ -55,7 +58,7 @@ inline void write_split(const std::string& folder, const std::string& split, con
     ShardIndex index;
     for (int64_t i = first; i < std::min(made.images, first + made.images_per_shard); ++i) {
       const Photo photo = made_photo(i, made.height + i, made.width + i);
-      const std::string jpeg = jpeg_of(photo, made.jpeg);
+      const std::string jpeg = made.file ? made.file(photo, i) : jpeg_of(photo, made.jpeg);
       const auto label = static_cast<int32_t>(i % made.classes);
       const uint64_t offset = tar.add(format("{:06}.jpg", i), jpeg);
       tar.add(format("{:06}.cls", i), std::to_string(label));

@@ -11,6 +11,7 @@ namespace {
 
 using testing::AllOf;
 using testing::HasSubstr;
+using testing::Not;
 
 TEST(LazyLibrary, AFunctionIsThatOfTheLibrary) {
   LazyLibrary library("libm.so.6", "libm", "libc6");
@@ -25,6 +26,9 @@ TEST(LazyLibrary, AMissingLibraryIsAnErrorWithItsCureAtTheFirstCall) {
   for (int time = 0; time < 2; ++time)
     EXPECT_THAT(message_of([&] { function(); }), AllOf(HasSubstr("cuDXX cannot be loaded (libowt_missing.so.9"),
                                                        HasSubstr("install a package"), HasSubstr("--device cpu")));
+  LazyLibrary optional("libowt_missing.so.9", "cuDXX", "a package", "do it by hand");
+  EXPECT_THAT(message_of([&] { optional.address_of("start"); }),
+              AllOf(HasSubstr("LD_LIBRARY_PATH, or do it by hand"), Not(HasSubstr("--device"))));
 }
 
 TEST(LazyLibrary, AMissingFunctionIsAnErrorThatNamesIt) {

@@ -6,7 +6,7 @@
 set -euo pipefail
 
 needed=$(ldd "$1")
-for name in libcudnn libnccl libcublasLt libopencv_imgcodecs libgdal; do
+for name in libcudnn libnccl libcublasLt libnvjpeg libopencv_imgcodecs libgdal; do
   if [[ $needed == *$name* ]]; then
     echo "FAILED: $1 needs $name to start" >&2
     exit 1
