@@ -34,6 +34,7 @@ struct JpegTask {
 __device__ uint8_t mark_of(int i) { return static_cast<uint8_t>((i * 167 + 13) ^ (i >> 3)); }
 
 __global__ void mark_images(const JpegTask task) {
+  wait_for_previous_kernel();
   const int i = static_cast<int>(threadIdx.x);
   if (i < kMarkBytes) task.decoded[blockIdx.x * task.image_bytes + i] = mark_of(i);
   if (blockIdx.x == 0 && i == 0) *task.unread = 0;
@@ -42,6 +43,7 @@ __global__ void mark_images(const JpegTask task) {
 // Resizes one image per blockIdx.x, in tiles: first the rows that a tile depends on, then its columns. Each is rounded
 // to bytes, as on the CPU.
 __global__ void resize_windows(const JpegTask task) {
+  wait_for_previous_kernel();
   __shared__ uint16_t across[kTileColumns][kMostTaps], down[kTileRows][kMostTaps];
   __shared__ int across_first[kTileColumns], down_first[kTileRows];
   __shared__ uint8_t narrow[kMostNarrowRows][kTileBytes];
