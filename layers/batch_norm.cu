@@ -415,8 +415,8 @@ class CudaBatchNorm : public SummingOp {
     own_.set_at_once({forward, backward});
   }
 
-  // As many groups as half of the L2 cache holds of the first `tensors` of three tensors, if queue(pass, tensors...) is
-  // faster so than with all groups at a time; else all.
+  // Returns how many groups to take at a time: as many as half of the L2 cache holds of the first `tensors` of three
+  // tensors, if queue(pass, tensors...) is faster so than with all groups; else all.
   template <class Queue>
   int groups_at_once(const char* pass, int tensors, const Shape& in, DType dtype, const Queue& queue) {
     const auto all = static_cast<int>(groups_.count());

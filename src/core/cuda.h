@@ -28,7 +28,7 @@ namespace detail {
 void check_cuda(cudaError_t status, const char* call);
 }
 
-// Of the calling host thread's GPU.
+// An attribute of the calling host thread's GPU.
 inline int attribute_of_gpu(cudaDeviceAttr attribute) {
   int gpu = 0, value = 0;
   OWT_CUDA(cudaGetDevice(&gpu));

@@ -130,7 +130,7 @@ class BatchNormMethods : public testing::TestWithParam<Case> {
   }
 };
 
-constexpr const char* kNames[] = {"fastest", "own_kernels", "own_kernels_by_twos", "cudnn"};  // of NormMethod
+constexpr const char* kNames[] = {"fastest", "own_kernels", "own_kernels_by_twos", "cudnn"};  // names of NormMethod
 INSTANTIATE_TEST_SUITE_P(All, BatchNormMethods, testing::ValuesIn(cases()), [](const auto& info) {
   return concat(kNames[static_cast<int>(info.param.method)], "_", info.param.precision, "_", info.param.in, "_in_",
                 info.param.rows, "s");
