@@ -27,7 +27,8 @@ class CudaDense : public Op {
         weight_(weight),
         bias_(bias),
         keeps_grad_(weight.keeps_grad),
-        epilogue_(std::move(epilogue)) {
+        epilogue_(std::move(epilogue)),
+        leaves_bias_(!keeps_grad_ && !epilogue_.relu && bias && learns(bias->role)) {
     if (out_ == 0 || features_ == 0) return;
     constexpr auto kNo = Transpose::kNo, kYes = Transpose::kYes;
     const Precision p = cuda.precision;
@@ -37,7 +38,7 @@ class CudaDense : public Op {
     if (keeps_grad_)
       to_weight_.emplace(
           MatmulForm{out_, features_, rows_, kYes, kNo, out_, features_, features_, p, weight.grad_type});
-    bias_gradient_ = make_bias_gradient(rows_, out_, bias, epilogue_.relu);
+    if (!leaves_bias_) bias_gradient_ = make_bias_gradient(rows_, out_, bias, epilogue_.relu);
   }
 
   void forward(const Pass& pass, const Tensor& x, Tensor& y) override {
@@ -60,10 +61,11 @@ class CudaDense : public Op {
   void backward_weights(const Pass& pass, const Tensor& x, const Tensor& dy) override {
     if (features_ == 0 || out_ == 0) return;
     const float beta = weight_.take_beta();
-    if (keeps_grad_)
-      (*to_weight_)(dy.raw(), x.raw(), nullptr, beta, weight_.grad.raw(), *pass.stream);
-    else
-      weight_.factors = {dy, x};
+    if (keeps_grad_) return (*to_weight_)(dy.raw(), x.raw(), nullptr, beta, weight_.grad.raw(), *pass.stream);
+    weight_.factors = {dy, x};
+    if (!leaves_bias_) return;
+    bias_->take_beta();
+    bias_->factors = {dy, {}};
   }
   bool leaves_factors() const override { return !keeps_grad_; }
 
@@ -80,7 +82,8 @@ class CudaDense : public Op {
   bool keeps_grad_;
   std::optional<Matmul> forward_, to_input_, to_weight_;
   Epilogue epilogue_;
-  std::unique_ptr<BiasGradient> bias_gradient_;  // null if there is neither a bias nor a relu
+  bool leaves_bias_;  // the update sums the bias's gradient; with a relu, the kernel that masks dy does
+  std::unique_ptr<BiasGradient> bias_gradient_;  // null if there is nothing to mask or to sum
 };
 
 // cuBLASLt documents its relu as max(x, 0), which turns NaN into 0 and would hide that a run diverges. Ours keeps NaN.

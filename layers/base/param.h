@@ -56,8 +56,8 @@ int64_t largest_piece(const Shape& tensor);                            // elemen
 // Receives the gradient of elements [first, first + count) of a tensor.
 using TakeGradient = std::function<void(int64_t first, int64_t count, const float* gradient)>;
 
-// A weight's gradient as a product that has not been computed: dy' * x, with one row for each row of the batch. Both
-// have the type of activations.
+// A gradient as a product that has not been computed: dy' * x, with one row for each row of the batch. Both have the
+// type of activations. Without x, the gradient of a bias: the sum of the rows of dy.
 struct GradientFactors {
   Tensor dy, x;
 };
@@ -88,6 +88,7 @@ struct Param {
   // False: no gradient is stored (updates_at_once() of plan_updates.h), and grad has no memory. The CPU's op passes the
   // gradient to `update` in pieces while they are in the cache; `update` changes value. Several threads do so at the
   // same time. A GPU's op leaves the factors of the gradient, whose memory must live until the update multiplies them.
+  // It may leave them for its bias too.
   bool keeps_grad = true;
   TakeGradient update;
   std::optional<GradientFactors> factors = {};

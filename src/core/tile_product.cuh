@@ -1,7 +1,7 @@
 // A tile of a matrix product on tensor cores, for kernels that use the elements at once instead of storing them.
 //   C (height x width) = A' * B, where A is depth x height and B is depth x width
-// A and B are row major, in bf16. Sums are f32, and their order depends on the depth only. A NaN in a factor reaches
-// every element of C that depends on it.
+// A and B are row major, in bf16; B may be null: all ones. Sums are f32, and their order depends on the depth only. A
+// NaN in a factor reaches every element of C that depends on it.
 #pragma once
 
 #include "src/core/elements.cuh"
@@ -32,12 +32,15 @@ static_assert(kTileHeight / kWarpSide * kWarpsAcross * 32 == kTileThreads);
 template <int kWide>
 using Rows = __nv_bfloat16[kDepth][kWide + kEight];
 
-// kWide columns of a factor, from `left` on. What is outside of the factor counts as 0.
+// kWide columns of a factor, from `left` on; null: all ones. What is outside of the factor counts as 0.
 template <int kWide>
 class FactorColumns {
  public:
   __device__ FactorColumns(const __nv_bfloat16* factor, int rows, int columns, int left)
-      : at_(factor + left), rows_(rows), columns_(columns), left_(columns - left < kWide ? columns - left : kWide) {}
+      : at_(factor ? factor + left : nullptr),
+        rows_(rows),
+        columns_(columns),
+        left_(columns - left < kWide ? columns - left : kWide) {}
 
   // Loads this thread's part of the rows from `row` on.
   __device__ void load(int row) {
@@ -60,7 +63,9 @@ class FactorColumns {
   static constexpr int kPacks = kWide / kEight, kOfThread = kDepth * kPacks / static_cast<int>(kTileThreads);
   static_assert(kDepth * kPacks % kTileThreads == 0);
 
-  __device__ bool aligned() const { return columns_ % kEight == 0 && reinterpret_cast<uintptr_t>(at_) % 16 == 0; }
+  __device__ bool aligned() const {
+    return at_ && columns_ % kEight == 0 && reinterpret_cast<uintptr_t>(at_) % 16 == 0;
+  }
   __device__ static int row_of(int pack) { return (static_cast<int>(threadIdx.x + pack * kTileThreads)) / kPacks; }
   __device__ static int column() { return static_cast<int>(threadIdx.x) % kPacks * kEight; }
 
@@ -68,7 +73,9 @@ class FactorColumns {
 #pragma unroll 1
     for (int i = static_cast<int>(threadIdx.x); i < kDepth * kWide; i += static_cast<int>(kTileThreads)) {
       const bool inside = row + i / kWide < rows_ && i % kWide < left_;
-      to[i / kWide][i % kWide] = inside ? at_[int64_t{row + i / kWide} * columns_ + i % kWide] : __float2bfloat16(0.0f);
+      const bool reads = inside && at_;
+      to[i / kWide][i % kWide] =
+          reads ? at_[int64_t{row + i / kWide} * columns_ + i % kWide] : __float2bfloat16(inside ? 1.0f : 0.0f);
     }
   }
 

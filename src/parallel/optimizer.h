@@ -115,8 +115,8 @@ struct UpdateItem {
   bool bf16_gradient;  // false: f32
 };
 
-// The update of a whole weight, out x features, whose gradient is a product (Param::factors): dy is rows x out, and x
-// is rows x features, in bf16.
+// The update of a whole parameter, out x features, whose gradient is a product (Param::factors): dy is rows x out, and
+// x is rows x features, in bf16. x null: all ones; a bias has one feature.
 struct ProductItem {
   UpdateItem item;  // without a gradient
   const void *dy, *x;

@@ -245,7 +245,7 @@ class OpLaunches {
     forward(0, "cublasLtMatmul", LaunchKind::kDense, product);
     if (layers_.size() == 2) forward(1, "relu_forward", LaunchKind::kElements, {.out_bytes = 2 * y(0)});
     if (layers_.size() == 3) forward(2, "dropout_forward", LaunchKind::kElements, {.out_bytes = 2 * y(0)});
-    bias_gradient(layers_.size() > 1);
+    if (layers_.size() > 1 || weight.keeps_grad) bias_gradient(layers_.size() > 1);  // else the update sums
     if (wants_dx_) backward(0, "cublasLtMatmul", LaunchKind::kDense, product);
     if (learns(weight.role) && weight.keeps_grad) backward(0, "cublasLtMatmul", LaunchKind::kDense, gradient);
   }

@@ -37,10 +37,9 @@ void add_evenly(StepLaunch work, int64_t items, int64_t most, std::vector<StepLa
   for (int64_t i = 0; i < launches; ++i) step.push_back(work);
 }
 
-// Bytes that the update of a parameter that learns reads and writes.
-double bytes_of_update(const Plan& plan, int64_t layer, size_t param) {
+// Bytes that the update of a parameter that learns reads and writes. kept: its gradient is stored.
+double bytes_of_update(const Plan& plan, int64_t layer, size_t param, bool kept) {
   const LayerPlan& at = plan.layer(layer);
-  const bool kept = param > 0 || !updates_at_once(plan, layer);
   const auto gradient = kept ? static_cast<double>(size_of(gradient_type(plan, layer, param))) : 0;
   const double copy16 = has_copy16(plan, layer, param) ? 2 : 0;
   // Weight and state are read and written. A running average has no state and no copy.
@@ -49,8 +48,9 @@ double bytes_of_update(const Plan& plan, int64_t layer, size_t param) {
          (gradient + 8 + (at.roles[param] == ParamRole::kAverage ? 0 : states + copy16));
 }
 
-// Adds the update of the layers [begin, end) of the plan: weights whose gradients it computes, then other parameters.
-void add_update(const Plan& plan, int64_t begin, int64_t end, bool beside, std::vector<StepLaunch>& step) {
+// Adds the update of the layers [begin, end) of the plan: parameters whose gradients it computes, then others.
+void add_update(Layers layers, const Plan& plan, int64_t begin, int64_t end, bool beside,
+                std::vector<StepLaunch>& step) {
   StepLaunch products{.name = "weights",
                       .phase = Phase::kUpdate,
                       .kernel = "update_by_products",
@@ -60,21 +60,21 @@ void add_update(const Plan& plan, int64_t begin, int64_t end, bool beside, std::
   StepLaunch stored = products;
   stored.kernel = "update_items";
   stored.weight_gradient = false;
-  int64_t weights = 0, params = 0;
+  int64_t multiplied = 0, params = 0;
   for (int64_t i = begin; i < end; ++i) {
     const LayerPlan& at = plan.layer(i);
     for (size_t p = 0; p < at.params.size(); ++p) {
       if (!learns(at.roles[p])) continue;
-      const bool multiplies = p == 0 && multiplies_in_update(plan, i);
-      (multiplies ? products : stored).weight_bytes += bytes_of_update(plan, i, p);
-      ++(multiplies ? weights : params);
-      if (!multiplies) continue;
+      const bool kept = layers[static_cast<size_t>(i)]->params()[p]->keeps_grad;
+      (kept ? stored : products).weight_bytes += bytes_of_update(plan, i, p, kept);
+      ++(kept ? params : multiplied);
+      if (kept || p > 0) continue;  // a bias and its weight share a factor
       const auto size = static_cast<double>(size_of(activation_type(plan.request.on.precision)));
       products.flops += at.flops_per_row;
       products.in_bytes += size * static_cast<double>(at.in.elements() + at.out.elements());
     }
   }
-  add_evenly(products, weights, kProductsPerUpdate, step);
+  add_evenly(products, multiplied, kProductsPerUpdate, step);
   add_evenly(stored, params, kParamsPerUpdate, step);
 }
 
@@ -146,7 +146,7 @@ double update_bytes(const Plan& plan, int64_t layer) {
   const LayerPlan& at = plan.layer(layer);
   double bytes = 0;
   for (size_t p = 0; p < at.params.size(); ++p)
-    if (learns(at.roles[p])) bytes += bytes_of_update(plan, layer, p);
+    if (learns(at.roles[p])) bytes += bytes_of_update(plan, layer, p, p > 0 || !updates_at_once(plan, layer));
   return bytes;
 }
 
@@ -158,7 +158,10 @@ std::vector<StepLaunch> launches_of_step(const Model& model, Plan plan, bool con
   for (const auto& layer : owned) layers.push_back(layer.get());
   for (size_t i = 0; i < layers.size(); ++i) {
     const std::vector<Param*> params = layers[i]->params();
-    if (!params.empty()) params[0]->keeps_grad = !updates_at_once(plan, static_cast<int64_t>(i));
+    const bool at_once = updates_at_once(plan, static_cast<int64_t>(i));
+    const bool before_relu = i + 1 < layers.size() && layers[i + 1]->type() == "relu";
+    if (!params.empty()) params[0]->keeps_grad = !at_once;
+    if (params.size() > 1) params[1]->keeps_grad = !at_once || before_relu;  // CudaDense does the same
     for (size_t p = 0; p < params.size(); ++p) params[p]->grad_type = gradient_type(plan, static_cast<int64_t>(i), p);
   }
   const Launches all =
@@ -170,13 +173,13 @@ std::vector<StepLaunch> launches_of_step(const Model& model, Plan plan, bool con
   add_loss(layers, plan, step);
   bool updated = beside == end;
   for (const StepLaunch& launch : all.backward) {
-    if (!updated && launch.layer < beside) add_update(plan, beside, end, true, step);
+    if (!updated && launch.layer < beside) add_update(layers, plan, beside, end, true, step);
     updated = updated || launch.layer < beside;
     step.push_back(launch);
   }
-  if (!updated) add_update(plan, beside, end, true, step);
+  if (!updated) add_update(layers, plan, beside, end, true, step);
   if (plan.has_norms()) add_norms(plan, step);
-  add_update(plan, 0, beside, false, step);
+  add_update(layers, plan, 0, beside, false, step);
   if (plan.request.ema_every > 0) add_averages(plan, step);
   mark_early(step);
   return step;

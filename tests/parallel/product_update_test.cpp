@@ -110,6 +110,19 @@ TEST_P(ProductUpdateTest, GivesAProductOfFactorsTheBitsThatItsStoredGradientGets
   }
 }
 
+TEST_P(ProductUpdateTest, SumsTheRowsOfABiasesFactor) {
+  for (const auto& [rows, out] : {std::pair<int64_t, int64_t>{1, 1}, {3, 10}, {33, 130}, {256, 64}}) {
+    Optimizer optimizer({.momentum = 0, .decay = 0});
+    Product bias("w.bias", device(), rows, out, 1);
+    std::vector<float> wanted = download(bias.weight.value);
+    const std::vector<float> dy = download(bias.factors.dy);
+    for (size_t i = 0; i < dy.size(); ++i) wanted[i % wanted.size()] -= 0.5f * dy[i];
+    bias.give({bias.factors.dy, {}});
+    update(optimizer, std::vector<Param*>{&bias.weight}, {.biases = 0.5}, 1);
+    EXPECT_EQ(download(bias.weight.value), wanted) << rows << " rows of " << out;
+  }
+}
+
 TEST_P(ProductUpdateTest, TakesAProductOnceAndThenNeedsAnotherGradient) {
   Optimizer optimizer({.momentum = 0, .decay = 0});
   Product product("w", device(), 2, 3, 4);
