@@ -96,6 +96,7 @@ class ResidentBatches : public BatchSource {
     const Batch facts{.images = {},
                       .labels = {},
                       .samples = {},
+                      .files = {},
                       .epoch = step.epoch,
                       .step_in_epoch = step.step_in_epoch,
                       .step_rows = step.step_rows,

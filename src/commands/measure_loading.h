@@ -40,8 +40,8 @@ struct LoadSpeed {
   double images_per_core_s_for_gpu() const;
 };
 
-// Reads training images of the recipe's format from the folder, with the recipe's workers and decoder, which must not be
-// kAuto. Throws the errors of opening and reading them, and for drawn images.
+// Reads training images of the recipe's format from the folder, with the recipe's workers and decoder, which must not
+// be kAuto. Throws the errors of opening and reading them, and for drawn images.
 LoadSpeed measure_loading(Settings settings, const std::string& folder, const LoadRequest& request);
 
 // The cores that the loader of a worker needs when a GPU computes.

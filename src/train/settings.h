@@ -32,7 +32,7 @@ struct DataSettings {
   AugmentSettings augment;
   CropSettings crop;                          // shards only
   double max_corrupt = 0.001;                 // the fraction of training images that may be damaged, [0, 1]
-  Decoder decoder = Decoder::kCpu;            // of training photographs on a GPU; shards only
+  Decoder decoder = Decoder::kCpu;            // decodes training photographs on a GPU; shards only
   int loader_threads = 1;                     // per rank
   int64_t resident_bytes = int64_t{8} << 30;  // GPUs keep data sets up to this size in their memory
   int64_t train_images = 0, test_images = 0;  // synthetic data only
