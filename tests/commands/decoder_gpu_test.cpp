@@ -110,8 +110,9 @@ TEST_F(DecoderRuns, AreMeasuredWithoutTraining) {
 
 TEST_F(DecoderRuns, WithoutNvjpegAutoIsTheCpuAndSaysWhy) {
   const WithJpegs jpegs({.engines = false, .kernels = false});
-  train_photos("auto", "auto", 30);
+  train_photos("auto", "auto", DecoderTrial::kSteps + 1);
   EXPECT_THAT(log_of("auto"), HasSubstr("the CPU decodes the photographs: nvJPEG does not work on this GPU"));
+  EXPECT_THAT(log_of("auto"), Not(HasSubstr(kChoice)));
   EXPECT_THAT(message_of([&] { train_photos("gpu", "gpu", 2); }), HasSubstr("set data.decoder = \"cpu\""));
 }
 
