@@ -58,9 +58,9 @@ struct AugmentSettings {
   //   { crop = 28, pad = 4, mirror = true, color = 0.0, pca = 0.0, scale = 1.0, mean = "pixel", std = "channel",
   //     jitter = { brightness = 0.4, contrast = 0.4, saturation = 0.4, hue = 0.1 }, policy = "trivial_wide",
   //     erase = 0.1, mixup = 0.2, cutmix = 1.0 }
-  // All keys are optional. mean: "pixel", "channel", "none" or [r, g, b]; std: "channel", "none" or [r, g, b]; mirror
-  // may also be "alternating". Throws Error with file and line for unknown keys, and for values that do not fit images
-  // of shape `image` (H x W x C).
+  // All keys are optional. mean: "pixel", "channel", "none" or [r, g, b], one value per channel; std: "channel", "none"
+  // or [r, g, b]; mirror may also be "alternating". On images of one channel saturation and hue change nothing. Throws
+  // Error with file and line for unknown keys, and for values that do not fit images of shape `image` (H x W x C).
   static AugmentSettings from(Config table, const Shape& image);
 
   bool edits() const { return trivial || jitter.any(); }  // changes bytes in training

@@ -64,6 +64,10 @@ AugmentSettings AugmentSettings::from(Config table, const Shape& image) {
   if (settings.crop > largest)
     table.error("crop", concat("'crop' is ", settings.crop, ", wanted at most ", largest, ": images are ", image[0],
                                " x ", image[1], " and 'pad' is ", settings.pad));
+  if (settings.edits() && image[2] != 1 && image[2] != 3)
+    table.error(settings.trivial ? "policy" : "jitter",
+                concat("'", settings.trivial ? "policy" : "jitter", "' is for images of 1 or 3 channels, not of ",
+                       image[2], "; leave it out"));
   if (settings.color > 0 && settings.pca > 0)
     table.error("pca", "'pca' and 'color' are two kinds of colour noise; give one of them");
   if (settings.scale == 0) table.error("scale", "'scale' is 0, which leaves nothing of the images");

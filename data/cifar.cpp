@@ -4,6 +4,7 @@
 
 #include "data/memory_dataset.h"
 #include "data/other_data.h"
+#include "data/pixel_ops.h"
 #include "src/system/check.h"
 #include "src/system/files.h"
 #include "src/system/log.h"
@@ -140,12 +141,16 @@ std::string fetch_command(const std::string& dir, CifarKind kind) {
   return concat("curl -O https://www.cs.toronto.edu/~kriz/", archive, " && owt prepare cifar ", archive, " ", dir);
 }
 
-std::shared_ptr<Dataset> read_cifar(const std::string& dir, CifarKind kind, Split split) {
+std::shared_ptr<Dataset> read_cifar(const std::string& dir, CifarKind kind, Split split, int64_t channels) {
   const Format& format = format_of(kind);
   const fs::path folder = find_folder(dir, format);
   std::vector<uint8_t> pixels, labels;
   for (const fs::path& file : files_of(folder, kind, split)) append_file(file, format, pixels, labels);
-  return std::make_shared<MemoryDataset>(Shape{kSide, kSide, kChannels}, format.classes, std::move(pixels),
+  if (channels == 1) {
+    write_grey(pixels.data(), std::ssize(labels) * kPlane, pixels.data());
+    pixels.resize(labels.size() * kPlane);
+  }
+  return std::make_shared<MemoryDataset>(Shape{kSide, kSide, channels}, format.classes, std::move(pixels),
                                          std::move(labels), read_names(folder / format.names, format.classes));
 }
 

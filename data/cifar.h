@@ -21,8 +21,8 @@ enum class CifarKind { k10, k100 };
 // Reads the whole split into memory. `dir` is the folder of the files or the folder above it. CIFAR-10's training files
 // are read from number 1 until one is missing. Throws Error for missing files (it says where it looked), a gap in their
 // numbers, an empty file, a size that is not a multiple of the record, a label out of range (with file, record and
-// value), or a list of names of the wrong length.
-std::shared_ptr<Dataset> read_cifar(const std::string& dir, CifarKind kind, Split split);
+// value), or a list of names of the wrong length. channels: 3, or 1 for the luma.
+std::shared_ptr<Dataset> read_cifar(const std::string& dir, CifarKind kind, Split split, int64_t channels = 3);
 
 // Whether read_cifar() finds files of the split.
 bool has_cifar(const std::string& dir, CifarKind kind, Split split);

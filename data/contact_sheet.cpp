@@ -103,8 +103,6 @@ void write_name(std::string name, int64_t top, int64_t left, int64_t width, Phot
 Photo contact_sheet(const Dataset& dataset, const AugmentSettings& augment, const DatasetStatistics& statistics,
                     const ContactSheet& sheet) {
   OWT_CHECK(sheet.samples >= 1 && sheet.columns >= 1);
-  const int64_t channels = dataset.image()[2];
-  OWT_CHECK(channels == 1 || channels == 3, "a picture of ", channels, " channels");
   Tiles tiles(dataset, augment, statistics, sheet.seed);
   const Shape tile = tiles.shape();
   const int64_t count = std::min(sheet.samples, dataset.size()), columns = std::min(sheet.columns, count);

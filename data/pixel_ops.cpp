@@ -260,6 +260,10 @@ std::vector<PixelOp> trivial_augment_wide(int height, int width) {
   return ops;
 }
 
+void write_grey(const uint8_t* rgb, int64_t pixels, uint8_t* grey) {
+  for (int64_t i = 0; i < pixels; ++i, rgb += 3) grey[i] = static_cast<uint8_t>(grey_of({rgb[0], rgb[1], rgb[2]}));
+}
+
 EditDraw jitter_draw(const JitterSettings& settings) {
   EditDraw draw;
   if (!settings.any()) return draw;

@@ -122,8 +122,14 @@ struct Rgb {
   int red, green, blue;
 };
 
+// It is JPEG's luma.
+constexpr int grey_of(const Rgb& p) { return (kRed * p.red + kGreen * p.green + kBlue * p.blue + 32768) >> 16; }
+
+// rgb: 3 bytes for each of `pixels` pixels; grey: one. `grey` may be `rgb`.
+void write_grey(const uint8_t* rgb, int64_t pixels, uint8_t* grey);
+
 constexpr Rgb saturated(const Rgb& p, int factor) {
-  const int grey = (kRed * p.red + kGreen * p.green + kBlue * p.blue + 32768) >> 16;
+  const int grey = grey_of(p);
   return {mixed_byte(grey, p.red, factor), mixed_byte(grey, p.green, factor), mixed_byte(grey, p.blue, factor)};
 }
 

@@ -11,7 +11,6 @@ namespace {
 
 constexpr int kBlockRows = 16;         // side of the blocks that are transposed
 constexpr int kRows = 2 * kBlockRows;  // resized at once
-constexpr int kColours = 3;
 using ByteVector = uint8_t __attribute__((vector_size(kBlockRows)));
 using Pairs = uint16_t __attribute__((vector_size(kRows)));  // two bytes each
 
@@ -86,16 +85,16 @@ void Resizer::Filter::make(int64_t in_extent, int64_t out_extent) {
   }
 }
 
-void Resizer::run(const uint8_t* from, int64_t height, int64_t width, int64_t side, uint8_t* to) {
+void Resizer::run(const uint8_t* from, int64_t height, int64_t width, int64_t channels, int64_t side, uint8_t* to) {
   across_.make(width, side);
   down_.make(height, side);
-  resize_rows(from, height, width);
-  resize_columns(side, to);
+  resize_rows(from, height, width, channels);
+  resize_columns(side, channels, to);
 }
 
 // Resizes many rows at once, each in a lane, so that each of their pixels is a whole vector.
-void Resizer::resize_rows(const uint8_t* from, int64_t height, int64_t width) {
-  const int64_t in_row = width * kColours, out_row = across_.out * kColours, blocks = rounded_up(height, kRows) / kRows;
+void Resizer::resize_rows(const uint8_t* from, int64_t height, int64_t width, int64_t channels) {
+  const int64_t in_row = width * channels, out_row = across_.out * channels, blocks = rounded_up(height, kRows) / kRows;
   narrow_row_ = rounded_up(out_row, kRows);
   narrow_.resize(blocks * kRows * narrow_row_);
   turned_.resize(rounded_up(in_row, kBlockRows) * kRows);
@@ -114,17 +113,17 @@ void Resizer::resize_rows(const uint8_t* from, int64_t height, int64_t width) {
     const uint16_t* weights = across_.weights.data();
     uint8_t* to = resized_.data();
     for (int64_t x = 0; x < across_.out; ++x, weights += taps)
-      for (int c = 0; c < kColours; ++c, to += kRows) {
-        const int64_t first = across_.first[x] * kColours + c;
-        const Pairs made = weighted(weights, taps, turned_.data() + first * kRows, kColours * kRows);
+      for (int64_t c = 0; c < channels; ++c, to += kRows) {
+        const int64_t first = across_.first[x] * channels + c;
+        const Pairs made = weighted(weights, taps, turned_.data() + first * kRows, channels * kRows);
         std::memcpy(to, &made, sizeof made);
       }
     turn_back(resized_.data(), out_row, narrow_.data() + block * kRows * narrow_row_, narrow_row_);
   }
 }
 
-void Resizer::resize_columns(int64_t side, uint8_t* to) const {
-  const int64_t row = side * kColours;
+void Resizer::resize_columns(int64_t side, int64_t channels, uint8_t* to) const {
+  const int64_t row = side * channels;
   for (int64_t y = 0; y < side; ++y, to += row) {
     const uint8_t* from = narrow_.data() + down_.first[y] * narrow_row_;
     const uint16_t* weights = down_.weights.data() + y * down_.taps;

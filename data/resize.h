@@ -11,8 +11,8 @@ namespace owt {
 // Keeps its memory and filters between images; for one thread at a time.
 class Resizer {
  public:
-  // from: height x width x 3 bytes; to: side x side x 3 bytes.
-  void run(const uint8_t* from, int64_t height, int64_t width, int64_t side, uint8_t* to);
+  // from: height x width x channels bytes; to: side x side x channels bytes.
+  void run(const uint8_t* from, int64_t height, int64_t width, int64_t channels, int64_t side, uint8_t* to);
 
  private:
   // For each output place: the first input place, and the weights in 256ths.
@@ -24,11 +24,11 @@ class Resizer {
     void make(int64_t in_extent, int64_t out_extent);
   };
 
-  void resize_rows(const uint8_t* from, int64_t height, int64_t width);
-  void resize_columns(int64_t side, uint8_t* to) const;
+  void resize_rows(const uint8_t* from, int64_t height, int64_t width, int64_t channels);
+  void resize_columns(int64_t side, int64_t channels, uint8_t* to) const;
 
   Filter across_, down_;
-  std::vector<uint8_t> narrow_;  // height x side x 3; a row takes narrow_row_ bytes
+  std::vector<uint8_t> narrow_;  // height x side x channels; a row takes narrow_row_ bytes
   int64_t narrow_row_ = 0;
   std::vector<uint8_t> turned_, resized_, last_;  // a few rows side by side: [place][row]
 };

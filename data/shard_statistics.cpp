@@ -6,11 +6,13 @@
 #include <cmath>
 #include <filesystem>
 #include <mutex>
+#include <numeric>
 
 #include <opencv2/core.hpp>
 
 #include "data/json_numbers.h"
 #include "data/parallel.h"
+#include "data/pixel_ops.h"
 #include "src/system/files.h"
 #include "src/system/log.h"
 
@@ -51,6 +53,20 @@ struct ColourSums {
   }
 };
 
+// The luma is the sum of weight times colour, and so are its mean and, with products of weights, its variance.
+DatasetStatistics statistics_of_luma(const DatasetStatistics& colours) {
+  constexpr double kWeights[] = {kRed / 65536.0, kGreen / 65536.0, kBlue / 65536.0};
+  double mean = 0, variance = 0;
+  for (size_t a = 0; a < kColourChannels; ++a) {
+    mean += kWeights[a] * colours.channel_mean[a];
+    for (size_t b = 0; b < kColourChannels; ++b)
+      variance += kWeights[a] * kWeights[b] * colours.covariance[a * kColourChannels + b];
+  }
+  DatasetStatistics statistics;
+  set_colours(statistics, {mean}, {std::max(0.0, variance)});
+  return statistics;
+}
+
 std::string json_list(const std::vector<double>& values, size_t begin, size_t count) {
   std::string text = "[";
   for (size_t i = begin; i < begin + count; ++i) text += (i > begin ? ", " : "") + format("{:.17g}", values[i]);
@@ -67,23 +83,25 @@ std::string json_rows(const std::vector<double>& values) {
 
 void set_colours(DatasetStatistics& statistics, const std::vector<double>& mean,
                  const std::vector<double>& covariance) {
-  OWT_CHECK(mean.size() == kColourChannels && covariance.size() == kColourChannels * kColourChannels);
+  const size_t channels = mean.size();
+  OWT_CHECK_EQ(covariance.size(), channels * channels);
   statistics.channel_mean = mean;
   statistics.covariance = covariance;
   statistics.channel_std.clear();
-  for (size_t c = 0; c < kColourChannels; ++c)
-    statistics.channel_std.push_back(std::sqrt(std::max(0.0, covariance[c * kColourChannels + c])));
-  const cv::Mat matrix(kColourChannels, kColourChannels, CV_64F, const_cast<double*>(covariance.data()));
+  for (size_t c = 0; c < channels; ++c)
+    statistics.channel_std.push_back(std::sqrt(std::max(0.0, covariance[c * channels + c])));
+  const auto side = static_cast<int>(channels);
+  const cv::Mat matrix(side, side, CV_64F, const_cast<double*>(covariance.data()));
   cv::Mat values, vectors;
   cv::eigen(matrix, values, vectors);  // the largest first, one vector per row
   statistics.eigenvalues.clear();
   statistics.eigenvectors.clear();
-  for (int i = 0; i < static_cast<int>(kColourChannels); ++i) {
+  for (int i = 0; i < side; ++i) {
     statistics.eigenvalues.push_back(std::max(0.0, values.at<double>(i)));
     const auto* row = vectors.ptr<double>(i);
     // Either sign is valid; this choice makes the file independent of the library.
-    const double sign = row[0] + row[1] + row[2] < 0 ? -1 : 1;
-    for (size_t c = 0; c < kColourChannels; ++c) statistics.eigenvectors.push_back(sign * row[c]);
+    const double sign = std::accumulate(row, row + side, 0.0) < 0 ? -1 : 1;
+    for (size_t c = 0; c < channels; ++c) statistics.eigenvectors.push_back(sign * row[c]);
   }
 }
 
@@ -141,7 +159,7 @@ void write_statistics(const std::string& folder, const DatasetStatistics& statis
              list(statistics.eigenvalues), json_rows(statistics.eigenvectors)));
 }
 
-DatasetStatistics read_statistics(const std::string& folder) {
+DatasetStatistics read_statistics(const std::string& folder, int64_t channels) {
   const std::string path = statistics_path(folder);
   if (!std::filesystem::is_regular_file(path))
     fail("no file ", path, " with the means and colours of the training images; run owt prepare stats ", folder);
@@ -155,7 +173,7 @@ DatasetStatistics read_statistics(const std::string& folder) {
   for (const auto* values : {&statistics.channel_std, &statistics.eigenvalues})
     if (std::any_of(values->begin(), values->end(), [](double value) { return value < 0; }))
       fail(path, ": a deviation or an eigenvalue is below 0; run owt prepare stats ", folder);
-  return statistics;
+  return channels == 1 ? statistics_of_luma(statistics) : statistics;
 }
 
 }  // namespace owt

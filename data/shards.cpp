@@ -260,11 +260,11 @@ void ShardDataset::read(int64_t index, const View& view, uint8_t* pixels) const 
   decode(index, [&](WindowDecoder& decoder) {
     const ImageWindow window = window_of(settings_, view, index, decoder.height(), decoder.width());
     const bool as_large = window.height == settings_.crop && window.width == settings_.crop;
-    if (!as_large) part.resize(window.height * window.width * 3);
-    decoder.decode(window, as_large ? pixels : part.data());
+    if (!as_large) part.resize(window.height * window.width * settings_.channels);
+    decoder.decode(window, settings_.channels, as_large ? pixels : part.data());
     StageClock::end(LoadStage::kDecode);
     if (as_large) return;
-    resizer.run(part.data(), window.height, window.width, settings_.crop, pixels);
+    resizer.run(part.data(), window.height, window.width, settings_.channels, settings_.crop, pixels);
     StageClock::end(LoadStage::kResize);
   });
 }
@@ -274,7 +274,7 @@ FileRow ShardDataset::read_jpeg(int64_t index, const View& view, uint8_t* bytes)
   thread_local BaselineJpeg header;
   const Record& r = record(index);
   const FileRow row{r.bytes, r.height, r.width, window_of(settings_, view, index, r.height, r.width)};
-  if (DeviceJpeg::supports(row, settings_.crop)) {
+  if (DeviceJpeg::supports(row, settings_.crop, settings_.channels)) {
     const std::string_view file = file_of(index);
     if (header.open(file) && header.height() == r.height && header.width() == r.width) {
       std::memcpy(bytes, file.data(), file.size());
@@ -298,7 +298,7 @@ void ShardDataset::read_whole(int64_t index, WholeImage& image) const {
     image.height = decoder.height();
     image.width = decoder.width();
     image.pixels.resize(image.height * image.width * 3);
-    decoder.decode({0, 0, image.height, image.width}, image.pixels.data());
+    decoder.decode({0, 0, image.height, image.width}, 3, image.pixels.data());
   });
 }
 

@@ -25,6 +25,7 @@ struct CropSettings {
   int64_t short_side = 256;      // >= 1
   std::array<double, 2> area{};  // fraction of the image, (0, 1], smallest and largest; zeros: a square of fixed size
   std::array<double, 2> aspect{3.0 / 4, 4.0 / 3};  // width by height, smallest and largest
+  int channels = 3;                                // 3: RGB, equal for grey photos; 1: the luma
 
   // Reads the keys crop, short_side, area and aspect of a table with other keys, [data.augment]. Throws Error with file
   // and line.
@@ -49,7 +50,7 @@ class ShardDataset : public Dataset {
   ShardDataset& operator=(const ShardDataset&) = delete;
 
   int64_t size() const override { return static_cast<int64_t>(records_.size()); }
-  Shape image() const override { return {settings_.crop, settings_.crop, 3}; }
+  Shape image() const override { return {settings_.crop, settings_.crop, settings_.channels}; }
   int classes() const override { return static_cast<int>(class_lines_.size()); }
   int label(int64_t index) const override { return record(index).label; }
   std::vector<std::string> class_names() const override;

@@ -80,7 +80,7 @@ class StreamedBatches : public BatchSource {
       if (pixels == 0)
         fail("all photographs have more than ", DeviceJpeg::kMostPixels,
              " pixels, too many for nvJPEG here; set data.decoder = \"cpu\", or prepare them smaller");
-      jpegs_.emplace(rows, dataset_->image()[0], pixels);
+      jpegs_.emplace(rows, dataset_->image()[0], static_cast<int>(dataset_->image()[2]), pixels);
     } catch (const Error& e) {
       if (always) throw;
       why_not = e.what();

@@ -107,10 +107,14 @@ constexpr NamedColour kNamedColours[] = {
     {"cyan", {40, 205, 210}}, {"blue", {30, 60, 210}},    {"purple", {125, 35, 165}}, {"pink", {245, 140, 190}},
     {"black", {20, 20, 20}},  {"white", {240, 240, 240}}};
 
-float distance(const Colour& a, const Colour& b) { return std::hypot(a[0] - b[0], a[1] - b[1], a[2] - b[2]); }
+// Between what the first `channels` channels show of the colours.
+float distance(const Colour& a, const Colour& b, int64_t channels) {
+  return std::hypot(a[0] - b[0], channels > 1 ? a[1] - b[1] : 0, channels > 2 ? a[2] - b[2] : 0);
+}
 
 // `colour`: the approximate colour of the shape; null: any.
-Scene draw_scene(Draws& draws, int shape, int64_t height, int64_t width, float min_radius, const Colour* colour) {
+Scene draw_scene(Draws& draws, int shape, int64_t height, int64_t width, int64_t channels, float min_radius,
+                 const Colour* colour) {
   Scene scene{.height = height, .width = width, .shape = shape};
   const float down = height, across = width;
   scene.radius = std::min(down, across) * draws.uniform(min_radius, kMaxRadius);
@@ -123,7 +127,7 @@ Scene draw_scene(Draws& draws, int shape, int64_t height, int64_t width, float m
   do {
     scene.back = draws.colour(0, 255);
     scene.front = colour ? draws.near(*colour) : draws.colour(0, 255);
-  } while (distance(scene.back, scene.front) < kMinContrast);
+  } while (distance(scene.back, scene.front, channels) < kMinContrast);
   return scene;
 }
 
@@ -131,7 +135,7 @@ Scene draw_photo(Draws& draws, int shape, const Colour* colour) {
   const float low = draws.uniform(kShortSide, kMostShortSide), high = low * draws.uniform(1, kLongSide);
   const bool upright = draws.uniform(0, 1) < 0.5f;
   const auto height = static_cast<int64_t>(upright ? high : low), width = static_cast<int64_t>(upright ? low : high);
-  Scene scene = draw_scene(draws, shape, height, width, kMinPhotoRadius, colour);
+  Scene scene = draw_scene(draws, shape, height, width, kRgb, kMinPhotoRadius, colour);
   scene.noise = kPhotoNoise;
   scene.dots.resize(static_cast<size_t>(draws.uniform(0, kMostDots + 1)));
   for (Dot& dot : scene.dots)
@@ -167,7 +171,7 @@ const Dot* dot_at(const Scene& scene, int64_t column, int64_t row) {
   return found == scene.dots.rend() ? nullptr : &*found;
 }
 
-void paint(const Scene& scene, const Philox& grain, uint64_t image, uint8_t* pixels) {
+void paint(const Scene& scene, const Philox& grain, uint64_t image, size_t channels, uint8_t* pixels) {
   for (int64_t row = 0; row < scene.height; ++row)
     for (int64_t column = 0; column < scene.width; ++column) {
       const float share = coverage(scene, column, row);
@@ -176,10 +180,11 @@ void paint(const Scene& scene, const Philox& grain, uint64_t image, uint8_t* pix
       const int64_t pixel = row * scene.width + column;
       const Dot* dot = dot_at(scene, column, row);
       const auto bits = grain.block(image << 32 | pixel);
-      for (size_t c = 0; c < kRgb; ++c) {
+      for (size_t channel = 0; channel < channels; ++channel) {
+        const size_t c = channel % kRgb;
         const float back = (dot ? dot->colour[c] : scene.back[c]) + u * scene.slope_x[c] + v * scene.slope_y[c];
-        const float value = back + share * (scene.front[c] - back) + noise(bits[c], scene.noise);
-        pixels[pixel * kRgb + c] = static_cast<uint8_t>(std::clamp(value + 0.5f, 0.0f, 255.0f));
+        const float value = back + share * (scene.front[c] - back) + noise(bits[channel % 4], scene.noise);
+        pixels[pixel * channels + channel] = static_cast<uint8_t>(std::clamp(value + 0.5f, 0.0f, 255.0f));
       }
     }
 }
@@ -187,6 +192,7 @@ void paint(const Scene& scene, const Philox& grain, uint64_t image, uint8_t* pix
 void check(const SyntheticSettings& settings) {
   if (settings.size < 1) fail("a synthetic data set of ", settings.size, " images; wanted at least 1");
   if (settings.side < 8) fail("synthetic images of ", settings.side, " pixels a side; wanted at least 8");
+  if (settings.channels < 1) fail("synthetic images of ", settings.channels, " channels; wanted at least 1");
   if (settings.classes < 1 || settings.classes > kSyntheticClasses)
     fail("a synthetic data set of ", settings.classes, " classes; wanted 1 to ", kSyntheticClasses);
 }
@@ -196,7 +202,7 @@ MemoryDataset draw(const SyntheticSettings& settings) {
   const bool train = settings.split == Split::kTrain;
   const Philox scenes(settings.seed, RandomStream::kSynthetic, 0, train ? "train" : "test");
   const Philox grain(settings.seed, RandomStream::kSynthetic, 1, train ? "train" : "test");
-  const Shape image{settings.side, settings.side, kRgb};
+  const Shape image{settings.side, settings.side, settings.channels};
   std::vector<uint8_t> pixels(settings.size * image.elements());
   std::vector<uint8_t> labels(settings.size);
   parallel_for(settings.size, 16, [&](int64_t begin, int64_t end) {
@@ -205,8 +211,8 @@ MemoryDataset draw(const SyntheticSettings& settings) {
       const uint64_t id = i;
       labels[id] = static_cast<uint8_t>(shape);
       Draws draws(scenes, id);
-      paint(draw_scene(draws, shape, settings.side, settings.side, kMinRadius, nullptr), grain, id,
-            pixels.data() + i * image.elements());
+      paint(draw_scene(draws, shape, settings.side, settings.side, settings.channels, kMinRadius, nullptr), grain, id,
+            settings.channels, pixels.data() + i * image.elements());
     }
   });
   std::vector<std::string> names;
@@ -227,7 +233,7 @@ Photo SyntheticPhotos::draw(int64_t index) const {
       draw_photo(draws, label(index) % kSyntheticClasses,
                  classes > kSyntheticClasses ? &kNamedColours[of_class / kSyntheticClasses].colour : nullptr);
   Photo photo{scene.height, scene.width, std::vector<uint8_t>(scene.height * scene.width * kRgb)};
-  paint(scene, grain, id, photo.pixels.data());
+  paint(scene, grain, id, kRgb, photo.pixels.data());
   return photo;
 }
 

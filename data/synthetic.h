@@ -3,8 +3,9 @@
 // Each image shows one shape, which is the class: disc, ring, square, triangle, cross, star, horizontal, vertical or
 // diagonal bars, checkerboard. Colour of shape and background, a colour gradient, position, size, phase of the bars and
 // pixel noise are random and independent of the class. No single pixel indicates the class: a linear classifier stays
-// near chance, a small convolutional network does not. Image i depends on (seed, split, i, side, classes) only; its
-// label is i modulo classes.
+// near chance, a small convolutional network does not. Image i depends on (seed, split, i, side, classes, channels)
+// only; its label is i modulo classes. Channel c shows red, green or blue (c modulo 3) with noise of its own; with one
+// or two channels the shape differs from its background in these.
 #pragma once
 
 #include <cstdint>
@@ -24,9 +25,10 @@ struct SyntheticSettings {
   int classes = kSyntheticClasses;  // 1 to 10: the first of the list above
   uint64_t seed = 1;
   Split split = Split::kTrain;
+  int64_t channels = 3;  // >= 1
 };
 
-// Images of side x side x 3, drawn by the calling rank's team of threads and kept in memory.
+// Images of side x side x channels, drawn by the calling rank's team of threads and kept in memory.
 class SyntheticDataset : public MemoryDataset {
  public:
   // Throws Error for settings out of range.

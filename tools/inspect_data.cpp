@@ -48,11 +48,11 @@ class Data {
     return std::make_unique<ShardDataset>(folder_, split, crop_);
   }
   std::shared_ptr<const Dataset> open(Split split) const {
-    return shards_ ? open_shards(split) : read_cifar(folder_, kind_, split);
+    return shards_ ? open_shards(split) : read_cifar(folder_, kind_, split, crop_.channels);
   }
   bool has_statistics() const { return !shards_ || fs::exists(statistics_path(folder_)); }
   DatasetStatistics statistics() const {
-    return shards_ ? read_statistics(folder_) : compute_statistics(*open(Split::kTrain));
+    return shards_ ? read_statistics(folder_, crop_.channels) : compute_statistics(*open(Split::kTrain));
   }
 
  private:
@@ -176,6 +176,7 @@ int64_t write_sheet(const std::string& folder, const SheetRequest& request) {
     const Settings settings = read_settings(request.recipe);
     check_format(settings, request.recipe, folder);
     crop = settings.data.crop;
+    crop.channels = static_cast<int>(settings.data.image[2]);
     augment = settings.data.augment;
   } else {
     augment.mirror = true;

@@ -24,6 +24,7 @@ namespace fs = std::filesystem;
 void declare_preparation(Options& options) {
   options.option("size", "PIXELS", "256", "length of the short side; 0: keep it");
   options.option("quality", "Q", "90", "quality of the JPEG files, 1 to 100");
+  options.flag("grey", "store the luma only: what a model of one input channel sees; others see grey photos");
   options.option("shard-images", "N", "1000", "images per shard");
   options.option("seed", "S", "1", "random seed of the order of the images");
   options.flag("no-shuffle", "do not shuffle: keep the order of classes and names, or of the list");
@@ -39,6 +40,7 @@ struct Preparation {
   explicit Preparation(const Options& options)
       : settings({.short_side = options.integer("size", {.low = 0, .high = 16384}),
                   .quality = static_cast<int>(options.integer("quality", {.low = 1, .high = 100})),
+                  .grey = options.boolean("grey"),
                   .shard_images = options.integer("shard-images", {.low = 1, .high = 1e6}),
                   .shuffle = !options.boolean("no-shuffle"),
                   .seed = static_cast<uint64_t>(options.integer("seed", {.low = 0}))}),

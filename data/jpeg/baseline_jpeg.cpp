@@ -22,24 +22,25 @@ constexpr auto kPlaces = [] {
 
 }  // namespace
 
-void BaselineJpeg::decode(const ImageWindow& window, uint8_t* rgb) {
+void BaselineJpeg::decode(const ImageWindow& window, int channels, uint8_t* pixels) {
   OWT_CHECK(window.top >= 0 && window.left >= 0 && window.height >= 1 && window.width >= 1 &&
             window.height <= height_ - window.top && window.width <= width_ - window.left);
   const int64_t mcu_height = kBlockSide * v_max_, mcu_width = kBlockSide * h_max_;
   const Mcus mcus{window.top / mcu_height, (window.top + window.height - 1) / mcu_height, window.left / mcu_width,
                   (window.left + window.width - 1) / mcu_width};
+  shown_ = channels == 1 ? components_.first(1) : components_;
   find_segments(mcus);
   allocate(mcus);
   segment_ = -1;
   for (int64_t row = mcus.top; row <= mcus.bottom; ++row) {
-    for (Component& component : components_)
+    for (Component& component : shown_)
       std::memset(component.groups.data(), 0, component.groups.size() * sizeof(BlockGroup));
     for (int64_t column = mcus.left; column <= mcus.right; ++column) {
       seek(row * mcus_across_ + column);
       decode_mcu(column - mcus.left);
     }
     transform_row();
-    convert_rows(window, mcus, row, rgb);
+    convert_rows(window, mcus, row, channels, pixels);
   }
 }
 
@@ -86,7 +87,7 @@ void BaselineJpeg::find_segments(const Mcus& mcus) {
 
 void BaselineJpeg::allocate(const Mcus& mcus) {
   const int64_t columns = mcus.right - mcus.left + 1;
-  for (Component& component : components_) {
+  for (Component& component : shown_) {
     component.groups_per_row = parts_of(columns * component.h, kLanes);
     component.groups.resize(component.groups_per_row * component.v);
     component.row_bytes = component.groups_per_row * kLanes * kBlockSide;
@@ -109,11 +110,12 @@ void BaselineJpeg::seek(int64_t mcu) {
 }
 
 void BaselineJpeg::decode_mcu(int64_t column) {
-  for (Component& component : components_) {
+  for (size_t c = 0; c < components_.size(); ++c) {
+    Component& component = components_[c];
     for (uint32_t down = 0; down < component.v; ++down)
       for (uint32_t across = 0; across < component.h; ++across) {
         int16_t* block = passed_over_.at[0];
-        if (column >= 0) {
+        if (column >= 0 && c < shown_.size()) {
           const int64_t place = column * component.h + across;
           const int64_t group = down * component.groups_per_row + place / kLanes;
           block = &component.groups[group].at[0][place % kLanes];
@@ -154,7 +156,7 @@ void BaselineJpeg::decode_block(Component& component, int16_t* block) {
 }
 
 void BaselineJpeg::transform_row() {
-  for (Component& component : components_) {
+  for (Component& component : shown_) {
     for (size_t g = 0; g < component.groups.size(); ++g) {
       const int64_t row = g / component.groups_per_row;
       const int64_t column = g % component.groups_per_row;
@@ -165,13 +167,20 @@ void BaselineJpeg::transform_row() {
   }
 }
 
-void BaselineJpeg::convert_rows(const ImageWindow& window, const Mcus& mcus, int64_t mcu_row, uint8_t* rgb) {
+void BaselineJpeg::convert_rows(const ImageWindow& window, const Mcus& mcus, int64_t mcu_row, int channels,
+                                uint8_t* pixels) {
   const int64_t mcu_height = kBlockSide * v_max_, mcu_width = kBlockSide * h_max_;
   const int64_t first = mcu_row * mcu_height, left = window.left - mcus.left * mcu_width;
   const int64_t begin = std::max<int64_t>(0, window.top - first);
   const int64_t end = std::min(mcu_height, window.top + window.height - first);
   int64_t chroma_row = -1;
   for (int64_t y = begin; y < end; ++y) {
+    const uint8_t* luma = components_[0].pixels.data() + y * components_[0].row_bytes + left;
+    uint8_t* to = pixels + (first + y - window.top) * window.width * channels;
+    if (channels == 1) {
+      std::memcpy(to, luma, window.width);
+      continue;
+    }
     if (components_.size() == 3 && y / v_max_ != chroma_row) {
       chroma_row = y / v_max_;
       const uint8_t* cb = components_[1].pixels.data() + chroma_row * components_[1].row_bytes;
@@ -179,9 +188,7 @@ void BaselineJpeg::convert_rows(const ImageWindow& window, const Mcus& mcus, int
       upsample_chroma(cb, cr, (mcus.right - mcus.left + 1) * kBlockSide, static_cast<int>(h_max_),
                       {red_.data(), green_.data(), blue_.data()});
     }
-    rgb_of(components_[0].pixels.data() + y * components_[0].row_bytes + left,
-           {red_.data() + left, green_.data() + left, blue_.data() + left}, window.width,
-           rgb + (first + y - window.top) * window.width * 3);
+    rgb_of(luma, {red_.data() + left, green_.data() + left, blue_.data() + left}, window.width, to);
   }
 }
 

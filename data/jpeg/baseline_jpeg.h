@@ -32,8 +32,9 @@ class BaselineJpeg {
   int64_t height() const { return height_; }
   int64_t width() const { return width_; }
 
-  // A window within the image, as height x width x 3 bytes RGB. Throws BadPhoto for damaged data.
-  void decode(const ImageWindow& window, uint8_t* rgb);
+  // A window within the image, as height x width x channels bytes: 3, RGB, or 1, the luma (of YCbCr its Y), for which
+  // the chroma is not transformed. Throws BadPhoto for damaged data.
+  void decode(const ImageWindow& window, int channels, uint8_t* pixels);
 
  private:
   // T.81's parameters of a component, and the memory for a decoded row of MCUs.
@@ -76,7 +77,7 @@ class BaselineJpeg {
   void decode_mcu(int64_t column);
   void decode_block(Component& component, int16_t* block);
   void transform_row();
-  void convert_rows(const ImageWindow& window, const Mcus& mcus, int64_t mcu_row, uint8_t* rgb);
+  void convert_rows(const ImageWindow& window, const Mcus& mcus, int64_t mcu_row, int channels, uint8_t* pixels);
 
   std::string_view file_;
   size_t scan_ = 0;  // offset of the coded data
@@ -84,6 +85,7 @@ class BaselineJpeg {
   int64_t restart_interval_ = 0;  // MCUs from one restart marker to the next
   std::array<Component, 3> all_components_;
   std::span<Component> components_;                                 // the file's
+  std::span<Component> shown_;                                      // the components that are transformed
   std::array<std::array<uint16_t, kBlockSize>, 4> quantization_{};  // tables, in row order
   std::array<bool, 4> have_quantization_{};
   std::array<std::array<Table, 4>, 2> huffman_;  // tables of DC coefficients, of AC coefficients

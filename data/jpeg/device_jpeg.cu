@@ -15,8 +15,8 @@ namespace {
 constexpr const char* kNoMemory = "nvJPEG has no memory; use a smaller batch, or set data.decoder = \"cpu\"";
 constexpr int kJpegThreads = 256;
 constexpr int kMarkBytes = 192;
-constexpr int kTileRows = 8, kTileColumns = 32, kTileBytes = 3 * kTileColumns;  // a tile of the output
-constexpr unsigned kMostTileBlocks = 32;                                        // blocks for an image
+constexpr int kTileRows = 8, kTileColumns = 32;  // a tile of the output
+constexpr unsigned kMostTileBlocks = 32;         // blocks for an image
 constexpr int kMostTaps = DeviceJpeg::kMostTaps;
 // From one output row to the next there are at most kMostTaps / 2 input rows, and rounding adds one to their sum.
 constexpr int kMostNarrowRows = (kTileRows - 1) * kMostTaps / 2 + 1 + kMostTaps;
@@ -42,7 +42,9 @@ __global__ void mark_images(const JpegTask task) {
 
 // Resizes one image per blockIdx.x, in tiles: first the rows that a tile depends on, then its columns. Each is rounded
 // to bytes, as on the CPU.
+template <int kChannels>
 __global__ void resize_windows(const JpegTask task) {
+  constexpr int kTileBytes = kChannels * kTileColumns;
   wait_for_previous_kernel();
   __shared__ uint16_t across[kTileColumns][kMostTaps], down[kTileRows][kMostTaps];
   __shared__ int across_first[kTileColumns], down_first[kTileRows];
@@ -73,23 +75,23 @@ __global__ void resize_windows(const JpegTask task) {
     }
     __syncthreads();
     const int first_row = down_first[0], narrow_rows = down_first[rows - 1] + row_taps - first_row;
-    const uint8_t* from = image + ((file.window.top + first_row) * file.width + file.window.left) * 3;
+    const uint8_t* from = image + ((file.window.top + first_row) * file.width + file.window.left) * kChannels;
     for (int i = thread; i < narrow_rows * kTileBytes; i += kJpegThreads) {
-      const int y = i / kTileBytes, e = i % kTileBytes, x = e / 3;
+      const int y = i / kTileBytes, e = i % kTileBytes, x = e / kChannels;
       if (x >= columns) continue;
-      const uint8_t* source = from + (y * file.width + across_first[x]) * 3 + e % 3;
+      const uint8_t* source = from + (y * file.width + across_first[x]) * kChannels + e % kChannels;
       int sum = ResizeFilter::kOne / 2;
-      for (int t = 0; t < column_taps; ++t) sum += across[x][t] * source[t * 3];
+      for (int t = 0; t < column_taps; ++t) sum += across[x][t] * source[t * kChannels];
       narrow[y][e] = static_cast<uint8_t>(sum >> 8);
     }
     __syncthreads();
-    uint8_t* to = task.pixels + ((row * side + top) * side + left) * 3;
+    uint8_t* to = task.pixels + ((row * side + top) * side + left) * kChannels;
     for (int i = thread; i < rows * kTileBytes; i += kJpegThreads) {
       const int y = i / kTileBytes, e = i % kTileBytes;
-      if (e >= columns * 3) continue;
+      if (e >= columns * kChannels) continue;
       int sum = ResizeFilter::kOne / 2;
       for (int t = 0; t < row_taps; ++t) sum += down[y][t] * narrow[down_first[y] - first_row + t][e];
-      to[int64_t{y} * side * 3 + e] = static_cast<uint8_t>(sum >> 8);
+      to[int64_t{y} * side * kChannels + e] = static_cast<uint8_t>(sum >> 8);
     }
     __syncthreads();
   }
@@ -107,9 +109,10 @@ nvjpegHandle_t open_nvjpeg() {
 
 }  // namespace
 
-DeviceJpeg::DeviceJpeg(int64_t rows, int64_t side, int64_t most_pixels)
+DeviceJpeg::DeviceJpeg(int64_t rows, int64_t side, int channels, int64_t most_pixels)
     : side_(side),
-      image_bytes_(cuda_aligned(3 * most_pixels)),
+      channels_(channels),
+      image_bytes_(cuda_aligned(std::max<int64_t>(kMarkBytes, channels * most_pixels))),
       decoded_({rows, image_bytes_}, DType::kU8, Device::kCuda),
       files_({rows, static_cast<int64_t>(sizeof(FileRow))}, DType::kU8, Device::kCuda),
       unread_({1}, DType::kI32, Device::kCuda),
@@ -134,13 +137,15 @@ bool DeviceJpeg::decode(const Tensor& bytes, const FileRow* files, const std::ve
   for (const int64_t row : rows) {
     data.push_back(bytes.data<uint8_t>() + row * row_bytes);
     lengths.push_back(static_cast<size_t>(files[row].bytes));
-    images.push_back({{decoded_.data<uint8_t>() + row * image_bytes_}, {static_cast<size_t>(files[row].width * 3)}});
+    images.push_back(
+        {{decoded_.data<uint8_t>() + row * image_bytes_}, {static_cast<size_t>(files[row].width * channels_)}});
   }
   nvjpegStatus_t status = NVJPEG_STATUS_SUCCESS;
   if (const auto batch = static_cast<int>(rows.size()); batch_ != batch) {
     stream.synchronize();  // no batch may be under way
     batch_ = batch;
-    status = nvjpegDecodeBatchedInitialize(handle_, state_, batch, 1, NVJPEG_OUTPUT_RGBI);
+    status =
+        nvjpegDecodeBatchedInitialize(handle_, state_, batch, 1, channels_ == 1 ? NVJPEG_OUTPUT_Y : NVJPEG_OUTPUT_RGBI);
   }
   if (status == NVJPEG_STATUS_SUCCESS)
     status = nvjpegDecodeBatched(handle_, state_, data.data(), lengths.data(), images.data(), cuda_stream(stream));
@@ -188,7 +193,7 @@ void DeviceJpeg::run(const Tensor& bytes, Tensor files, Tensor pixels, const std
     if (file[row].bytes == 0) pixels.rows(row, row + 1).copy_from(bytes.rows(row, row + 1), stream);
   const int64_t tiles = ((side_ + kTileColumns - 1) / kTileColumns) * ((side_ + kTileRows - 1) / kTileRows);
   const dim3 grid(static_cast<unsigned>(rows), std::min(kMostTileBlocks, static_cast<unsigned>(tiles)));
-  launch(resize_windows, grid, dim3(kJpegThreads), stream, task);
+  launch(channels_ == 1 ? resize_windows<1> : resize_windows<3>, grid, dim3(kJpegThreads), stream, task);
   unread.copy_from(unread_, stream);
 }
 

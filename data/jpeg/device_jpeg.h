@@ -24,26 +24,27 @@ class DeviceJpeg {
   static constexpr int64_t kMostPixels = int64_t{1} << 19, kLeastPixels = 64;
   static constexpr int kMostTaps = 32;  // taps of ResizeFilter: a window has at most 16 times the side of its row
 
-  // Whether a row of side x side pixels may hold this file.
-  static constexpr bool supports(const FileRow& file, int64_t side) {
+  // Whether a row of side x side pixels of `channels` bytes may hold this file.
+  static constexpr bool supports(const FileRow& file, int64_t side, int64_t channels) {
     const int64_t pixels = file.height * file.width;
-    return file.bytes <= side * side * 3 && pixels >= kLeastPixels && pixels <= kMostPixels &&
+    return file.bytes <= side * side * channels && pixels >= kLeastPixels && pixels <= kMostPixels &&
            ResizeFilter{file.window.height, side}.taps() <= kMostTaps &&
            ResizeFilter{file.window.width, side}.taps() <= kMostTaps;
   }
 
-  // For batches of at most `rows` rows of side x side pixels, from images of at most `most_pixels` pixels; on the
-  // calling host thread's GPU. Throws Error with the cure if nvJPEG is missing or does not work on this GPU.
-  DeviceJpeg(int64_t rows, int64_t side, int64_t most_pixels);
+  // For batches of at most `rows` rows of side x side pixels of 3 channels, RGB, or 1, the luma, from images of at most
+  // `most_pixels` pixels; on the calling host thread's GPU. Throws Error with the cure if nvJPEG is missing or does not
+  // work on this GPU.
+  DeviceJpeg(int64_t rows, int64_t side, int channels, int64_t most_pixels);
   ~DeviceJpeg();
   DeviceJpeg(const DeviceJpeg&) = delete;
   DeviceJpeg& operator=(const DeviceJpeg&) = delete;
 
-  // Fills pixels (N x side x side x 3, u8, on the GPU) from bytes, of the same shape, and files, N x sizeof(FileRow)
-  // bytes. Both are host memory that the GPU can read, and stay as they are until it has. For a file that nvJPEG
-  // refuses, on_cpu(row) is called, which writes the row's pixels into `bytes`. unread (1, i32, host memory that the
-  // GPU can write) then becomes 0, or 1 + a row that nvJPEG has skipped without an error. All calls pass the same
-  // stream.
+  // Fills pixels (N x side x side x channels, u8, on the GPU) from bytes, of the same shape, and files, N x
+  // sizeof(FileRow) bytes. Both are host memory that the GPU can read, and stay as they are until it has. For a file
+  // that nvJPEG refuses, on_cpu(row) is called, which writes the row's pixels into `bytes`. unread (1, i32, host memory
+  // that the GPU can write) then becomes 0, or 1 + a row that nvJPEG has skipped without an error. All calls pass the
+  // same stream.
   void run(const Tensor& bytes, Tensor files, Tensor pixels, const std::function<void(int64_t row)>& on_cpu,
            Tensor unread, const Stream& stream);
 
@@ -52,7 +53,7 @@ class DeviceJpeg {
   void decode_or_refuse(const Tensor& bytes, FileRow* files, int64_t rows,
                         const std::function<void(int64_t row)>& on_cpu, const Stream& stream);
 
-  int64_t side_, image_bytes_;  // image_bytes_: from one decoded image to the next
+  int64_t side_, channels_, image_bytes_;  // image_bytes_: from one decoded image to the next
   Tensor decoded_, files_, unread_;
   nvjpegHandle* handle_ = nullptr;
   nvjpegJpegState* state_ = nullptr;

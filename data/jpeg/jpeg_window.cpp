@@ -21,17 +21,17 @@ class WindowDecoder::LibjpegDecoder {
   bool has_arithmetic_codes() const { return info_.arith_code; }
 
   // Called once after open().
-  void decode(const ImageWindow& window, uint8_t* rgb) {
-    line_.resize(width() * 3);
-    jpeg_.must([&] { read_rows(window, rgb); });
+  void decode(const ImageWindow& window, int channels, uint8_t* pixels) {
+    line_.resize(width() * channels);
+    jpeg_.must([&] { read_rows(window, channels, pixels); });
     jpeg_abort_decompress(&info_);
   }
 
  private:
   static constexpr long kMostMemory = 1L << 31;
 
-  void read_rows(const ImageWindow& window, uint8_t* rgb) {
-    info_.out_color_space = JCS_RGB;
+  void read_rows(const ImageWindow& window, int channels, uint8_t* pixels) {
+    info_.out_color_space = channels == 1 ? JCS_GRAYSCALE : JCS_RGB;
     info_.dct_method = JDCT_ISLOW;
     info_.do_fancy_upsampling = FALSE;
     info_.do_block_smoothing = FALSE;
@@ -40,7 +40,8 @@ class WindowDecoder::LibjpegDecoder {
       JSAMPROW line = line_.data();
       jpeg_read_scanlines(&info_, &line, 1);
       if (y < window.top) continue;
-      std::memcpy(rgb + (y - window.top) * window.width * 3, line_.data() + window.left * 3, window.width * 3);
+      std::memcpy(pixels + (y - window.top) * window.width * channels, line_.data() + window.left * channels,
+                  window.width * channels);
     }
   }
 
@@ -73,12 +74,12 @@ void WindowDecoder::check_size() const {
 int64_t WindowDecoder::height() const { return is_baseline_ ? baseline_.height() : whole_->height(); }
 int64_t WindowDecoder::width() const { return is_baseline_ ? baseline_.width() : whole_->width(); }
 
-void WindowDecoder::decode(const ImageWindow& window, uint8_t* rgb) {
+void WindowDecoder::decode(const ImageWindow& window, int channels, uint8_t* pixels) {
   OWT_CHECK(window.top >= 0 && window.left >= 0 && window.height >= 1 && window.width >= 1 &&
             window.height <= height() - window.top && window.width <= width() - window.left);
-  if (is_baseline_) return baseline_.decode(window, rgb);
+  if (is_baseline_) return baseline_.decode(window, channels, pixels);
   whole_->open(file_);
-  whole_->decode(window, rgb);
+  whole_->decode(window, channels, pixels);
 }
 
 }  // namespace owt

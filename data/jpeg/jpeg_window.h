@@ -24,8 +24,9 @@ class WindowDecoder {
   int64_t height() const;
   int64_t width() const;
 
-  // A window within the image as height x width x 3 bytes RGB. Throws BadPhoto for damaged files.
-  void decode(const ImageWindow& window, uint8_t* rgb);
+  // A window within the image as height x width x channels bytes: 3, RGB, or 1, the luma. Throws BadPhoto for damaged
+  // files.
+  void decode(const ImageWindow& window, int channels, uint8_t* pixels);
 
  private:
   class LibjpegDecoder;  // decodes with libjpeg

@@ -21,6 +21,7 @@ enum nvjpegBackend_t {
   NVJPEG_BACKEND_HARDWARE = 3,    // the GPU's engines for baseline JPEG; some GPUs have none
 };
 enum nvjpegOutputFormat_t {
+  NVJPEG_OUTPUT_Y = 2,     // the luma, in channel[0]
   NVJPEG_OUTPUT_RGBI = 5,  // red, green, blue of each pixel, in channel[0]
 };
 struct nvjpegImage_t {

@@ -40,9 +40,10 @@ struct JpegSettings {
   int quality = 90;          // [1, 100]
   int restart_in_rows = 1;   // rows of 16 x 16 blocks between restart markers; 0: none
   int restart_interval = 0;  // blocks between restart markers, instead of rows; 0: by rows
+  bool grey = false;         // stores the luma only, as one component; rows of blocks then have 8 x 8 pixels
 };
 
-// Baseline JPEG, YCbCr 4:2:0, no metadata.
+// Baseline JPEG without metadata: YCbCr 4:2:0, or grey.
 std::string jpeg_of(const Photo& photo, const JpegSettings& settings);
 // Lossless, for viewing.
 std::string png_of(const Photo& photo);

@@ -128,6 +128,7 @@ class JpegWriter {
     jpeg_.input_components = 3;
     jpeg_.in_color_space = JCS_RGB;
     jpeg_set_defaults(&jpeg_);  // YCbCr 4:2:0
+    if (settings.grey) jpeg_set_colorspace(&jpeg_, JCS_GRAYSCALE);
     jpeg_set_quality(&jpeg_, settings.quality, TRUE);
     jpeg_.restart_in_rows = settings.restart_in_rows;
     jpeg_.restart_interval = settings.restart_interval;

@@ -99,7 +99,7 @@ Checked checked(const PhotoFiles& files, const PhotoSource& image) try {
   const std::string jpeg = files.read(image);
   decoder.open(jpeg);
   uint8_t last[3];
-  decoder.decode({decoder.height() - 1, decoder.width() - 1, 1, 1}, last);  // decodes all pixels before it
+  decoder.decode({decoder.height() - 1, decoder.width() - 1, 1, 1}, 3, last);  // decodes all pixels before it
   return {.record = {.offset = image.offset,
                      .checksum = checksum_of(jpeg),
                      .bytes = static_cast<uint32_t>(jpeg.size()),

@@ -43,9 +43,10 @@ struct Converted {
 Converted converted(const PhotoFiles& files, const PhotoSource& source, const PrepareSettings& settings) try {
   Photo photo = read_photo(files.read(source), {.short_side = settings.short_side});
   if (settings.short_side > 0) photo = resized(std::move(photo), settings.short_side);
-  return {.jpeg = jpeg_of(photo, {.quality = settings.quality, .restart_in_rows = kRestartInRows}),
-          .height = photo.height,
-          .width = photo.width};
+  return {
+      .jpeg = jpeg_of(photo, {.quality = settings.quality, .restart_in_rows = kRestartInRows, .grey = settings.grey}),
+      .height = photo.height,
+      .width = photo.width};
 } catch (const BadPhoto& e) {
   return {.problem = without_control_characters(e.what())};
 } catch (const std::bad_alloc&) {
@@ -58,10 +59,10 @@ std::string settings_text(const PhotoSources& sources, const PrepareSettings& se
   for (const PhotoSource& photo : sources.photos)
     all += format("{}\t{}\t{}\t{}\n", photo.name, photo.label, photo.offset, photo.bytes);
   return format(
-      "{{\n\"version\": 1,\n\"size\": {},\n\"quality\": {},\n\"shard images\": {},\n\"shuffle\": {},\n\"seed\": {},\n"
+      "{{\n\"version\": 1,\n\"size\": {},\n\"quality\": {},\n{}\"shard images\": {},\n\"shuffle\": {},\n\"seed\": {},\n"
       "\"classes\": {},\n\"sources\": {},\n\"checksum of their names, labels and sizes\": \"{}\"\n}}\n",
-      settings.short_side, settings.quality, settings.shard_images, settings.shuffle, settings.seed,
-      sources.classes.size(), sources.photos.size(), hex(checksum_of(all)));
+      settings.short_side, settings.quality, settings.grey ? "\"grey\": true,\n" : "", settings.shard_images,
+      settings.shuffle, settings.seed, sources.classes.size(), sources.photos.size(), hex(checksum_of(all)));
 }
 
 // "'"size": 128' there, '"size": 256' now"

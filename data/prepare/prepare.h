@@ -18,6 +18,7 @@ struct PrepareSettings {
   // Settings that the output depends on.
   int64_t short_side = 256;  // 0: the original size
   int quality = 90;          // JPEG's, [1, 100]
+  bool grey = false;         // stores the luma only
   int64_t shard_images = 1000;
   bool shuffle = true;
   uint64_t seed = 1;  // determines the order

@@ -111,7 +111,8 @@ void add_metadata(onnx::ModelProto& model, const Settings& settings, const DataF
     entry.set_value(value);
   };
   add("owt.recipe", settings.name);
-  add("owt.channels", "RGB");
+  const int64_t channels = settings.model.input[2];
+  add("owt.channels", channels == 3 ? "RGB" : channels == 1 ? "grey" : std::to_string(channels));
   if (!facts.class_names.empty()) add("owt.classes", lines(facts.class_names));
   if (raw_pixels) return add("owt.input", "pixels 0 to 255");
   const AugmentSettings& augment = settings.data.augment;

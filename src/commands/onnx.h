@@ -1,7 +1,7 @@
 // A trained network as an ONNX model (onnx.ai), for onnxruntime, OpenCV, TensorRT and others.
 //
-//   input  "images": N x C x H x W f32, channels R, G, B; values after the recipe's augmentation, or with raw_pixels
-//          the pixels 0 to 255 of the centre crop
+//   input  "images": N x C x H x W f32, channels R, G, B, or one of grey; values after the recipe's augmentation, or
+//          with raw_pixels the pixels 0 to 255 of the centre crop
 //   output "logits": N x classes f32; or "probabilities", their softmax, or the sigmoid of each for a logistic loss
 // Every layer becomes operators that compute its evaluation output. Values are named after the layer, and weights as in
 // the weights file; dropout is left out. If windows extend beyond the image (round = "up"), explicit zeros are written

@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <new>
 
+#include "data/pixel_ops.h"
 #include "src/core/threads.h"
 #include "src/system/files.h"
 #include "src/system/own_words.h"
@@ -19,7 +20,9 @@ PhotoInput::PhotoInput(const DataSettings& data, const DatasetStatistics& statis
       crop_(data.crop),
       places_(data.format == "shards"),
       augmenter_(data.augment, data.image, statistics) {
-  OWT_CHECK(image_[0] == image_[1] && image_[2] == 3, "photos are RGB, and cut to squares");
+  OWT_CHECK_EQ(image_[0], image_[1], "photos are cut to squares");
+  if (image_[2] != 1 && image_[2] != 3)
+    fail("the network sees images of ", image_[2], " channels; photos have 3, or 1 in grey");
   if (!places_) crop_.crop = crop_.short_side = image_[0];
 }
 
@@ -40,11 +43,15 @@ void PhotoInput::make(const Photo& photo, int view_number, float* out) const {
   const View view{.number = view_number};
   const ImageWindow window = seen(photo, view);
   OWT_CHECK(window.height == image_[0] && window.width == image_[1], "a photo of this short side is not scaled");
-  const auto row = static_cast<size_t>(image_[1] * image_[2]);
+  const int64_t row = image_[1] * image_[2];
   std::vector<uint8_t> pixels(static_cast<size_t>(image_.elements()));
-  for (int64_t y = 0; y < image_[0]; ++y)
-    std::memcpy(pixels.data() + static_cast<size_t>(y) * row,
-                photo.pixels.data() + ((window.top + y) * photo.width + window.left) * image_[2], row);
+  for (int64_t y = 0; y < image_[0]; ++y) {
+    const uint8_t* rgb = photo.pixels.data() + ((window.top + y) * photo.width + window.left) * 3;
+    if (image_[2] == 1)
+      write_grey(rgb, image_[1], pixels.data() + y * row);
+    else
+      std::copy_n(rgb, row, pixels.data() + y * row);
+  }
   augmenter_.make(view, 0, pixels.data(), out);
 }
 

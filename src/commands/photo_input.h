@@ -1,5 +1,5 @@
-// Photos of any format as a network sees them: upright, resized to the data set's images, then cropped and normalised
-// as in evaluation.
+// Photos of any format as a network sees them: upright, resized to the data set's images, in grey if the network has
+// one input channel, then cropped and normalised as in evaluation.
 #pragma once
 
 #include <cstdint>
@@ -16,6 +16,7 @@ namespace owt {
 
 class PhotoInput {
  public:
+  // Throws Error for images of other than 1 or 3 channels.
   PhotoInput(const DataSettings& data, const DatasetStatistics& statistics);
 
   // Loads a photo with the short side of the data set's images. Throws Error, including BadPhoto, without the file's

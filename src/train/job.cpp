@@ -27,10 +27,11 @@ std::shared_ptr<const Dataset> read_split(const Settings& of, const std::string&
   const DataSettings& data = of.data;
   if (data.format == "shards") return std::make_shared<ShardDataset>(folder, split, data.crop);
   if (data.format != "synthetic")
-    return read_cifar(folder, data.format == "cifar10" ? CifarKind::k10 : CifarKind::k100, split);
+    return read_cifar(folder, data.format == "cifar10" ? CifarKind::k10 : CifarKind::k100, split, data.image[2]);
   SyntheticSettings settings;
   settings.size = split == Split::kTrain ? data.train_images : data.test_images;
   settings.side = data.image[0];
+  settings.channels = data.image[2];
   settings.classes = std::min(of.model.classes, kSyntheticClasses);  // a model may have more
   settings.seed = data.seed;
   settings.split = split;
@@ -68,7 +69,7 @@ DatasetStatistics statistics_of(const Settings& settings, const std::string& fol
   if (!std::filesystem::is_directory(std::filesystem::path(folder) / "train"))
     fail("the recipe's augmentation needs means of the training images, but ", folder,
          " has no training images; give the run folder instead of the recipe");
-  return read_statistics(folder);
+  return read_statistics(folder, data.image[2]);
 }
 
 namespace {

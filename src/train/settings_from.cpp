@@ -14,6 +14,10 @@ namespace {
 void check_input(const Config& config, const DataSettings& data, const Model& model) {
   const int64_t crop = data.augment.crop;
   const Shape made{crop > 0 ? crop : data.image[0], crop > 0 ? crop : data.image[1], data.image[2]};
+  if (made[2] != model.input[2])
+    config.error("format", concat("images of format '", data.format, "' have 3 channels, or 1 for a model of grey ",
+                                  "images; the model's input has ", model.input[2],
+                                  "; only format = \"synthetic\" has as many as the model"));
   if (made != model.input)
     config.error("augment", concat("the images come out as ", made, ", the model wants ", model.input,
                                    " (height x width x channels); set augment.crop, or the model's input"));
@@ -55,18 +59,21 @@ DataSettings read_data(Config config, const Model& model) {
   data.accumulate = static_cast<int>(config.integer("accumulate", 1, {.low = 1, .high = 1 << 20}));
   data.shuffle = config.boolean("shuffle", true);
   data.validation = read_validation(config);
+  const int channels = model.input[2] == 1 ? 1 : 3;  // A model of one channel sees the luma of files.
+  data.image = {data.image[0], data.image[1], channels};
   if (data.format == "synthetic") {
     const bool cropped = config.table("augment").has("crop");
     const int64_t side = config.integer("side", cropped ? 32 : model.input[0], {.low = 8, .high = 4096});
     data.train_images = config.integer("train_images", 5000, {.low = 1, .high = 1e7});
     data.test_images = config.integer("test_images", 1000, {.low = 1, .high = 1e7});
     data.seed = static_cast<uint64_t>(config.integer("seed", 1, {.low = 0}));
-    data.image = {side, side, 3};
+    data.image = {side, side, model.input[2]};
   }
   Config augment = config.table("augment");
   if (data.format == "shards") {
     data.crop = CropSettings::from(augment, model.input[0]);
-    data.image = {data.crop.crop, data.crop.crop, 3};
+    data.crop.channels = channels;
+    data.image = {data.crop.crop, data.crop.crop, channels};
     data.decoder = decoder_named(
         config.word("decoder", "cpu", std::vector<std::string>(kDecoderNames.begin(), kDecoderNames.end())));
     data.max_corrupt = config.number("max_corrupt", data.max_corrupt, {.low = 0, .high = 1});

@@ -82,6 +82,25 @@ void backward_twice(StepOrder& step) {
   step.update_front();
 }
 
+// The number of channels decides about the kernels of the first convolution.
+TEST_P(CheckTest, GradientsAreRightForAnyNumberOfInputChannels) {
+  for (const char* channels : {"1", "2", "4", "5"})
+    for (const char* workers : {"2", "4"}) {
+      if (!is_cpu() && *workers == '4') continue;
+      SCOPED_TRACE(concat(channels, " channels, ", workers, " workers"));
+      const CheckOutcome outcome = check({{"model.input", concat("[", channels, ", 12, 12]")},
+                                          {"parallel.workers", workers},
+                                          {"parallel.strategy", "owt-d"}});
+      EXPECT_FALSE(outcome.wrong()) << outcome.table();
+      for (const CheckedParameter& at : outcome.parameters) {
+        EXPECT_EQ(at.of_loss, Verdict::kRight) << at.name << outcome.table();
+        EXPECT_GT(at.gradient, 0) << at.name;
+        ASSERT_TRUE(at.from_one.has_value());
+        EXPECT_LT(*at.from_one, 1e-4) << at.name;
+      }
+    }
+}
+
 TEST_P(CheckTest, AStepWithWrongGradientsIsFoundOut) {
   static const Strategy twice =
       add_strategy({.name = "twice", .help = "as dp, backward twice", .order = backward_twice});

@@ -164,11 +164,15 @@ TEST(OnnxDnn, TheProbabilitiesOfALogisticLossAreSigmoids) {
 TEST(OnnxDnn, RawPixelsAreNormalisedAsTheRecipeDoes) {
   for (const char* augment : {"{ crop = 12, scale = 0.02, mean = 'pixel' }",
                               "{ crop = 12, scale = 2.0, mean = [120.0, 110.0, 100.0], std = [50.0, 60.0, 70.0] }",
-                              "{ crop = 18, pad = 2, scale = 0.02, mean = 'channel', std = 'channel' }"}) {
+                              "{ crop = 18, pad = 2, scale = 0.02, mean = 'channel', std = 'channel' }",
+                              "{ crop = 12, scale = 2.0, mean = [120.0], std = [50.0] }",
+                              "{ crop = 12, mean = [120.0, 110.0], std = [50.0, 60.0] }"}) {
     SCOPED_TRACE(augment);
     Overrides changes = {{"data.augment", augment}};
-    const bool wide = std::string(augment).find("18") != std::string::npos;
-    if (wide) changes.emplace_back("model.input", "[3, 18, 18]");
+    const auto has = [&](const char* text) { return std::string(augment).find(text) != std::string::npos; };
+    if (has("18")) changes.emplace_back("model.input", "[3, 18, 18]");
+    if (has("[120.0]")) changes.emplace_back("model.input", "[1, 12, 12]");
+    if (has("110.0]")) changes.emplace_back("model.input", "[2, 12, 12]");
     const Settings settings = small_settings(kSmallRecipe, changes);
     SavedNet net(settings);
     export_onnx(settings, net.weights(), {.batch = 1, .raw_pixels = true}, net.file("raw.onnx"));
@@ -184,10 +188,10 @@ TEST(OnnxDnn, RawPixelsAreNormalisedAsTheRecipeDoes) {
     const int64_t shift = (image[0] - crop[0]) / 2;  // negative: padding
     for (int64_t y = 0; y < crop[0]; ++y)
       for (int64_t x = 0; x < crop[1]; ++x)
-        for (int64_t c = 0; c < 3; ++c) {
+        for (int64_t c = 0; c < crop[2]; ++c) {
           const bool inside = 0 <= y + shift && y + shift < image[0] && 0 <= x + shift && x + shift < image[1];
-          const int64_t source = ((y + shift) * image[1] + x + shift) * 3 + c;
-          raw.data()[(y * crop[1] + x) * 3 + c] =
+          const int64_t source = ((y + shift) * image[1] + x + shift) * image[2] + c;
+          raw.data()[(y * crop[1] + x) * crop[2] + c] =
               inside ? static_cast<float>(pixels[static_cast<size_t>(source)]) : 77.0f;  // the value there is ignored
         }
     expect_same(run_onnx(net.file("raw.onnx"), raw), net.logits(values));

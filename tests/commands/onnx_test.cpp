@@ -75,6 +75,8 @@ TEST(Onnx, ABatchIsAnyNumberOfImagesUnlessItIsSaid) {
   const onnx::ModelProto fixed = exported(small_settings(kSmallRecipe), {.batch = 8});
   EXPECT_EQ(dims(fixed.graph().input(0)), "8 x 3 x 12 x 12");
   EXPECT_EQ(dims(fixed.graph().output(0)), "8 x 10");
+  const onnx::ModelProto grey = exported(small_settings(kSmallRecipe, {{"model.input", "[1, 12, 12]"}}));
+  EXPECT_EQ(dims(grey.graph().input(0)), "N x 1 x 12 x 12");
 }
 
 TEST(Onnx, TheMetadataSaysHowToNormalise) {
@@ -83,11 +85,14 @@ TEST(Onnx, TheMetadataSaysHowToNormalise) {
   EXPECT_EQ(found["owt.mean"], "123.7 116 104");
   EXPECT_EQ(found["owt.std"], "58.4 57.1 57.4");
   EXPECT_EQ(found["owt.scale"], "1");
+  EXPECT_EQ(found["owt.channels"], "RGB");
   found = metadata(exported(small_settings(kSmallRecipe)));
   EXPECT_THAT(found["owt.mean"], HasSubstr("each pixel"));
   found = metadata(exported(small_settings(kSmallRecipe), {.raw_pixels = true}));
   EXPECT_EQ(found["owt.input"], "pixels 0 to 255");
   EXPECT_EQ(found.count("owt.mean"), 0u);
+  found = metadata(exported(small_settings(kSmallRecipe, {{"model.input", "[1, 12, 12]"}})));
+  EXPECT_EQ(found["owt.channels"], "grey");
 }
 
 TEST(Onnx, LayersMayBeCalledLikeTheInputAndTheOutputs) {

@@ -83,6 +83,25 @@ TEST(PhotoInput, ViewsOfImagesOfOneSizeArePlacesOfTheCentre) {
   EXPECT_EQ(corner(input, photo, 7), (Corner{10, 31, 4}));
 }
 
+TEST(PhotoInput, ANetworkOfOneChannelSeesTheLuma) {
+  DataSettings grey = shards(20, 20);
+  grey.image = {20, 20, 1};
+  grey.crop.channels = 1;
+  const PhotoInput input(grey, {});
+  EXPECT_EQ(input.shape(), (Shape{20, 20, 1}));
+  const Photo photo = numbered(20, 20);
+  std::vector<float> out(400);
+  input.make(photo, 0, out.data());
+  for (size_t i = 0; i < 400; ++i)  // red is the row, green the column
+    ASSERT_NEAR(out[i], 0.299 * static_cast<double>(i / 20) + 0.587 * static_cast<double>(i % 20), 0.501);
+}
+
+TEST(PhotoInput, ANetworkOfOtherChannelsCannotSeePhotos) {
+  DataSettings five = cifar(0);
+  five.image = {32, 32, 5};
+  EXPECT_THAT(message_of([&] { PhotoInput(five, {}); }), HasSubstr("images of 5 channels; photos have 3, or 1"));
+}
+
 TEST(PhotoInput, FilesAreResizedToTheShortSide) {
   const TempFolder folder;
   write_png(folder.file("x.png"), numbered(90, 60));

@@ -422,6 +422,21 @@ TEST(Augment, ChangesBytesBeforeAllElse) {
   }
 }
 
+TEST(Augment, SaturationAndHueChangeNothingInOneChannel) {
+  const Shape image{20, 20, 1};
+  const auto pixels = slope(image);
+  AugmentSettings settings{.crop = 12, .pad = 1, .mirror = true};
+  const Augmenter plain(settings, image);
+  settings.jitter = {.saturation = 0.9, .hue = 0.5};
+  const Augmenter turned(settings, image);
+  settings.jitter.brightness = 0.4;
+  const Augmenter brighter(settings, image);
+  for (int64_t sample = 0; sample < 20; ++sample) {
+    EXPECT_EQ(train(turned, pixels, sample), train(plain, pixels, sample));
+    EXPECT_NE(train(brighter, pixels, sample), train(plain, pixels, sample));
+  }
+}
+
 TEST(AugmentSettings, ReadsEveryKey) {
   const auto settings = parse(
       "{ crop = 28, pad = 4, mirror = true, color = 0.5, scale = 0.25, mean = [1, 2, 3], std = [4.0, 5.0, "

@@ -58,6 +58,18 @@ TEST_F(CifarTest, ReadsTrainingFilesInTheOrderOfTheirNumbers) {
   EXPECT_EQ(images->image(), (Shape{32, 32, 3}));
 }
 
+TEST_F(CifarTest, InOneChannelGivesTheLuma) {
+  put("data_batch_1.bin", record({3}) + record({0}));
+  const auto images = read_cifar(dir(), CifarKind::k10, Split::kTrain, 1);
+  EXPECT_EQ(images->image(), (Shape{32, 32, 1}));
+  EXPECT_THAT(labels(*images), ElementsAre(3, 0));
+  std::vector<uint8_t> pixels(1024);
+  images->read(1, {}, pixels.data());
+  for (size_t p = 0; p < 1024; ++p) {  // 0.587 * 10 + 0.114 * 20 = 8.15
+    ASSERT_EQ(pixels[p], p % 8 + 8);
+  }
+}
+
 TEST_F(CifarTest, ReadsMoreThanTheOfficialFiveFiles) {
   for (int i = 1; i <= 11; ++i) put(concat("data_batch_", i, ".bin"), record({i % 10}));
   EXPECT_EQ(read_cifar(dir(), CifarKind::k10, Split::kTrain)->size(), 11);

@@ -75,6 +75,19 @@ TEST_F(DeviceJpegs, GiveTheBatchesOfTheCpu) {
     }
 }
 
+// Files are in colour and in grey.
+TEST_F(DeviceJpegs, GiveTheLumaOfTheCpu) {
+  for (const bool grey : {false, true})
+    for (const int64_t crop : {32, 70}) {
+      write({.images = 11, .images_per_shard = 3, .jpeg = {.quality = 40, .grey = grey}});
+      crop_ = {.crop = crop, .short_side = crop + 8, .channels = 1};
+      const LoaderSettings made = loading();
+      int64_t decoded = 0;
+      EXPECT_EQ(on_gpu(made, 7, &decoded), run(made, 7)) << "crop " << crop << (grey ? ", grey files" : "");
+      EXPECT_GE(decoded, 7 * 11 / 3);
+    }
+}
+
 // Many taps, and windows of which one side is much longer than the other.
 TEST_F(DeviceJpegs, ShrinkAsTheCpuDoes) {
   write({.images = 5, .height = 400, .width = 380, .jpeg = {.quality = 5}});

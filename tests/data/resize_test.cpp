@@ -54,7 +54,7 @@ std::vector<double> expected(const Photo& photo, int64_t side) {
 
 std::vector<uint8_t> resized_to(Resizer& resizer, const Photo& photo, int64_t side) {
   std::vector<uint8_t> out(static_cast<size_t>(side * side * 3));
-  resizer.run(photo.pixels.data(), photo.height, photo.width, side, out.data());
+  resizer.run(photo.pixels.data(), photo.height, photo.width, 3, side, out.data());
   return out;
 }
 
@@ -123,6 +123,22 @@ TEST(Resize, RoundsWeightsTo256thsAndPixelsToTheNearest) {
       for (int64_t e = 0; e < side * 3; ++e)
         wanted[static_cast<size_t>(y * side * 3 + e)] = rounded_place(narrow.data() + e, height, side * 3, side, y);
     EXPECT_EQ(found, wanted) << height << " x " << width << " to " << side;
+  }
+}
+
+TEST(Resize, OneChannelBecomesWhatItBecomesAmongThree) {
+  Resizer resizer;
+  for (const auto& [height, width, side] :
+       {std::array<int64_t, 3>{20, 30, 48}, {97, 83, 48}, {33, 131, 31}, {7, 200, 10}, {3, 2, 40}, {64, 64, 56}}) {
+    const Photo photo = made_photo(9, height, width);
+    const std::vector<uint8_t> together = resized_to(resizer, photo, side);
+    for (size_t c = 0; c < 3; ++c) {
+      std::vector<uint8_t> plane, wanted, found(static_cast<size_t>(side * side));
+      for (size_t e = c; e < photo.pixels.size(); e += 3) plane.push_back(photo.pixels[e]);
+      for (size_t e = c; e < together.size(); e += 3) wanted.push_back(together[e]);
+      resizer.run(plane.data(), height, width, 1, side, found.data());
+      EXPECT_EQ(found, wanted) << height << " x " << width << " to " << side;
+    }
   }
 }
 

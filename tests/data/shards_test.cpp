@@ -193,9 +193,33 @@ TEST_F(ShardsTest, PartsOfAnotherSizeAreResized) {
     const auto row = whole.pixels.begin() + (y * whole.width + 10) * 3;
     part.insert(part.end(), row, row + 36 * 3);
   }
-  Resizer().run(part.data(), 36, 36, 32, wanted.data());
+  Resizer().run(part.data(), 36, 36, 3, 32, wanted.data());
   images->read(5, {}, found.data());
   EXPECT_EQ(found, wanted);
+}
+
+// A grey file has the same value in three channels and in one. The luma of a colour is within rounding and clipping.
+TEST_F(ShardsTest, OneChannelIsTheLumaOfEveryView) {
+  const auto pixels_of = [&](int channels, int64_t index, const View& view) {
+    settings_.channels = channels;
+    const auto images = open();
+    EXPECT_EQ(images->image(), Shape({32, 32, channels}));
+    std::vector<uint8_t> pixels(static_cast<size_t>(images->image().elements()));
+    images->read(index, view, pixels.data());
+    return pixels;
+  };
+  for (const bool grey : {true, false}) {
+    write_split(folder_.path(), "train", {.jpeg = {.quality = 95, .grey = grey}});
+    for (const View& view : {View{}, View{.number = 3}, in_training(0), in_training(1)})
+      for (const int64_t index : {0, 3, 5}) {
+        const std::vector<uint8_t> colours = pixels_of(3, index, view), luma = pixels_of(1, index, view);
+        for (size_t i = 0; i < luma.size(); ++i) {
+          const double wanted = 0.299 * colours[3 * i] + 0.587 * colours[3 * i + 1] + 0.114 * colours[3 * i + 2];
+          ASSERT_NEAR(luma[i], wanted, grey ? 1e-9 : 2.5);
+          ASSERT_TRUE(!grey || colours[3 * i] == colours[3 * i + 2]);
+        }
+      }
+  }
 }
 
 TEST_F(ShardsTest, ReadingDecodingAndResizingAreTimedApart) {
@@ -397,6 +421,35 @@ TEST_F(ShardStatisticsTest, ComeBackFromTheFile) {
   EXPECT_EQ(found.covariance, written.covariance);
   EXPECT_EQ(found.eigenvalues, written.eigenvalues);
   EXPECT_EQ(found.eigenvectors, written.eigenvectors);
+}
+
+// They are exact for grey files, and else equal up to the rounding and clipping of pixels.
+TEST_F(ShardStatisticsTest, OfOneChannelAreThoseOfTheLuma) {
+  for (const bool grey : {true, false}) {
+    write_split(folder_.path(), "train", {.jpeg = {.quality = 95, .grey = grey}});
+    settings_ = {.crop = 40, .short_side = 40};
+    write_statistics(folder_.path(), compute_statistics(*open(), nullptr));
+    const DatasetStatistics found = read_statistics(folder_.path(), 1);
+    WindowDecoder decoder;
+    double pixels = 0, sum = 0, squares = 0;
+    const auto images = open();
+    for (int64_t i = 0; i < images->size(); ++i) {
+      const std::string tar = read_file(folder_.file(format("train/{:06}.tar", i / 4)));
+      const std::string index = folder_.file(format("train/{:06}.index", i / 4));
+      const ShardRecord record = parse_shard_index(read_file(index), index).records[static_cast<size_t>(i % 4)];
+      const std::string file = tar.substr(record.offset, record.bytes);
+      decoder.open(file);
+      std::vector<uint8_t> luma(static_cast<size_t>(decoder.height() * decoder.width()));
+      decoder.decode({0, 0, decoder.height(), decoder.width()}, 1, luma.data());
+      for (const double value : luma) ++pixels, sum += value, squares += value * value;
+    }
+    const double mean = sum / pixels, std = std::sqrt(squares / pixels - mean * mean), most = grey ? 1e-6 : 0.1;
+    ASSERT_EQ(found.channel_mean.size(), 1u);
+    EXPECT_NEAR(found.channel_mean[0], mean, most);
+    EXPECT_NEAR(found.channel_std[0], std, most);
+    EXPECT_NEAR(found.eigenvalues[0], std * std, 2 * std * most);
+    EXPECT_THAT(found.eigenvectors, ElementsAre(1.0));
+  }
 }
 
 TEST_F(ShardStatisticsTest, AMissingOrDamagedFileIsNamedWithTheCure) {

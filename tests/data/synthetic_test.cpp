@@ -62,7 +62,35 @@ TEST(Synthetic, HasTheSizeSideAndClassesAskedFor) {
   EXPECT_EQ(images.label(5), 2);
 }
 
+// The first three channels are red, green and blue. Later ones show them again, with other noise.
+TEST(Synthetic, ChannelsShowTheColoursInTurn) {
+  const SyntheticDataset three({.size = 20, .seed = 3}), five({.size = 20, .seed = 3, .channels = 5});
+  EXPECT_EQ(five.image(), (Shape{32, 32, 5}));
+  for (int64_t i = 0; i < 20; ++i) {
+    const std::vector<uint8_t> few = image(three, i), many = image(five, i);
+    double difference = 0;
+    for (size_t p = 0; p < 32 * 32; ++p) {
+      for (size_t c = 0; c < 3; ++c) ASSERT_EQ(many[5 * p + c], few[3 * p + c]);
+      difference += std::abs(many[5 * p + 3] - many[5 * p]) / 1024.0;
+    }
+    EXPECT_GT(difference, 2);
+    EXPECT_LT(difference, 16);  // noise has a standard deviation of 10
+  }
+}
+
+// The colours of shape and background are at least 120 apart in this channel, less the gradient.
+TEST(Synthetic, ShapesStandOutInOneChannel) {
+  const SyntheticDataset images({.size = 100, .classes = 1, .channels = 1});
+  ASSERT_EQ(images.image(), (Shape{32, 32, 1}));
+  for (int64_t i = 0; i < 100; ++i) {
+    std::vector<uint8_t> pixels = image(images, i);
+    std::sort(pixels.begin(), pixels.end());
+    EXPECT_GT(pixels[pixels.size() * 95 / 100] - pixels[pixels.size() * 5 / 100], 80) << i;
+  }
+}
+
 TEST(Synthetic, RejectsSettingsOutOfRange) {
+  EXPECT_THROW(SyntheticDataset({.size = 1, .channels = 0}), Error);
   EXPECT_THROW(SyntheticDataset({.size = 0}), Error);
   EXPECT_THROW(SyntheticDataset({.size = 1, .side = 4}), Error);
   EXPECT_THROW(SyntheticDataset({.size = 1, .classes = 11}), Error);

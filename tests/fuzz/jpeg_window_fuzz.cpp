@@ -1,4 +1,5 @@
-// Reads any bytes as a JPEG file and decodes two windows: the whole image, and a part that depends on its size.
+// Reads any bytes as a JPEG file and decodes two windows, in colour and in grey: the whole image, and a part that
+// depends on its size.
 #include <vector>
 
 #include "data/jpeg/jpeg_window.h"
@@ -10,17 +11,17 @@ constexpr int64_t kMostPixels = 1 << 18;  // larger images are slow and no diffe
 
 using Pixels = std::vector<uint8_t>;
 
-Pixels decode(owt::WindowDecoder& decoder, const owt::ImageWindow& window) {
-  Pixels pixels(static_cast<size_t>(window.height * window.width * 3));
-  decoder.decode(window, pixels.data());
+Pixels decode(owt::WindowDecoder& decoder, const owt::ImageWindow& window, int channels) {
+  Pixels pixels(static_cast<size_t>(window.height * window.width * channels));
+  decoder.decode(window, channels, pixels.data());
   return pixels;
 }
 
-Pixels cut(const Pixels& image, int64_t width, const owt::ImageWindow& window) {
+Pixels cut(const Pixels& image, int64_t width, const owt::ImageWindow& window, int channels) {
   Pixels part;
   for (int64_t row = window.top; row < window.top + window.height; ++row) {
-    const auto from = image.begin() + (row * width + window.left) * 3;
-    part.insert(part.end(), from, from + window.width * 3);
+    const auto from = image.begin() + (row * width + window.left) * channels;
+    part.insert(part.end(), from, from + window.width * channels);
   }
   return part;
 }
@@ -36,15 +37,18 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t count) {
     if (height * width > kMostPixels) return;
     const int64_t top = static_cast<int64_t>(count) % height, left = static_cast<int64_t>(count / 3) % width;
     const owt::ImageWindow part{top, left, (height - top + 1) / 2, (width - left + 1) / 2};
-    const Pixels image = decode(decoder, {0, 0, height, width});
-    owt::promise(decode(decoder, part) == cut(image, width, part), "a window shows what the whole image shows there");
+    for (const int channels : {3, 1}) {
+      const Pixels image = decode(decoder, {0, 0, height, width}, channels);
+      owt::promise(decode(decoder, part, channels) == cut(image, width, part, channels),
+                   "a window shows what the whole image shows there");
+    }
   });
   owt::try_reading([&] {  // a separate window, before anything else was decoded
     owt::WindowDecoder fresh;
     fresh.open(owt::text_of(bytes, count));
     const int64_t height = fresh.height(), width = fresh.width();
     if (height * width > kMostPixels) return;
-    decode(fresh, {height / 2, width / 2, 1, 1});
+    decode(fresh, {height / 2, width / 2, 1, 1}, 3);
   });
   return 0;
 }

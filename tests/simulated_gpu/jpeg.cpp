@@ -31,6 +31,7 @@ struct JpegImage {
   std::string_view file;
   unsigned char* pixels;
   size_t pitch;
+  bool grey;
 };
 
 void decode(const JpegImage& image) {
@@ -38,7 +39,7 @@ void decode(const JpegImage& image) {
   jpeg_decompress_struct& info = jpeg.info;
   jpeg.read_header(image.file);
   jpeg.must([&] {
-    info.out_color_space = JCS_RGB;
+    info.out_color_space = image.grey ? JCS_GRAYSCALE : JCS_RGB;
     info.dct_method = JDCT_ISLOW;
     info.do_fancy_upsampling = FALSE;
     jpeg_start_decompress(&info);
@@ -55,7 +56,7 @@ nvjpegStatus_t check(const JpegImage& image) {
   try {
     owt::JpegDecompressor jpeg(owt::JpegErrors::give_up);
     jpeg.read_header(image.file);
-    const size_t row = size_t{3} * jpeg.info.image_width;
+    const size_t row = size_t{image.grey ? 1U : 3U} * jpeg.info.image_width;
     if (jpeg.info.progressive_mode || jpeg.info.num_components > 3) return NVJPEG_STATUS_JPEG_NOT_SUPPORTED;
     if (image.pitch < row || !on_a_device(image.pixels, image.pitch * (jpeg.info.image_height - 1) + row))
       return NVJPEG_STATUS_INVALID_PARAMETER;
@@ -87,6 +88,7 @@ struct nvjpegHandle {
 };
 struct nvjpegJpegState {
   int batch = 0;  // 0: not ready
+  bool grey = false;
 };
 
 nvjpegStatus_t nvjpegCreateEx(nvjpegBackend_t backend, void*, void*, unsigned, nvjpegHandle_t* handle) {
@@ -115,8 +117,10 @@ nvjpegStatus_t nvjpegJpegStateDestroy(nvjpegJpegState_t state) {
 
 nvjpegStatus_t nvjpegDecodeBatchedInitialize(nvjpegHandle_t, nvjpegJpegState_t state, int batch_size, int,
                                              nvjpegOutputFormat_t format) {
-  if (batch_size < 1 || format != NVJPEG_OUTPUT_RGBI) return NVJPEG_STATUS_INVALID_PARAMETER;
+  if (batch_size < 1 || (format != NVJPEG_OUTPUT_RGBI && format != NVJPEG_OUTPUT_Y))
+    return NVJPEG_STATUS_INVALID_PARAMETER;
   state->batch = batch_size;
+  state->grey = format == NVJPEG_OUTPUT_Y;
   return NVJPEG_STATUS_SUCCESS;
 }
 
@@ -127,8 +131,10 @@ nvjpegStatus_t nvjpegDecodeBatched(nvjpegHandle_t handle, nvjpegJpegState_t stat
     return NVJPEG_STATUS_INVALID_PARAMETER;
   std::vector<JpegImage> images;
   for (int i = 0; i < state->batch; ++i) {
-    images.push_back(
-        {{reinterpret_cast<const char*>(data[i]), lengths[i]}, destinations[i].channel[0], destinations[i].pitch[0]});
+    images.push_back({{reinterpret_cast<const char*>(data[i]), lengths[i]},
+                      destinations[i].channel[0],
+                      destinations[i].pitch[0],
+                      state->grey});
     if (const nvjpegStatus_t status = check(images.back()); status != NVJPEG_STATUS_SUCCESS) {
       state->batch = 0;
       return status;

@@ -209,7 +209,7 @@ TEST(DeviceJpegRaces, AreNone) {
   const owt::Device gpu = owt::Device::kCuda;
   const std::string file = owt::jpeg_of(owt::made_photo(1, kHeight, kWidth), {.quality = 40});
   const owt::FileRow row{std::ssize(file), kHeight, kWidth, {0, 1, kHeight, 50}};
-  ASSERT_TRUE(owt::DeviceJpeg::supports(row, kSide));
+  ASSERT_TRUE(owt::DeviceJpeg::supports(row, kSide, 3));
   const owt::Shape shape{1, kSide, kSide, 3}, row_shape{1, static_cast<int64_t>(sizeof row)};
   auto bytes = owt::Tensor::shared_with(gpu, shape, owt::DType::kU8);
   auto files = owt::Tensor::shared_with(gpu, row_shape, owt::DType::kU8);
@@ -217,7 +217,7 @@ TEST(DeviceJpegRaces, AreNone) {
   std::copy(file.begin(), file.end(), bytes.data<uint8_t>());
   std::memcpy(files.raw(), &row, sizeof row);
   const owt::Tensor pixels(shape, owt::DType::kU8, gpu);
-  owt::DeviceJpeg jpegs(1, kSide, kHeight * kWidth);
+  owt::DeviceJpeg jpegs(1, kSide, 3, kHeight * kWidth);
   const owt::Stream stream(gpu);
   jpegs.run(
       bytes, files, pixels, [](int64_t) { FAIL(); }, unread, stream);

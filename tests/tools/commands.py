@@ -92,6 +92,7 @@ TRAINED = {
 PREPARED = {
     "size": Shows("--size 20"),
     "quality": Shows("--quality 20"),
+    "grey": Shows("--grey"),
     "shard-images": Shows("--shard-images 5"),
     "seed": Shows("--seed 7"),
     "no-shuffle": Shows("--no-shuffle"),

@@ -73,6 +73,28 @@ TEST(ShardSettings, ImagesComeAsTheModelWantsThem) {
   EXPECT_EQ(data.max_corrupt, 0.001);
 }
 
+TEST(ShardSettings, AModelOfOneChannelSeesTheLumaAndOtherNumbersAreRefused) {
+  const DataSettings grey = shards_data("{ mirror = true, mean = [120.0] }", {{"model.input", "[1, 24, 24]"}});
+  EXPECT_EQ(grey.image, Shape({24, 24, 1}));
+  EXPECT_EQ(grey.crop.channels, 1);
+  EXPECT_THAT(message_of([] {
+                shards_data("{ mirror = true }", {{"model.input", "[2, 24, 24]"}});
+              }),
+              AllOf(HasSubstr("3 channels, or 1 for a model of grey images; the model's input has 2"),
+                    HasSubstr("format = \"synthetic\"")));
+}
+
+TEST(Settings, SyntheticImagesHaveTheChannelsOfTheModel) {
+  for (const int64_t channels : {1, 2, 3, 5})
+    EXPECT_EQ(small_settings(kSmallRecipe, {{"model.input", concat("[", channels, ", 12, 12]")}}).data.image[2],
+              channels);
+  EXPECT_THAT(message_of([] {
+                small_settings(kSmallRecipe, {{"model.input", "[2, 12, 12]"},
+                                              {"data.augment", "{ crop = 12, jitter = { contrast = 0.4 } }"}});
+              }),
+              HasSubstr("'jitter' is for images of 1 or 3 channels, not of 2"));
+}
+
 TEST(ShardSettings, EveryKeyIsRead) {
   const DataSettings data = shards_data(
       "{ crop = 24, short_side = 30, area = [0.08, 1.0], aspect = [0.5, 2.0], mirror = true, pca = 0.1, mean = "

@@ -68,7 +68,7 @@ double speed(Decoder& decoder, const std::vector<std::string>& files, const std:
   const double begin = processor_seconds();
   for (size_t i = 0; i < files.size(); ++i) {
     decoder.open(files[i]);
-    decoder.decode(windows[i], pixels[i].data());
+    decoder.decode(windows[i], 3, pixels[i].data());
   }
   return static_cast<double>(files.size()) / (processor_seconds() - begin);
 }

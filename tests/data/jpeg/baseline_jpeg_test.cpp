@@ -56,7 +56,7 @@ std::vector<uint8_t> decoded(const OneBlock& made) {
   BaselineJpeg jpeg;
   EXPECT_TRUE(jpeg.open(file));
   std::vector<uint8_t> rgb(8 * 8 * 3);
-  jpeg.decode({0, 0, 8, 8}, rgb.data());
+  jpeg.decode({0, 0, 8, 8}, 3, rgb.data());
   return rgb;
 }
 

@@ -64,40 +64,41 @@ std::string encode(const Kind& kind) {
   return result;
 }
 
-// The whole image by libjpeg.
-std::vector<uint8_t> whole(const std::string& file) {
+// The whole image by libjpeg, in colour or in grey.
+std::vector<uint8_t> whole(const std::string& file, int channels = 3) {
   jpeg_decompress_struct jpeg{};
   jpeg_error_mgr errors{};
   jpeg.err = jpeg_std_error(&errors);
   jpeg_create_decompress(&jpeg);
   jpeg_mem_src(&jpeg, reinterpret_cast<const unsigned char*>(file.data()), file.size());
   jpeg_read_header(&jpeg, TRUE);
-  jpeg.out_color_space = JCS_RGB;
+  jpeg.out_color_space = channels == 1 ? JCS_GRAYSCALE : JCS_RGB;
   jpeg.do_fancy_upsampling = FALSE;
   jpeg.do_block_smoothing = FALSE;
   jpeg_start_decompress(&jpeg);
-  std::vector<uint8_t> pixels(size_t{jpeg.output_height} * jpeg.output_width * 3);
+  std::vector<uint8_t> pixels(size_t{jpeg.output_height} * jpeg.output_width * static_cast<size_t>(channels));
   while (jpeg.output_scanline < jpeg.output_height) {
-    JSAMPROW row = pixels.data() + size_t{jpeg.output_scanline} * jpeg.output_width * 3;
+    JSAMPROW row = pixels.data() + size_t{jpeg.output_scanline} * jpeg.output_width * static_cast<size_t>(channels);
     jpeg_read_scanlines(&jpeg, &row, 1);
   }
   jpeg_destroy_decompress(&jpeg);
   return pixels;
 }
 
-std::vector<uint8_t> cut(const std::vector<uint8_t>& pixels, int64_t width, const ImageWindow& window) {
+std::vector<uint8_t> cut(const std::vector<uint8_t>& pixels, int64_t width, const ImageWindow& window, int channels) {
   std::vector<uint8_t> out;
   for (int64_t y = window.top; y < window.top + window.height; ++y) {
-    const auto begin = pixels.begin() + (y * width + window.left) * 3;
-    out.insert(out.end(), begin, begin + window.width * 3);
+    const auto begin = pixels.begin() + (y * width + window.left) * channels;
+    out.insert(out.end(), begin, begin + window.width * channels);
   }
   return out;
 }
 
-std::vector<uint8_t> decode(WindowDecoder& decoder, const std::string& file, const ImageWindow& window) {
-  std::vector<uint8_t> pixels(static_cast<size_t>(window.height * window.width * 3));
+std::vector<uint8_t> decode(WindowDecoder& decoder, const std::string& file, const ImageWindow& window,
+                            int channels = 3) {
+  std::vector<uint8_t> pixels(static_cast<size_t>(window.height * window.width * channels));
   decoder.open(file);
-  decoder.decode(window, pixels.data());
+  decoder.decode(window, channels, pixels.data());
   return pixels;
 }
 
@@ -106,12 +107,13 @@ class JpegWindowTest : public testing::TestWithParam<Kind> {};
 TEST_P(JpegWindowTest, EveryWindowIsThatOfTheWholeImage) {
   const Kind kind = GetParam();
   const std::string file = encode(kind);
-  const std::vector<uint8_t> all = whole(file);
+  const std::vector<uint8_t> all = whole(file), grey = whole(file, 1);
   WindowDecoder decoder;
   decoder.open(file);
   ASSERT_EQ(decoder.height(), kind.height);
   ASSERT_EQ(decoder.width(), kind.width);
   EXPECT_EQ(decode(decoder, file, {0, 0, kind.height, kind.width}), all);
+  EXPECT_EQ(decode(decoder, file, {0, 0, kind.height, kind.width}, 1), grey);
   std::mt19937 random(1);
   const auto below = [&](int64_t bound) { return static_cast<int64_t>(random() % static_cast<uint64_t>(bound)); };
   for (int i = 0; i < 200; ++i) {  // all phases of the blocks of 8 and 16
@@ -120,8 +122,9 @@ TEST_P(JpegWindowTest, EveryWindowIsThatOfTheWholeImage) {
     if (i % 3 == 0) window.width = 1 + below(std::min<int64_t>(20, kind.width));
     window.top = below(kind.height - window.height + 1);
     window.left = below(kind.width - window.width + 1);
-    ASSERT_EQ(decode(decoder, file, window), cut(all, kind.width, window))
-        << window.height << " x " << window.width << " at " << window.top << ", " << window.left;
+    for (const int channels : {3, 1})
+      ASSERT_EQ(decode(decoder, file, window, channels), cut(channels == 1 ? grey : all, kind.width, window, channels))
+          << window.height << " x " << window.width << " at " << window.top << ", " << window.left;
   }
 }
 
@@ -212,7 +215,7 @@ TEST(JpegWindow, TheEmptiestImageIsNotTakenForTruncated) {
   WindowDecoder decoder;
   std::vector<uint8_t> pixels(3);
   decoder.open(file);
-  decoder.decode({2047, 2047, 1, 1}, pixels.data());
+  decoder.decode({2047, 2047, 1, 1}, 3, pixels.data());
   EXPECT_THAT(pixels, testing::ElementsAre(128, 128, 128));
 }
 
@@ -248,7 +251,7 @@ TEST(JpegWindow, DamagedFilesGiveSomePixelsOrAnError) {
         const ImageWindow window{decoder.height() / 3, decoder.width() / 3, (decoder.height() + 1) / 2,
                                  (decoder.width() + 1) / 2};
         std::vector<uint8_t> pixels(static_cast<size_t>(window.height * window.width * 3));
-        decoder.decode(window, pixels.data());
+        decoder.decode(window, i % 4 < 2 ? 3 : 1, pixels.data());
       } catch (const BadPhoto&) {
         ++errors;
       }

@@ -92,7 +92,7 @@ TEST_F(PhotoMemory, LittleOfItIsNoDamageToARecord) {
   expect_no_damage("a window", [&] {
     WindowDecoder decoder;
     decoder.open(file);
-    decoder.decode({0, 0, 1024, 1024}, pixels.data());
+    decoder.decode({0, 0, 1024, 1024}, 3, pixels.data());
   });
 }
 

@@ -98,6 +98,26 @@ TEST_F(PrepareTest, EveryImageIsARecordWithItsLabelAndName) {
   EXPECT_EQ(seen.size(), 21u);
 }
 
+// One component with the luma, where files in colour have three.
+TEST_F(PrepareTest, InGreyTheLumaIsStored) {
+  write("in/a/x.png", written_png(quadrants(32, 40, {0xff0000, 0x00ff00, 0x0000ff, 0x808080})));
+  const PhotoSources sources = folder_sources(file("in"));
+  PrepareSettings settings = small();
+  prepare(sources, "colour", settings);
+  settings.grey = true;
+  prepare(sources, "grey", settings);
+  const std::string grey = records_of("grey")[0].second, colour = records_of("colour")[0].second;
+  const auto components = [](const std::string& jpeg) { return static_cast<int>(jpeg.at(jpeg.find("\xFF\xC0") + 9)); };
+  EXPECT_EQ(components(grey), 1);
+  EXPECT_EQ(components(colour), 3);
+  EXPECT_LT(grey.size(), colour.size());
+  const Photo photo = read_photo(grey);
+  for (const auto& [y, x, luma] : {std::array<int, 3>{4, 4, 76}, {4, 30, 150}, {28, 4, 29}, {28, 30, 128}})
+    for (size_t c = 0; c < 3; ++c)
+      EXPECT_NEAR(photo.pixels[static_cast<size_t>(y * 40 + x) * 3 + c], luma, 3) << y << ", " << x;
+  EXPECT_THAT(error_of(sources, "colour", settings), HasSubstr("colour is prepared already"));
+}
+
 TEST_F(PrepareTest, ShardsFollowTheConventionOfWebDataset) {
   prepare(three_classes(), "train", small());
   const std::string path = file("train/000001.tar"), bytes = read_file(path);
