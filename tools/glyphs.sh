@@ -6,7 +6,7 @@
 #
 #   --classes N     only N code points: the ones that most held-out faces have, then most faces (default: all that
 #                   14 faces or more draw differently)
-#   --side PIXELS   side of the square images (default: 64)
+#   --side PIXELS   side of the square images, 16 to 1024 (default: 64)
 #   --faces N       at most N training images of each class (default: all)
 #   --owt PROGRAM   default: build/owt
 #
@@ -39,6 +39,7 @@ while [ $# -gt 0 ]; do
       ;;
     --classes | --side | --faces)
       [[ ${2:-} =~ ^[1-9][0-9]{0,5}$ ]] || wrong_usage "$1 wants a number from 1, not '${2:-}'"
+      [ "$1" != --side ] || { [ "$2" -ge 16 ] && [ "$2" -le 1024 ]; } || wrong_usage "--side wants 16 to 1024, not $2"
       sizes+=("$1" "$2")
       shift
       ;;
