@@ -6,7 +6,7 @@
 #
 #   --all   besides, what takes hours: all tests under the address, undefined-behaviour and thread sanitizers, fuzzing,
 #           runs under stress, packages and a wheel with every level of processors, tests under other processors,
-#           threads, users and builds (tools/test_matrix.sh), and a fresh Debian 13
+#           threads, users and builds (tools/test_matrix.sh), a data set drawn from fonts, and a fresh Debian 13
 #
 # After a failed part, the parts that do not need it continue. The last lines name what failed, and the exit code is 1.
 # The builds are in build/, build-asan/, build-tsan/, build-fuzz/, build-package/,
@@ -72,6 +72,7 @@ if "$all"; then
   part "build of a package" build_package &&
     part "levels of a package" tests/levels_test.sh build-package/owt build-package/tests/layers_test
   part "other processors, threads, users and builds" tools/test_matrix.sh
+  part "set of glyphs" tests/glyphs_test.sh build/owt
   part "wheel" tools/wheel.sh && for suite in bookworm trixie; do
     part "wheel in a bare $suite" tools/test_in_root.sh --wheel dist/owt-*.whl "$suite"
   done
