@@ -17,7 +17,7 @@ struct Batch {
   // as read
   Tensor images;
   Tensor labels;      // rows, i32; x RowLabel::kMixedNumbers if the augmenter mixes images
-  Tensor samples;     // only with images as read: rows, i64, the images' indices in their data set
+  Tensor samples;     // only with images as read: rows, i64, each a SampleDraw (data/order.h)
   Tensor files;       // only if `images` may hold JPEG files: rows x sizeof(FileRow), u8
   int64_t epoch = 0;  // from 0
   int64_t step_in_epoch = 0;

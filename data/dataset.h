@@ -22,7 +22,7 @@ const char* kind_of(Split split);  // kind of its images: training, test, valida
 struct View {
   bool training = false;
   uint64_t seed = 0;  // in training
-  int64_t epoch = 0;  // in training
+  int64_t epoch = 0;  // in training; with class-balanced sampling the pass (data/order.h)
   // In evaluation: 0 centre, 1 to 4 the corners in reading order, 5 to 9 the same, mirrored. 10 centre, 12 one pixel up
   // and left of it, 14 one pixel down and right; 11, 13 and 15 the same, mirrored.
   int number = 0;
@@ -96,6 +96,19 @@ class Dataset {
 // A line of a classes.txt, `key` or `key<TAB>words`, for people: the tab becomes a blank.
 std::string shown_class(std::string line);
 std::string class_key(const std::string& line);  // may contain blanks
+// "'ant', 'bee' and 7 more", from lines of a classes.txt.
+std::string some_classes(const std::vector<std::string>& lines);
+
+// The number of images of each class.
+std::vector<int64_t> images_of_classes(const Dataset& dataset);
+
+// What sampling = "balanced" does with these training images: "every class 30 times in an epoch: an image of 'ant' (1
+// image) 30 times, one of 'bee' (96 images) 0.31 times". Empty: all classes have equally many images.
+std::string balance_text(const Dataset& train);
+
+// "2 of 7 classes have no training images: 'ant', 'bee'; 12 of 400 test images are of these". Empty: all classes have
+// training images. evaluated: images with the same classes; kind: of these images.
+std::string untrained_text(const Dataset& train, const Dataset& evaluated, const std::string& kind);
 
 // Reads images, as the centre view shows them, and labels into consecutive memory, with the calling rank's team of
 // threads. Throws the errors of reading.

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <limits>
 
+#include "data/order.h"
 #include "src/core/image_layout.cuh"
 #include "src/core/launch.cuh"
 #include "src/core/philox.cuh"
@@ -20,12 +21,11 @@ struct AugmentTask {
   int channels;
   bool training, mirror, alternate, mirrored, pixels_of_set, mean_of_pixel;
   int place;
-  uint32_t epoch;
   uint64_t erase;  // probability in units of 2^-32; 0 in evaluation
   uint64_t patch_blocks;
-  DevicePhilox place_numbers, colour_numbers, patch_numbers;
+  DevicePhilox place_numbers, colour_numbers, patch_numbers;  // numbers of pass 0
   const uint8_t* pixels;
-  const int64_t* samples;
+  const SampleDraw* draws;
   const float* mean;
   const float* factor;
   const float* colour;  // null: no offset
@@ -41,46 +41,48 @@ struct DrawnAugmentation {
   float mean[kMostChannels] = {}, factor[kMostChannels] = {}, offset[kMostChannels] = {};
 };
 
-__device__ float colour_offset(const AugmentTask& task, int64_t sample, int channel) {
+__device__ float colour_offset(const AugmentTask& task, const SampleDraw& draw, int channel) {
+  const DevicePhilox numbers = task.colour_numbers.at_step(draw.pass);
+  const uint64_t first = uint64_t{draw.sample} * static_cast<uint64_t>(task.channels);
   float offset = 0;
   for (int i = 0; i < task.channels; ++i)
-    offset =
-        __fadd_rn(offset, __fmul_rn(task.colour[channel * task.channels + i],
-                                    task.colour_numbers.normal(static_cast<uint64_t>(sample * task.channels + i))));
+    offset = __fadd_rn(
+        offset, __fmul_rn(task.colour[channel * task.channels + i], numbers.normal(first + static_cast<uint64_t>(i))));
   return offset;
 }
 
-__device__ Crop draw_crop(const AugmentTask& task, uint64_t sample) {
+__device__ Crop draw_crop(const AugmentTask& task, const SampleDraw& draw) {
   if (!task.training) return crop_of_place(task.geometry, task.place, task.mirrored);
-  const auto bits = task.place_numbers.block(sample);
+  const auto bits = task.place_numbers.at_step(draw.pass).block(draw.sample);
   uint32_t mirror_bits = bits.at[2];
-  if (task.alternate) mirror_bits = task.place_numbers.at_step(0).block(sample).at[2] + task.epoch;
+  if (task.alternate) mirror_bits = task.place_numbers.block(draw.sample).at[2] + draw.pass;
   return random_crop(task.geometry, bits.at[0], bits.at[1], mirror_bits, task.mirror);
 }
 
-__device__ Patch draw_patch(const AugmentTask& task, uint64_t sample) {
-  const uint64_t first = sample * task.patch_blocks;
+__device__ Patch draw_patch(const AugmentTask& task, const SampleDraw& draw) {
+  const DevicePhilox numbers = task.patch_numbers.at_step(draw.pass);
+  const uint64_t first = draw.sample * task.patch_blocks;
   Patch patch;
-  if (task.erase == 0 || task.patch_numbers.block(first + task.patch_blocks - 1).at[0] >= task.erase) return patch;
+  if (task.erase == 0 || numbers.block(first + task.patch_blocks - 1).at[0] >= task.erase) return patch;
   for (int t = 0; t < kPatchTries && patch.height == 0; ++t) {
-    const auto bits = task.patch_numbers.block(first + static_cast<uint64_t>(t));
+    const auto bits = numbers.block(first + static_cast<uint64_t>(t));
     patch =
         random_patch(task.geometry.out_height, task.geometry.out_width, bits.at[0], bits.at[1], bits.at[2], bits.at[3]);
   }
   return patch;
 }
 
-__device__ void draw(const AugmentTask& task, int64_t sample, DrawnAugmentation& drawn) {
+__device__ void draw_augmentation(const AugmentTask& task, const SampleDraw& draw, DrawnAugmentation& drawn) {
   const unsigned threads = blockDim.x * blockDim.y * blockDim.z;
   const unsigned thread = threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
   if (thread == 0) {
-    drawn.crop = draw_crop(task, static_cast<uint64_t>(sample));
-    drawn.patch = draw_patch(task, static_cast<uint64_t>(sample));
+    drawn.crop = draw_crop(task, draw);
+    drawn.patch = draw_patch(task, draw);
   }
   for (int c = static_cast<int>(thread); c < task.channels; c += static_cast<int>(threads)) {
     drawn.mean[c] = task.mean_of_pixel ? 0 : task.mean[c];
     drawn.factor[c] = task.factor[c];
-    drawn.offset[c] = task.colour ? colour_offset(task, sample, c) : 0;
+    drawn.offset[c] = task.colour ? colour_offset(task, draw, c) : 0;
   }
 }
 
@@ -129,11 +131,12 @@ template <class T, class Blocks>
 __global__ void augment(Blocks blocks, const AugmentTask task, T* images) {
   wait_for_previous_kernel();
   __shared__ DrawnAugmentation drawn;
-  const int64_t row_of_batch = blockIdx.x, sample = task.samples[row_of_batch];
-  draw(task, sample, drawn);
+  const int64_t row_of_batch = blockIdx.x;
+  const SampleDraw draw = task.draws[row_of_batch];
+  draw_augmentation(task, draw, drawn);
   __syncthreads();
   const int64_t in_elements = static_cast<int64_t>(task.geometry.in_height) * task.geometry.in_width * task.channels;
-  const uint8_t* image = task.pixels + (task.pixels_of_set ? sample : row_of_batch) * in_elements;
+  const uint8_t* image = task.pixels + (task.pixels_of_set ? draw.sample : row_of_batch) * in_elements;
   T* into = images + row_of_batch * task.height * task.width * blocks.channels();
   if (task.mean_of_pixel && task.colour)
     make_image<true, true>(blocks, task, drawn, image, into);
@@ -179,9 +182,9 @@ struct EditTask {
   PixelGrid grid;
   bool pixels_of_set;
   EditDraw draw;
-  DevicePhilox jitter_numbers, policy_numbers;
+  DevicePhilox jitter_numbers, policy_numbers;  // numbers of pass 0
   const uint8_t* pixels;
-  const int64_t* samples;
+  const SampleDraw* draws;
   uint8_t *edited, *half_edited;
 };
 
@@ -196,10 +199,12 @@ struct EditShared {
   uint8_t tables[kTableChannels][kByteValues] = {};
 };
 
-__device__ void draw_ops(const EditTask& task, uint64_t sample, EditShared& shared) {
-  const auto amounts = task.jitter_numbers.block(sample * 2), order = task.jitter_numbers.block(sample * 2 + 1);
+__device__ void draw_ops(const EditTask& task, const SampleDraw& draw, EditShared& shared) {
+  const DevicePhilox jitter = task.jitter_numbers.at_step(draw.pass);
+  const uint64_t sample = draw.sample;
+  const auto amounts = jitter.block(sample * 2), order = jitter.block(sample * 2 + 1);
   const uint32_t bits[] = {amounts.at[0], amounts.at[1], amounts.at[2], amounts.at[3], order.at[0]};
-  shared.count = task.draw.draw(bits, task.policy_numbers.block(sample).at, shared.ops);
+  shared.count = task.draw.draw(bits, task.policy_numbers.at_step(draw.pass).block(sample).at, shared.ops);
 }
 
 // Run by one thread per channel.
@@ -243,11 +248,12 @@ __device__ void run_op_of_block(const PixelOp& op, const PixelGrid& grid, const 
 __global__ void edit_images(const EditTask task) {
   wait_for_previous_kernel();
   __shared__ EditShared shared;
-  const int64_t row = blockIdx.x, sample = task.samples[row];
+  const int64_t row = blockIdx.x;
+  const SampleDraw draw = task.draws[row];
   const int64_t bytes = int64_t{task.grid.height} * task.grid.width * task.grid.channels;
-  if (threadIdx.x == 0) draw_ops(task, static_cast<uint64_t>(sample), shared);
+  if (threadIdx.x == 0) draw_ops(task, draw, shared);
   __syncthreads();
-  const uint8_t* from = task.pixels + (task.pixels_of_set ? sample : row) * bytes;
+  const uint8_t* from = task.pixels + (task.pixels_of_set ? draw.sample : row) * bytes;
   if (shared.count == 0) run_op_of_block(PixelOp{}, task.grid, from, task.edited + row * bytes, shared);
   for (int i = 0; i < shared.count; ++i) {
     uint8_t* to = ((shared.count - i) % 2 == 1 ? task.edited : task.half_edited) + row * bytes;
@@ -255,6 +261,10 @@ __global__ void edit_images(const EditTask task) {
     __syncthreads();
     from = to;
   }
+}
+
+const SampleDraw* draws_of(const Tensor& samples) {
+  return reinterpret_cast<const SampleDraw*>(samples.data<int64_t>());
 }
 
 Tensor upload(const std::vector<float>& values, int64_t count) {
@@ -302,10 +312,10 @@ void DeviceAugmenter::edit(const Tensor& pixels, Pixels which, const Tensor& sam
   const EditTask task{.grid = {geometry_.in_height, geometry_.in_width, static_cast<int>(image_[2])},
                       .pixels_of_set = which == Pixels::kOfSet,
                       .draw = *edit_,
-                      .jitter_numbers = DevicePhilox(Augmenter::jitter_numbers(view.seed, view.epoch)),
-                      .policy_numbers = DevicePhilox(Augmenter::policy_numbers(view.seed, view.epoch)),
+                      .jitter_numbers = DevicePhilox(Augmenter::jitter_numbers(view.seed, 0)),
+                      .policy_numbers = DevicePhilox(Augmenter::policy_numbers(view.seed, 0)),
                       .pixels = pixels.data<uint8_t>(),
-                      .samples = samples.data<int64_t>(),
+                      .draws = draws_of(samples),
                       .edited = edited_.data<uint8_t>(),
                       .half_edited = half_edited_.data<uint8_t>()};
   launch(edit_images, dim3(static_cast<unsigned>(rows)), dim3(kEditThreads), stream, task);
@@ -329,14 +339,13 @@ void DeviceAugmenter::run(const Tensor& pixels, Pixels which, const Tensor& samp
                          .pixels_of_set = which == Pixels::kOfSet && !edits,
                          .mean_of_pixel = mean_of_pixel_,
                          .place = view.place(),
-                         .epoch = static_cast<uint32_t>(view.epoch),
                          .erase = view.training ? static_cast<uint64_t>(std::ceil(std::ldexp(erase_, 32))) : 0,
                          .patch_blocks = Augmenter::kPatchBlocks,
-                         .place_numbers = DevicePhilox(Augmenter::place_numbers(view.seed, view.epoch)),
-                         .colour_numbers = DevicePhilox(Augmenter::colour_numbers(view.seed, view.epoch)),
-                         .patch_numbers = DevicePhilox(Augmenter::patch_numbers(view.seed, view.epoch)),
+                         .place_numbers = DevicePhilox(Augmenter::place_numbers(view.seed, 0)),
+                         .colour_numbers = DevicePhilox(Augmenter::colour_numbers(view.seed, 0)),
+                         .patch_numbers = DevicePhilox(Augmenter::patch_numbers(view.seed, 0)),
                          .pixels = (edits ? edited_ : pixels).data<uint8_t>(),
-                         .samples = samples.data<int64_t>(),
+                         .draws = draws_of(samples),
                          .mean = mean_.data(),
                          .factor = factor_.data(),
                          .colour = view.training && colour_.defined() ? colour_.data() : nullptr,

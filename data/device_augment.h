@@ -25,8 +25,8 @@ class DeviceAugmenter {
   // most 64 channels.
   DeviceAugmenter(const Augmenter& augmenter, int64_t most_rows);
 
-  // pixels: M x H x W x C, u8; samples: N, i64, the images' indices in the data set; images: N x out_shape(), or the
-  // same in layout `wanted`, f32 or bf16. All are on the GPU. All calls pass the same stream.
+  // pixels: M x H x W x C, u8; samples: N, i64, each a SampleDraw, whose pass takes the place of View::epoch; images: N
+  // x out_shape(), or the same in layout `wanted`, f32 or bf16. All are on the GPU. All calls pass the same stream.
   void run(const Tensor& pixels, Pixels which, const Tensor& samples, const View& view,
            const std::optional<ImageLayout>& wanted, Tensor& images, const Stream& stream);
 

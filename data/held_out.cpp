@@ -56,8 +56,9 @@ int64_t count_of(double wanted, int64_t size, const std::string& setting) {
 }
 
 // Divides `count` in proportion to `sizes`: rounded down, and the rest goes to the largest remainders, of equal ones to
-// the first.
-std::vector<int64_t> shared_out(int64_t count, const std::vector<int64_t>& sizes) {
+// the first. No part is the whole size as long as others can be larger by one; then `exactly` decides whether some are,
+// or the sum is less than `count`.
+std::vector<int64_t> shared_out(int64_t count, const std::vector<int64_t>& sizes, bool exactly) {
   const int64_t all = std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
   std::vector<int64_t> parts, rest;
   for (const int64_t size : sizes) parts.push_back(count * size / all), rest.push_back(count * size % all);
@@ -65,7 +66,10 @@ std::vector<int64_t> shared_out(int64_t count, const std::vector<int64_t>& sizes
   std::iota(order.begin(), order.end(), size_t{0});
   std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return rest[a] > rest[b]; });
   int64_t left = std::accumulate(parts.begin(), parts.end(), count, std::minus<>());
-  for (auto at = order.begin(); left > 0; ++at, --left) ++parts[*at];
+  for (const size_t at : order)
+    if (left > 0 && parts[at] + 1 < sizes[at]) ++parts[at], --left;
+  for (const size_t at : order)
+    if (exactly && left > 0 && parts[at] < sizes[at]) ++parts[at], --left;
   return parts;
 }
 
@@ -79,7 +83,11 @@ std::vector<bool> images_to_hold_out(const std::vector<int32_t>& labels, double 
     sizes.resize(std::max(sizes.size(), static_cast<size_t>(label) + 1));
     ++sizes[label];
   }
-  std::vector<int64_t> wanted_of = shared_out(count, sizes);
+  std::vector<int64_t> wanted_of = shared_out(count, sizes, wanted >= 1);
+  if (std::ranges::all_of(wanted_of, [](int64_t part) { return part == 0; }))
+    fail(setting, " = ", number_text(wanted),
+         " holds no image out: no class has enough images to keep one for training",
+         "; give a larger share, or a number of images");
   std::vector<bool> held_out(labels.size());
   for (const int64_t i : permutation(Philox(seed, RandomStream::kShuffle, 0, "validation"), size)) {
     const size_t at = i;

@@ -11,9 +11,10 @@
 namespace owt {
 
 // Whether each of the images with these labels is held out. wanted: a fraction of the images (below 1), or their
-// number. Every class contributes in proportion to its images, rounded by largest remainders. The choice depends only
-// on the number of images, their labels and the seed. Throws Error naming `setting` if no image would be held out, or
-// none left to train on.
+// number. Every class contributes in proportion to its images, rounded by largest remainders. A fraction takes no class
+// its last image; if that makes it impossible, fewer images are held out. The choice depends only on the number of
+// images, their labels and the seed. Throws Error naming `setting` if no image would be held out, or none left to train
+// on.
 std::vector<bool> images_to_hold_out(const std::vector<int32_t>& labels, double wanted, uint64_t seed,
                                      const std::string& setting);
 

@@ -7,7 +7,6 @@
 #include <ctime>
 #include <optional>
 
-#include "data/order.h"
 #include "src/core/bf16.h"
 #include "src/core/poison.h"
 #include "src/system/activity.h"
@@ -43,8 +42,12 @@ LoaderTimes taken_between(const ThreadUsage& begin, const ThreadUsage& end) {
 
 }  // namespace
 
-Loader::Loader(LoaderSettings settings) : settings_(std::move(settings)) {
-  OWT_CHECK(settings_.dataset);
+EpochOrders orders_of(const LoaderSettings& of) {
+  OWT_CHECK(of.dataset);
+  return {*of.dataset, of.seed, of.training && of.shuffle, of.training ? of.sampling : Sampling::kUniform};
+}
+
+Loader::Loader(LoaderSettings settings) : settings_(std::move(settings)), orders_(orders_of(settings_)) {
   OWT_CHECK(settings_.views.count == 1 || !settings_.training);
   OWT_CHECK(settings_.threads >= 1 && settings_.held >= 1 && settings_.slots > settings_.held);
   steps_ = Steps(settings_.dataset->size(), settings_.batch, settings_.rows, settings_.epoch, settings_.images_in_epoch,
@@ -169,8 +172,7 @@ Slice Loader::rows_of_chunk(const HostBatch& slot, int64_t index) const {
 void Loader::begin_step(HostBatch& slot, int64_t number) {
   const Steps::RankStep step = steps_.step(number);
   if (step.epoch != order_epoch_) {
-    order_ = std::make_shared<const std::vector<int64_t>>(
-        epoch_order(settings_.seed, step.epoch, settings_.dataset->size(), settings_.training && settings_.shuffle));
+    order_ = std::make_shared<const std::vector<SampleDraw>>(orders_.draws(step.epoch));
     order_epoch_ = step.epoch;
   }
   const int64_t rows = step.count();
@@ -187,100 +189,99 @@ void Loader::begin_step(HostBatch& slot, int64_t number) {
   slot.chunks_done = 0;
 }
 
-// Makes one row's image, possibly the row before the first or after the last; returns the sample shown.
+// Makes one row's image, possibly the row before the first or after the last; returns what is shown.
 template <class T>
-int64_t Loader::make(const Chunk& chunk, int64_t row, std::vector<uint8_t>& pixels, T* image) const {
-  const View view = view_of(chunk.slot->batch);
+SampleDraw Loader::make(const Chunk& chunk, int64_t row, std::vector<uint8_t>& pixels, T* image) const {
   note_work();
-  const int64_t sample = read(*chunk.order, chunk.slot->first + row, view, pixels.data());
-  settings_.augmenter->make(view, sample, pixels.data(), image);
+  const SampleDraw draw = read(chunk, row, pixels.data());
+  settings_.augmenter->make(view_of(chunk.slot->batch, draw), draw.sample, pixels.data(), image);
   StageClock::end(LoadStage::kAugment);
-  return sample;
+  return draw;
 }
 
 void Loader::load(const Chunk& chunk, std::vector<uint8_t>& pixels) const {
   HostBatch& slot = *chunk.slot;
   const int64_t elements = slot.images.shape().row_elements();
   const Slice& rows = chunk.rows;
-  std::vector<int64_t> samples(std::max<int64_t>(0, rows.size()));
-  const auto sample_of = [&](int64_t row) -> int64_t& { return samples[row - rows.begin]; };
+  std::vector<SampleDraw> draws(std::max<int64_t>(0, rows.size()));
+  const auto draw_of = [&](int64_t row) -> SampleDraw& { return draws[row - rows.begin]; };
   if (settings_.augmenter)
     with_cpu_element(slot.images.dtype(), [&](auto element) {
       auto* images = slot.images.data<decltype(element)>();
       for (int64_t row = rows.begin; row < rows.end; ++row)
-        sample_of(row) = make(chunk, row, pixels, images + row * elements);
-      if (mixes_) mix(chunk, samples, pixels, images);
+        draw_of(row) = make(chunk, row, pixels, images + row * elements);
+      if (mixes_) mix(chunk, draws, pixels, images);
     });
   else
     for (int64_t row = rows.begin; row < rows.end; ++row) {
       note_work();
       uint8_t* bytes = slot.images.data<uint8_t>() + row * elements;
       FileRow* file = slot.batch.files.defined() ? static_cast<FileRow*>(slot.batch.files.raw()) + row : nullptr;
-      sample_of(row) = read(*chunk.order, slot.first + row, view_of(slot.batch), bytes, file);
-      slot.samples.data<int64_t>()[row] = sample_of(row);
+      static_cast<SampleDraw*>(slot.samples.raw())[row] = draw_of(row) = read(chunk, row, bytes, file);
     }
   for (int64_t row = rows.begin; row < rows.end && !mixes_; ++row)
-    slot.labels.data<int32_t>()[row] = settings_.dataset->label(sample_of(row));
+    slot.labels.data<int32_t>()[row] = settings_.dataset->label(draw_of(row).sample);
 }
 
 // Mixes pairs and writes the labels of all rows. If another rank has one row of a pair, that image is made here too.
 template <class T>
-void Loader::mix(const Chunk& chunk, const std::vector<int64_t>& samples, std::vector<uint8_t>& pixels,
+void Loader::mix(const Chunk& chunk, const std::vector<SampleDraw>& draws, std::vector<uint8_t>& pixels,
                  T* images) const {
   HostBatch& slot = *chunk.slot;
   const Shape& image = settings_.augmenter->out_shape();
   const Slice& rows = chunk.rows;
-  const View view = view_of(slot.batch);
   std::vector<T> another;
-  const auto label = [&](const PairMix& mix, int64_t row, int64_t own, int64_t other) {
-    write_mixed_label(mix, settings_.dataset->label(own), settings_.dataset->label(other),
+  const auto label = [&](const PairMix& mix, int64_t row, const SampleDraw& own, const SampleDraw& other) {
+    write_mixed_label(mix, settings_.dataset->label(own.sample), settings_.dataset->label(other.sample),
                       slot.labels.data<int32_t>() + row * RowLabel::kMixedNumbers);
   };
   for (int64_t row = rows.begin, done = 1; row < rows.end; row += done) {
     const int64_t in_step = slot.first_row + row, beside = (in_step ^ 1) - slot.first_row;
-    const int64_t sample = samples[row - rows.begin];
-    const bool pair = view.training && (in_step ^ 1) < slot.batch.step_rows,
+    const SampleDraw draw = draws[row - rows.begin];
+    const bool pair = settings_.training && (in_step ^ 1) < slot.batch.step_rows,
                here = pair && rows.begin <= beside && beside < rows.end;
     done = here ? 2 : 1;
     if (!pair) {
-      label({}, row, sample, sample);
+      label({}, row, draw, draw);
       continue;
     }
     if (!here) another.resize(image.elements());
     T *own = images + row * image.elements(), *other = here ? own + image.elements() : another.data();
-    const int64_t other_sample = here ? samples[beside - rows.begin] : make(chunk, beside, pixels, other);
+    const SampleDraw other_draw = here ? draws[beside - rows.begin] : make(chunk, beside, pixels, other);
     const bool first = in_step % 2 == 0;
-    const PairMix mix = draw_mix(settings_.augmenter->mix(), image, view, first ? sample : other_sample);
+    const SampleDraw& of_pair = first ? draw : other_draw;
+    const PairMix mix = draw_mix(settings_.augmenter->mix(), image, view_of(slot.batch, of_pair), of_pair.sample);
     mix_images(mix, image, first ? own : other, first ? other : own);
     StageClock::end(LoadStage::kMix);
-    label(mix, row, sample, other_sample);
-    if (here) label(mix, beside, other_sample, sample);
+    label(mix, row, draw, other_draw);
+    if (here) label(mix, beside, other_draw, draw);
   }
 }
 
-// Reads the sample at this place of the order, or the next one that can be read; returns its index.
-int64_t Loader::read(const std::vector<int64_t>& order, int64_t place, const View& view, uint8_t* pixels,
-                     FileRow* file) const {
+// Reads the sample of a row, or the next one of the order that can be read; returns what was read.
+SampleDraw Loader::read(const Chunk& chunk, int64_t row, uint8_t* pixels, FileRow* file) const {
+  const std::vector<SampleDraw>& order = *chunk.order;
   const auto size = std::ssize(order);
-  for (int64_t tries = 1;; ++tries, place = (place + 1) % size) {
-    const int64_t sample = order[place];
+  for (int64_t tries = 1, place = chunk.slot->first + row;; ++tries, place = (place + 1) % size) {
+    const SampleDraw& draw = order[place];
+    const View view = view_of(chunk.slot->batch, draw);
     try {
       if (file)
-        *file = settings_.dataset->read_jpeg(sample, view, pixels);
+        *file = settings_.dataset->read_jpeg(draw.sample, view, pixels);
       else
-        settings_.dataset->read(sample, view, pixels);
+        settings_.dataset->read(draw.sample, view, pixels);
       StageClock::end(LoadStage::kRead);  // data sets without stages of their own only read
-      return sample;
+      return draw;
     } catch (const CorruptRecord& error) {
       if (!settings_.training || !settings_.corrupt || tries == size) throw;
-      settings_.corrupt->add(sample, error);
+      settings_.corrupt->add(draw.sample, error);
     }
   }
 }
 
-View Loader::view_of(const Batch& batch) const {
+View Loader::view_of(const Batch& batch, const SampleDraw& draw) const {
   if (!settings_.training) return {.number = batch.view};
-  return {.training = true, .seed = settings_.seed, .epoch = batch.epoch};
+  return {.training = true, .seed = settings_.seed, .epoch = draw.pass};
 }
 
 void Loader::stop() {

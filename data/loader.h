@@ -18,6 +18,7 @@
 #include "data/dataset.h"
 #include "data/decoder_trial.h"
 #include "data/load_stages.h"
+#include "data/order.h"
 #include "data/steps.h"
 #include "src/system/joined_threads.h"
 
@@ -34,12 +35,13 @@ struct LoaderSettings {
   std::shared_ptr<LoadRecord> record{};
   int64_t batch = 0;  // rows of a whole step over all ranks, >= 1
   uint64_t seed = 0;
-  bool training = true;  // false: samples in order, augmenter's evaluation images, no randomness
-  bool shuffle = true;   // in training
-  int threads = 1;       // >= 1
-  int slots = 3;         // batches in memory, more than `held`: handed out or prepared
-  int held = 1;          // number of the latest batches handed out that remain valid, >= 1
-  Views views{};         // in evaluation: every step is repeated once per view
+  bool training = true;                    // false: samples in order, augmenter's evaluation images, no randomness
+  bool shuffle = true;                     // in training
+  Sampling sampling = Sampling::kUniform;  // in training; kBalanced needs shuffle
+  int threads = 1;                         // >= 1
+  int slots = 3;                           // batches in memory, more than `held`: handed out or prepared
+  int held = 1;                            // number of the latest batches handed out that remain valid, >= 1
+  Views views{};                           // in evaluation: every step is repeated once per view
   int64_t epoch = 0,
           images_in_epoch = 0;      // start: the epoch, and how many of its images are done
   RowsOfStep rows{};                // may be called from several threads
@@ -49,6 +51,9 @@ struct LoaderSettings {
   // without augmenter; called from several threads.
   std::function<bool(int64_t step)> files{};
 };
+
+// The orders in which batches with these settings show the images: in evaluation the order of the data set.
+EpochOrders orders_of(const LoaderSettings& settings);
 
 class Loader : public BatchSource {
  public:
@@ -63,7 +68,7 @@ class Loader : public BatchSource {
   bool ready();  // whether next() would return without waiting
 
  private:
-  using Order = std::shared_ptr<const std::vector<int64_t>>;
+  using Order = std::shared_ptr<const std::vector<SampleDraw>>;
 
   struct HostBatch {
     Batch batch;
@@ -89,18 +94,18 @@ class Loader : public BatchSource {
   void load_timed(const Chunk& chunk, std::vector<uint8_t>& pixels);
   void load(const Chunk& chunk, std::vector<uint8_t>& pixels) const;
   template <class T>
-  int64_t make(const Chunk& chunk, int64_t row, std::vector<uint8_t>& pixels, T* image) const;
+  SampleDraw make(const Chunk& chunk, int64_t row, std::vector<uint8_t>& pixels, T* image) const;
   template <class T>
-  void mix(const Chunk& chunk, const std::vector<int64_t>& samples, std::vector<uint8_t>& pixels, T* images) const;
-  int64_t read(const std::vector<int64_t>& order, int64_t place, const View& view, uint8_t* pixels,
-               FileRow* file = nullptr) const;
-  View view_of(const Batch& batch) const;
+  void mix(const Chunk& chunk, const std::vector<SampleDraw>& draws, std::vector<uint8_t>& pixels, T* images) const;
+  SampleDraw read(const Chunk& chunk, int64_t row, uint8_t* pixels, FileRow* file = nullptr) const;
+  View view_of(const Batch& batch, const SampleDraw& draw) const;
   static void release(const HostBatch& slot);
   bool complete(const HostBatch& slot) const;  // whether it holds the whole next batch
   void stop();
   void stop_with(std::exception_ptr error, int64_t step);
 
   LoaderSettings settings_;
+  EpochOrders orders_;
   bool mixes_ = false;  // rows have mixed labels; in training pairs of images are mixed
   Steps steps_;
   int64_t chunks_per_step_ = 1;

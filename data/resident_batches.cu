@@ -59,10 +59,10 @@ std::shared_ptr<const ResidentSet> resident_set(const std::shared_ptr<const Data
   return entries.back().set;
 }
 
-__global__ void gather_labels(const int32_t* labels, const int64_t* samples, int64_t rows, int32_t* out) {
+__global__ void gather_labels(const int32_t* labels, const SampleDraw* draws, int64_t rows, int32_t* out) {
   wait_for_previous_kernel();
   const int64_t row = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  if (row < rows) out[row] = labels[samples[row]];
+  if (row < rows) out[row] = labels[draws[row].sample];
 }
 
 class ResidentBatches : public BatchSource {
@@ -71,6 +71,7 @@ class ResidentBatches : public BatchSource {
       : settings_(std::move(settings)),
         size_(settings_.dataset->size()),
         steps_(size_, settings_.batch, settings_.rows, settings_.epoch, settings_.images_in_epoch, settings_.views),
+        orders_(orders_of(settings_)),
         set_(resident_set(settings_.dataset)),
         host_order_(Tensor::shared_with(Device::kCuda, {size_}, DType::kI64)),
         order_({size_}, DType::kI64, Device::kCuda),
@@ -102,7 +103,7 @@ class ResidentBatches : public BatchSource {
                       .step_in_epoch = step.step_in_epoch,
                       .step_rows = step.step_rows,
                       .view = step.view};
-    const View view{.training = settings_.training, .seed = settings_.seed, .epoch = step.epoch, .number = step.view};
+    const View view{.training = settings_.training, .seed = settings_.seed, .number = step.view};
     if (settings_.augmenter->mix().any()) {
       make_mixed(step, facts, view);
       return batches_.made();
@@ -110,52 +111,49 @@ class ResidentBatches : public BatchSource {
     const Tensor samples = order_.part(step.places.begin, {rows});
     Tensor labels = batches_.make(facts, set_->pixels, DeviceAugmenter::Pixels::kOfSet, samples, view);
     launch(gather_labels, dim3(blocks_for(rows)), dim3(kBlockThreads), stream, set_->labels.data<int32_t>(),
-           samples.data<int64_t>(), rows, labels.data<int32_t>());
+           static_cast<const SampleDraw*>(samples.raw()), rows, labels.data<int32_t>());
     batches_.made();
   }
 
   void make_mixed(const Steps::RankStep& step, const Batch& facts, const View& view) {
     const int64_t first = step.first;  // first row of the step in the order
     const Slice all = whole_pairs({step.places.begin - first, step.places.end - first}, step.step_rows, view.training);
-    RowsOfPairs rows{
-        .before = step.places.begin - first - all.begin, .count = step.count(), .samples = {}, .labels = {}};
+    RowsOfPairs rows{.before = step.places.begin - first - all.begin, .count = step.count(), .draws = {}, .labels = {}};
     for (int64_t row = all.begin; row < all.end; ++row) {
-      rows.samples.push_back(host_order_.data<int64_t>()[first + row]);
-      rows.labels.push_back(settings_.dataset->label(rows.samples.back()));
+      rows.draws.push_back(static_cast<const SampleDraw*>(host_order_.raw())[first + row]);
+      rows.labels.push_back(settings_.dataset->label(rows.draws.back().sample));
     }
     batches_.make_mixed(facts, set_->pixels, DeviceAugmenter::Pixels::kOfSet,
                         order_.part(first + all.begin, {all.size()}), rows, view);
   }
 
-  bool shuffled() const { return settings_.training && settings_.shuffle; }
-
   void prepare_order(int64_t epoch) {
     // If no thread can be started, it is made on demand.
-    next_order_ =
-        std::async(std::launch::async | std::launch::deferred, epoch_order, settings_.seed, epoch, size_, shuffled());
+    next_order_ = std::async(std::launch::async | std::launch::deferred, &EpochOrders::draws, &orders_, epoch);
   }
 
   // Batches of the previous epoch are already queued on the stream, so the copy runs after them.
   void begin_epoch(int64_t epoch, const Stream& stream) {
     const bool first = order_epoch_ < 0;
     order_epoch_ = epoch;
-    if (!first && !shuffled()) return;  // all epochs have the same order
-    const std::vector<int64_t> order = next_order_.get();
+    if (!first && !settings_.training) return;  // passes make no difference
+    const std::vector<SampleDraw> order = next_order_.get();
     order_copied_.wait();  // long done, except for epochs of very few steps
-    std::copy(order.begin(), order.end(), host_order_.data<int64_t>());
+    std::copy(order.begin(), order.end(), static_cast<SampleDraw*>(host_order_.raw()));
     order_.copy_from(host_order_, stream);
     order_copied_ = stream.record();
-    if (shuffled()) prepare_order(epoch + 1);
+    if (settings_.training) prepare_order(epoch + 1);
   }
 
   LoaderSettings settings_;
   int64_t size_;
   Steps steps_;
+  EpochOrders orders_;
   std::shared_ptr<const ResidentSet> set_;
   Tensor host_order_, order_;  // the epoch's order; one on the host, one on the GPU
   Event order_copied_;
   int64_t order_epoch_ = -1;
-  std::future<std::vector<int64_t>> next_order_;
+  std::future<std::vector<SampleDraw>> next_order_;
   int64_t next_ = 0;
   TwoBatches batches_;  // its destructor waits for reads of the members above
 };

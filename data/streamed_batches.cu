@@ -60,6 +60,10 @@ class StreamedBatches : public BatchSource {
     Event arrived;
   };
 
+  static const SampleDraw* draws_of(const Batch& of_loader) {
+    return static_cast<const SampleDraw*>(of_loader.samples.raw());
+  }
+
   static double seconds_now() {
     return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
   }
@@ -109,7 +113,7 @@ class StreamedBatches : public BatchSource {
     if (sent_ == made_) send();
     const DeviceBatch& slot = ring_[static_cast<size_t>(made_++ % kRing)];
     const Batch& sent = slot.batch;
-    const View view{.training = training_, .seed = seed_, .epoch = sent.epoch, .number = sent.view};
+    const View view{.training = training_, .seed = seed_, .number = sent.view};
     constexpr auto kOfBatch = DeviceAugmenter::Pixels::kOfBatch;
     if (mixes_)
       batches_.make_mixed(sent, sent.images, kOfBatch, sent.samples, slot.pairs, view);
@@ -142,10 +146,11 @@ class StreamedBatches : public BatchSource {
   // them again does not find them damaged.
   void fill_pixels(const Batch& batch, DeviceBatch& slot) {
     if (!batch.files.defined()) return slot.batch.images.copy_from(batch.images, copies());
-    const View view{.training = training_, .seed = seed_, .epoch = batch.epoch};
     const auto read = [&](int64_t row) {
       Tensor pixels = batch.images.rows(row, row + 1);
-      dataset_->read(batch.samples.data<int64_t>()[row], view, pixels.data<uint8_t>());
+      const SampleDraw& draw = draws_of(batch)[row];
+      const View view{.training = training_, .seed = seed_, .epoch = draw.pass};
+      dataset_->read(draw.sample, view, pixels.data<uint8_t>());
     };
     jpegs_->run(batch.images, batch.files, slot.batch.images, read, slot.unread, copies());
   }
@@ -160,12 +165,12 @@ class StreamedBatches : public BatchSource {
   // batch: the loader's batch, on the host.
   RowsOfPairs pairs_of(const Batch& batch) const {
     const Slice own = own_rows(batch.step_rows);
-    const int64_t* samples = batch.samples.data<int64_t>();
+    const SampleDraw* draws = draws_of(batch);
     const int32_t* labels = batch.labels.data<int32_t>();
     const int64_t rows = batch.labels.elements();
     return {.before = own.begin - all_rows(batch.step_rows).begin,
             .count = own.size(),
-            .samples = {samples, samples + rows},
+            .draws = {draws, draws + rows},
             .labels = {labels, labels + rows}};
   }
 

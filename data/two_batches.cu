@@ -111,12 +111,15 @@ Tensor TwoBatches::make(const Batch& facts, const Tensor& pixels, DeviceAugmente
 // How each pair is mixed, and the resulting labels.
 void TwoBatches::describe_pairs(BatchBuffers& buffers, const RowsOfPairs& rows, const View& view) const {
   buffers.made.wait();  // long done; its copies read the memory written here
-  const int64_t all = std::ssize(rows.samples);
+  const int64_t all = std::ssize(rows.draws);
   for (int64_t row = 0; row < all; ++row) {
     const int64_t beside = std::min(row ^ 1, all - 1), first = row / 2 * 2;
     const auto at = [&](int64_t i) { return static_cast<size_t>(i); };
+    const SampleDraw& draw = rows.draws[at(first)];
+    View view_of_pair = view;
+    view_of_pair.epoch = draw.pass;
     PairMix mix;
-    if ((row ^ 1) < all) mix = draw_mix(mix_, image_, view, rows.samples[at(first)]);
+    if ((row ^ 1) < all) mix = draw_mix(mix_, image_, view_of_pair, draw.sample);
     reinterpret_cast<PairMix*>(buffers.host_pairs.raw())[row / 2] = mix;
     if (row >= rows.before && row < rows.before + rows.count)
       write_mixed_label(mix, rows.labels[at(row)], rows.labels[at(beside)],
@@ -142,7 +145,7 @@ void TwoBatches::make_mixed(const Batch& facts, const Tensor& pixels, DeviceAugm
     augmenter_.run(of_set ? pixels : pixels.rows(begin, end), which, samples.rows(begin, end), view, layout, images,
                    maker_);
   };
-  const int64_t all = std::ssize(rows.samples), end = rows.before + rows.count;
+  const int64_t all = std::ssize(rows.draws), end = rows.before + rows.count;
   augment(rows.before, end, next.batch.images);
   if (rows.before > 0) augment(0, 1, beside.part(0, one));
   if (end < all) augment(end, all, beside.part(one.elements(), one));

@@ -9,13 +9,14 @@
 #include "data/batch.h"
 #include "data/batch_memory.h"
 #include "data/device_augment.h"
+#include "data/order.h"
 
 namespace owt {
 
 // The rows of a batch, and rows of other ranks that complete pairs with them; on the host.
 struct RowsOfPairs {
   int64_t before = 0, count = 0;  // rows of others before the batch's; rows of the batch
-  std::vector<int64_t> samples;   // indices of all rows
+  std::vector<SampleDraw> draws;  // what all rows show
   std::vector<int32_t> labels;    // classes of all rows
 };
 

@@ -101,12 +101,6 @@ void print_classes(const std::vector<std::string>& names, const std::vector<int6
   for (size_t i = counts.size() - kAtAnEnd; i < counts.size(); ++i) print_class(order[i], names, counts);
 }
 
-std::vector<int64_t> images_of_classes(const Dataset& images) {
-  std::vector<int64_t> counts(static_cast<size_t>(images.classes()));
-  for (int64_t i = 0; i < images.size(); ++i) ++counts[static_cast<size_t>(images.label(i))];
-  return counts;
-}
-
 // folder: for shards, the folder's name if it differs from the split's.
 void print_counts(const Dataset& images, const std::string& sizes, Split split, bool all_classes,
                   const std::string& folder = "") {
@@ -117,6 +111,8 @@ void print_counts(const Dataset& images, const std::string& sizes, Split split, 
   std::cout << format("{}{}: {} images{}, {} classes of {}\n", name_of(split), folder, images.size(), sizes,
                       images.classes(), each);
   print_classes(images.class_names(), counts, all_classes);
+  if (const std::string balance = balance_text(images); split == Split::kTrain && !balance.empty())
+    std::cout << "  sampling = \"balanced\" would show " << balance << '\n';
 }
 
 void print_split(const Data& data, Split split, bool all_classes) {

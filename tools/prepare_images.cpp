@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <iostream>
 
+#include "data/dataset.h"
 #include "data/held_out.h"
 #include "data/prepare/class_labels.h"
 #include "data/prepare/imagenet.h"
@@ -78,6 +79,16 @@ std::vector<std::string> known_classes(const DataSetFolder& folder, const Prepar
   return renew ? std::vector<std::string>() : folder.classes();
 }
 
+// Classes with sources, all of which were skipped.
+std::vector<std::string> unreadable_classes(const PhotoSources& sources, const Prepared& prepared) {
+  std::vector<bool> used(sources.classes.size());
+  for (const PhotoSource& photo : sources.photos) used[static_cast<size_t>(photo.label)] = true;
+  std::vector<std::string> lost;
+  for (size_t label = 0; label < used.size(); ++label)
+    if (used[label] && prepared.images_of_classes[label] == 0) lost.push_back(sources.classes[label]);
+  return lost;
+}
+
 int prepare_one(const PhotoSources& sources, const std::string& split, const Preparation& preparation) {
   const double begun = now_seconds();
   const std::string dir = in(preparation.out, split);
@@ -109,6 +120,8 @@ int prepare_one(const PhotoSources& sources, const std::string& split, const Pre
                       prepared.skipped > 0 ? format("{} skipped, see {}; ", prepared.skipped, in(dir, "skipped.txt"))
                                            : "none skipped; ",
                       now_seconds() - begun);
+  if (const std::vector<std::string> lost = unreadable_classes(sources, prepared); !lost.empty())
+    log_warn("{}: not one image can be read of {}", dir, some_classes(lost));
   if (sources.passed_over > 0)
     std::cout << (sources.passed_over == 1
                       ? "1 file was ignored: by its name it is not an image\n"

@@ -69,14 +69,23 @@ void agree_on_classes(PhotoSources& sources, const std::vector<std::string>& lin
     sources.classes = classes = lines;
   }
   if (sources.classes == classes) return;
-  const ClassLabels labels(classes);
-  for (PhotoSource& photo : sources.photos) {
-    const std::string key = class_key(sources.classes[photo.label]);
-    photo.label = labels.of(key);
-    if (photo.label < 0)
-      fail("class '", key, "' of ", photo.name, " is not in ", path, ", whose lines are a class or a class, a tab and ",
-           "words; prepare the split that has all classes first, or the only split with --force");
+  const ClassLabels known(classes);
+  std::vector<int64_t> images(sources.classes.size());
+  for (const PhotoSource& photo : sources.photos) ++images[photo.label];
+  std::vector<int32_t> labels(images.size(), -1);
+  std::vector<std::string> missing;
+  int64_t of_missing = 0;
+  for (size_t c = 0; c < images.size(); ++c) {
+    if (images[c] == 0) continue;
+    labels[c] = known.of(class_key(sources.classes[c]));
+    if (labels[c] < 0) missing.push_back(class_key(sources.classes[c])), of_missing += images[c];
   }
+  if (!missing.empty())
+    fail(missing.size() == 1 ? "class " : "the classes ", some_classes(missing), " (", of_missing,
+         of_missing == 1 ? " image) " : " images) ", missing.size() == 1 ? "is" : "are", " not in ", path,
+         ", whose lines are a class or a class, a tab and words; prepare the split that has all classes first, or the "
+         "only split with --force; or name the classes of both splits in a file for --classes");
+  for (PhotoSource& photo : sources.photos) photo.label = labels[photo.label];
   sources.classes = classes;
 }
 

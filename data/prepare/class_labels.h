@@ -29,7 +29,7 @@ class ClassLabels {
 std::vector<std::string> with_words(std::vector<std::string> keys, const std::vector<std::string>& names);
 
 // Gives each photo the label of its class in `classes`, the lines of a classes.txt. If `classes` is empty, it becomes
-// `lines`, one per class of the sources. Throws Error naming a missing class; `path` is the path of that file.
+// `lines`, one per class of the sources. Throws Error naming missing classes; `path` is the path of that file.
 void agree_on_classes(PhotoSources& sources, const std::vector<std::string>& lines, std::vector<std::string>& classes,
                       const std::string& path);
 

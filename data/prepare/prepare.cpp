@@ -83,6 +83,7 @@ class SplitWriter {
       : sources_(sources), settings_(settings), dir_(dir), held_((check_split_folder(dir), dir)) {
     order_ = epoch_order(settings_.seed, kPreparation, photos(), settings_.shuffle);
     prepared_.shards = (photos() + settings_.shard_images - 1) / settings_.shard_images;
+    prepared_.images_of_classes.resize(sources_.classes.size());
   }
 
   Prepared prepare(const std::function<bool(const PrepareState&)>& keep_going) {
@@ -183,7 +184,12 @@ class SplitWriter {
     if (!index) return false;
     const auto images = std::ssize(index->records), skipped = std::ssize(lines_of(path(shard, ".skipped")));
     if (images + skipped != begin_of(shard + 1) - begin_of(shard)) return false;
+    if (std::ranges::any_of(index->records, [&](const ShardRecord& record) {
+          return record.label < 0 || record.label >= std::ssize(sources_.classes);
+        }))
+      return false;
     prepared_.images += images;
+    for (const ShardRecord& record : index->records) ++prepared_.images_of_classes[record.label];
     prepared_.skipped += skipped;
     prepared_.bytes += index->tar_bytes;
     return true;
@@ -192,10 +198,12 @@ class SplitWriter {
   void check_skipped() {
     if (prepared_.skipped <= settings_.most_skipped) return;
     const std::string file = write_skipped();
-    std::string first = text_lines(file).front();
-    std::replace(first.begin(), first.end(), '\t', ' ');
-    fail(prepared_.skipped, " of ", photos(), " images cannot be used, more than --max-skipped allows (",
-         settings_.most_skipped, "): ", first, "; ", file, " lists them; with a higher limit the same command goes on");
+    std::vector<std::string> lines = text_lines(file);
+    for (std::string& line : lines) std::replace(line.begin(), line.end(), '\t', ' ');
+    const int64_t read = prepared_.images + prepared_.skipped;
+    fail(prepared_.skipped, " of ", read < photos() ? concat("the first ", read, " of ") : "", photos(),
+         " images cannot be used, more than --max-skipped allows (", settings_.most_skipped, "): ", first_names(lines),
+         "; ", file, " lists them; with a higher limit the same command goes on");
   }
 
   bool write_missing_shards(const std::function<bool(const PrepareState&)>& keep_going) {
@@ -260,6 +268,7 @@ class SplitWriter {
                              .name = name});
     tar.add(key + ".cls", std::to_string(from.label));
     ++prepared_.images;
+    ++prepared_.images_of_classes[from.label];
   }
 
   // Concatenates the parts of the complete shards; returns the path.

@@ -34,6 +34,7 @@ struct PrepareState {
 struct Prepared {
   enum class How { kNow, kBefore, kStopped } how = How::kNow;
   int64_t images = 0, skipped = 0, shards = 0, bytes = 0;  // unless kBefore
+  std::vector<int64_t> images_of_classes{};                // by label; the same
 };
 
 // Writes `dir`. Continues if an earlier call with the same sources and settings was interrupted at any moment. In a

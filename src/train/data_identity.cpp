@@ -14,7 +14,6 @@
 #include "src/net/layer_names.h"
 #include "src/system/check.h"
 #include "src/system/log.h"
-#include "src/system/printable.h"
 #include "src/system/texts.h"
 #include "src/train/job.h"
 
@@ -59,15 +58,6 @@ class Outputs {
   Index whole_, keys_;
 };
 
-// "'ant', 'bee' and 7 more"
-std::string some_of(const Lines& lines) {
-  constexpr size_t kShown = 5;
-  std::string text;
-  for (size_t i = 0; i < std::min(lines.size(), kShown); ++i)
-    text += concat(i > 0 ? ", '" : "'", printable(shown_class(lines[i])), "'");
-  return lines.size() > kShown ? concat(text, " and ", lines.size() - kShown, " more") : text;
-}
-
 std::string counted(int64_t count) { return concat(count, count == 1 ? " class" : " classes"); }
 
 std::string run_classes(const RunFacts& known) { return concat(known.run, "/classes.txt"); }
@@ -98,8 +88,8 @@ std::string cure(const RunFacts& known, Use use) {
 
 [[noreturn]] void fail_of_names(const RunFacts& known, const DataClasses& data, const Lines& missing, Use use) {
   const bool one = missing.size() == 1;
-  fail(data.where, " has the class", one ? " " : "es ", some_of(missing), ", which ", known.run, " does not know (",
-       some_of(known.class_names), "); ", cure(known, use), kNumber);
+  fail(data.where, " has the class", one ? " " : "es ", some_classes(missing), ", which ", known.run,
+       " does not know (", some_classes(known.class_names), "); ", cure(known, use), kNumber);
 }
 
 void check_outputs_of(const Settings& settings, const RunFacts& known, const LabelMap& map) {

@@ -93,6 +93,7 @@ LoaderSettings loader_settings(const Job& job, int rank) {
   settings.batch = job.plan.request.step_rows;
   settings.seed = job.settings.run.seed;
   settings.shuffle = data.shuffle;
+  settings.sampling = data.sampling;
   settings.threads = data.loader_threads;
   settings.rows = [&plan = job.plan, rank](int64_t step_rows) { return rows_of(plan, step_rows).of(rank); };
   return settings;

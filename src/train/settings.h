@@ -7,6 +7,7 @@
 
 #include "data/augment.h"
 #include "data/decoder_trial.h"
+#include "data/order.h"
 #include "data/shards.h"
 #include "layers/conv_cpu/conv_algorithm.h"
 #include "layers/softmax_loss.h"
@@ -26,6 +27,7 @@ struct DataSettings {
   int accumulate = 1;            // gradient accumulation: micro-batches of a step (PlanRequest::slices)
   std::string classes = "name";  // how labels are matched with outputs: name | number | data (data_identity.h)
   bool shuffle = true;
+  Sampling sampling = Sampling::kUniform;  // kBalanced only with shuffle
   // Training images that are held out (data/held_out.h) and evaluated in training, as a share or a number; 0: none.
   double validation = 0;
   Shape image{32, 32, 3};  // H x W x C of the data set's images

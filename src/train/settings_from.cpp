@@ -58,6 +58,11 @@ DataSettings read_data(Config config, const Model& model) {
     config.error("batch", "'batch' is missing (rows of one step; or batch_per_rank)");
   data.accumulate = static_cast<int>(config.integer("accumulate", 1, {.low = 1, .high = 1 << 20}));
   data.shuffle = config.boolean("shuffle", true);
+  data.sampling = config.word("sampling", "uniform", {"uniform", "balanced"}) == "balanced" ? Sampling::kBalanced
+                                                                                            : Sampling::kUniform;
+  if (data.sampling == Sampling::kBalanced && !data.shuffle)
+    config.error("sampling",
+                 "'sampling' is \"balanced\", whose order is random, but 'shuffle' is false; leave one of them out");
   data.validation = read_validation(config);
   const int channels = model.input[2] == 1 ? 1 : 3;  // A model of one channel sees the luma of files.
   data.image = {data.image[0], data.image[1], channels};

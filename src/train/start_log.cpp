@@ -25,6 +25,16 @@ void log_uneven_rows(const Plan& plan, const Settings& settings) {
              workers, idle == 1 ? "has" : "have");
 }
 
+void log_classes(const Job& job) {
+  const Settings& s = job.settings;
+  const Split evaluated = s.data.evaluated();
+  const std::string untrained = untrained_text(*job.train, *job.images(evaluated), kind_of(evaluated));
+  if (!untrained.empty()) log_warn("{}", untrained);
+  if (s.data.sampling != Sampling::kBalanced) return;
+  const std::string balance = balance_text(*job.train);
+  log_info("balanced sampling{}", balance.empty() ? "; all classes have equally many images" : " shows " + balance);
+}
+
 // How the learning rate grows with the workers; empty: it does not.
 std::string rate_scale_text(const Plan& plan, const Settings& settings) {
   const double front = settings.front_rate_scale(plan), back = settings.back_rate_scale(plan);
@@ -42,6 +52,7 @@ void log_start(const Job& job, bool records, int64_t step, int64_t total_steps) 
   log_info("model {}: {} layers, {:.2f} M parameters; {} training and {} {} images", s.model.name, plan.layers.size(),
            static_cast<double>(weights) / 1e6, job.train->size(), job.images(s.data.evaluated())->size(),
            kind_of(s.data.evaluated()));
+  log_classes(job);
   if (const std::string frozen = frozen_text(plan); !frozen.empty()) log_info("{}", frozen);
   const std::string threads = format("{} thread{}", team_size(), team_size() == 1 ? "" : "s");
   if (plan.ranks() == 1)

@@ -46,6 +46,20 @@ inline LoaderSettings counting(const std::shared_ptr<CountingDataset>& dataset, 
           .shuffle = false};
 }
 
+// A set with these numbers of images of its classes, which lie among each other. No two images are alike.
+inline MemoryDataset images_of_counts(std::vector<int64_t> counts, const Shape& image) {
+  const int classes = static_cast<int>(counts.size());
+  std::vector<uint8_t> labels;
+  for (bool more = true; more;) {
+    more = false;
+    for (size_t c = 0; c < counts.size(); ++c)
+      if (counts[c]-- > 0) labels.push_back(static_cast<uint8_t>(c)), more = true;
+  }
+  std::vector<uint8_t> pixels(labels.size() * static_cast<size_t>(image.elements()));
+  for (size_t i = 0; i < pixels.size(); ++i) pixels[i] = static_cast<uint8_t>(i * i / 7 % 241 / (1 + i % 3));
+  return {image, classes, std::move(pixels), std::move(labels)};
+}
+
 // The first parts get one row more, as with split(), and the last may get none.
 inline LoaderSettings of_rank(LoaderSettings made, int ranks, int rank) {
   made.rows = [=](int64_t rows) { return split(rows, ranks, rank); };

@@ -169,6 +169,32 @@ TEST_P(DeviceBatches, AreThoseOfALoaderWhichMixesPairsForEveryRankAndLayout) {
           }
 }
 
+// Images of the small classes come several times in an epoch, each time with other random numbers.
+TEST_P(DeviceBatches, AreThoseOfALoaderWithBalancedSampling) {
+  AugmentSettings augment{.crop = 6, .pad = 2, .mirror = true, .alternate = true, .scale = 0.1};
+  augment.jitter = {.brightness = 0.4, .contrast = 0.4, .saturation = 0.4, .hue = 0.1};
+  augment.trivial = true;
+  augment.erase = 0.5;
+  for (const MixSettings& mix : {MixSettings{}, MixSettings{.mixup = 0.5, .cutmix = 1}})
+    for (int ranks = 1; ranks <= 2; ++ranks)
+      for (int rank = 0; rank < ranks; ++rank) {
+        augment.mix = mix;
+        LoaderSettings made = of_rank(settings(40, 9, augment), ranks, rank);
+        made.dataset = std::make_shared<MemoryDataset>(images_of_counts({1, 4, 35}, made.dataset->image()));
+        made.sampling = Sampling::kBalanced;
+        EXPECT_EQ(run_here(made, 12), run(made, 12)) << "rank " << rank << " of " << ranks;
+      }
+}
+
+TEST_P(DeviceBatches, HaveTheColourOffsetsOfALoaderWithBalancedSamplingUpToRounding) {
+  LoaderSettings made = settings(40, 16, {.crop = 5, .pad = 1, .mirror = true, .color = 0.5, .scale = 1 / 64.0});
+  made.dataset = std::make_shared<MemoryDataset>(images_of_counts({1, 4, 35}, made.dataset->image()));
+  made.sampling = Sampling::kBalanced;
+  const auto found = run_here(made, 6), wanted = run(made, 6);
+  for (size_t i = 0; i < 6; ++i)
+    EXPECT_THAT(found[i].images, testing::Pointwise(testing::FloatNear(2e-6f), wanted[i].images));
+}
+
 TEST_P(DeviceBatches, AreThoseOfALoaderInEvaluation) {
   LoaderSettings made = settings(22, 10, {.crop = 3, .mirror = true, .color = 1});
   made.training = false;

@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <numeric>
 #include <set>
+#include <utility>
 
 #include "data/augment.h"
 #include "data/memory_dataset.h"
@@ -78,6 +80,23 @@ TEST(HeldOut, EveryClassGivesInProportion) {
   EXPECT_THAT(counts(*hold_out(images_of(labels, 5), 0.2, 1).validation), ::testing::ElementsAre(20, 8, 1, 0, 1));
   // With equal remainders the first classes get one more: 10 of 4 x 25 are 2.5 each.
   EXPECT_THAT(counts(*hold_out(images_of(in_turns(100, 4), 4), 10, 1).validation), ::testing::ElementsAre(3, 3, 2, 2));
+}
+
+TEST(HeldOut, AShareLeavesEveryClassAnImageAndANumberIsExact) {
+  // 30 classes of 1 image and one of 10.
+  std::vector<uint8_t> labels(10, 30);
+  for (uint8_t c = 0; c < 30; ++c) labels.push_back(c);
+  const auto parts = [&](double wanted) {
+    const std::vector<int64_t> held = counts(*hold_out(images_of(labels, 31), wanted, 1).validation);
+    return std::pair(std::accumulate(held.begin(), held.end() - 1, int64_t{0}), held.back());
+  };
+  EXPECT_EQ(parts(0.25), std::pair(int64_t{0}, int64_t{3}));  // 2.5 of 10; the others would lose their only image
+  EXPECT_EQ(parts(10), std::pair(int64_t{6}, int64_t{4}));
+
+  const std::vector<uint8_t> singles(labels.begin() + 10, labels.end());
+  EXPECT_THAT(message_of([&] { hold_out(images_of(singles, 31), 0.25, 1); }),
+              AllOf(HasSubstr("data.validation = 0.25"), HasSubstr("give a larger share, or a number of images")));
+  EXPECT_EQ(hold_out(images_of(singles, 31), 8, 1).validation->size(), 8);
 }
 
 TEST(HeldOut, TheSeedChoosesAndNothingElseDoes) {

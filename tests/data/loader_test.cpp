@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <set>
 #include <thread>
 
 #include "data/order.h"
@@ -61,6 +62,35 @@ TEST(Loader, AugmentsBySampleAndEpoch) {
     }
 }
 
+LoaderSettings balanced(int64_t batch) {
+  LoaderSettings made = settings(40, batch);
+  made.dataset = std::make_shared<MemoryDataset>(images_of_counts({1, 4, 35}, made.dataset->image()));
+  made.sampling = Sampling::kBalanced;
+  return made;
+}
+
+TEST(Loader, WithBalancedSamplingAugmentsBySampleAndPass) {
+  const LoaderSettings made = balanced(40);
+  const EpochOrders orders(*made.dataset, made.seed, true, Sampling::kBalanced);
+  std::vector<uint8_t> pixels(48);
+  std::vector<float> wanted(27);
+  std::vector<std::vector<float>> of_the_only_image;
+  for (const Copy& batch : run(made, 2)) {
+    const std::vector<SampleDraw> draws = orders.draws(batch.epoch);
+    for (size_t row = 0; row < draws.size(); ++row) {
+      made.dataset->read(draws[row].sample, View{}, pixels.data());
+      made.augmenter->make({.training = true, .seed = 11, .epoch = draws[row].pass}, draws[row].sample, pixels.data(),
+                           wanted.data());
+      EXPECT_EQ(batch.labels[row], made.dataset->label(draws[row].sample));
+      EXPECT_TRUE(std::equal(wanted.begin(), wanted.end(), batch.images.begin() + static_cast<long>(row) * 27));
+      if (batch.labels[row] == 0) of_the_only_image.push_back(wanted);
+    }
+  }
+  EXPECT_GE(of_the_only_image.size(), 26u);  // a third of 80 places
+  const std::set<std::vector<float>> different(of_the_only_image.begin(), of_the_only_image.end());
+  EXPECT_EQ(different.size(), of_the_only_image.size());
+}
+
 TEST(Loader, ReadsInOrderAndWithoutRandomnessInEvaluation) {
   LoaderSettings made = settings(5, 3);
   made.training = false;
@@ -105,14 +135,13 @@ TEST(Loader, KeepsTheOrderOfTheFilesWithoutShuffling) {
   EXPECT_THAT(run(made, 1)[0].labels, ElementsAre(0, 1, 2));
 }
 
-TEST(Loader, RowsOfAllRanksTogetherAreTheBatchOfOneRank) {
-  constexpr int kSteps = 6;  // two epochs, the last step of each with 2 rows
-  const auto whole = run(settings(22, 10), kSteps);
+void expect_that_ranks_share_batches(const LoaderSettings& made, int steps) {
+  const auto whole = run(made, steps);
   for (int ranks = 1; ranks <= 4; ++ranks) {
-    std::vector<Copy> joined(kSteps);
+    std::vector<Copy> joined(whole.size());
     for (int rank = 0; rank < ranks; ++rank) {
-      const auto part = run(of_rank(settings(22, 10), ranks, rank), kSteps);
-      for (size_t i = 0; i < kSteps; ++i) {
+      const auto part = run(of_rank(made, ranks, rank), steps);
+      for (size_t i = 0; i < whole.size(); ++i) {
         Copy& to = joined[i];
         to.images.insert(to.images.end(), part[i].images.begin(), part[i].images.end());
         to.labels.insert(to.labels.end(), part[i].labels.begin(), part[i].labels.end());
@@ -122,6 +151,12 @@ TEST(Loader, RowsOfAllRanksTogetherAreTheBatchOfOneRank) {
     EXPECT_EQ(joined, whole) << ranks << " ranks";
   }
 }
+
+TEST(Loader, RowsOfAllRanksTogetherAreTheBatchOfOneRank) {
+  expect_that_ranks_share_batches(settings(22, 10), 6);  // two epochs, the last step of each with 2 rows
+}
+
+TEST(Loader, RowsOfAllRanksTogetherAreTheBalancedBatchOfOneRank) { expect_that_ranks_share_batches(balanced(9), 12); }
 
 TEST(Loader, GivesTensorsOfNoRowsToARankWithoutRows) {
   Loader loader(of_rank(settings(10, 2), 4, 3));
@@ -199,7 +234,9 @@ TEST(Loader, WithoutAnAugmenterGivesTheImagesAsReadAndTheirPlaces) {
     ASSERT_EQ(batch.images.shape(), (Shape{rows, 4, 4, 3}));
     ASSERT_EQ(batch.samples.shape(), (Shape{rows}));
     for (int64_t row = 0; row < rows; ++row) {
-      const int64_t sample = batch.samples.data<int64_t>()[row];
+      const SampleDraw& draw = static_cast<const SampleDraw*>(batch.samples.raw())[row];
+      EXPECT_EQ(draw.pass, batch.epoch);
+      const int64_t sample = draw.sample;
       EXPECT_EQ(batch.labels.data<int32_t>()[row], sample);
       made.dataset->read(sample, View{}, pixels.data());
       EXPECT_TRUE(std::equal(pixels.begin(), pixels.end(), batch.images.data<uint8_t>() + row * 48));

@@ -342,8 +342,8 @@ TEST_F(PrepareTest, AsManyBadPhotosAsAllowedAreSkippedAndNotOneMore) {
   const PhotoSources sources = folder_sources(file("in"));
   PrepareSettings settings = small();
   settings.most_skipped = 1;
-  EXPECT_THAT(error_of(sources, "a", settings), HasSubstr("2 of 21 images cannot be used"));
-  EXPECT_THAT(error_of(sources, "a", settings), AllOf(HasSubstr("2 of 21"), HasSubstr("allows (1)")));
+  EXPECT_THAT(error_of(sources, "a", settings), HasSubstr("2 of the first 8 of 21 images cannot be used"));
+  EXPECT_THAT(error_of(sources, "a", settings), AllOf(HasSubstr("2 of the first 8 of 21"), HasSubstr("allows (1)")));
   settings.most_skipped = 2;
   EXPECT_EQ(prepare(sources, "a", settings).skipped, 2);
   EXPECT_EQ(prepare(sources, "b", settings).skipped, 2);
@@ -415,7 +415,7 @@ TEST_F(PrepareTest, TooManyBadImagesEndWithAnErrorAndAHigherLimitContinues) {
   settings.shuffle = false;  // the bad ones are the 8th to 10th
   settings.most_skipped = 1;
   EXPECT_THAT(error_of(sources, "train", settings),
-              AllOf(HasSubstr("3 of 24 images"), HasSubstr("--max-skipped allows (1)"),
+              AllOf(HasSubstr("3 of the first 12 of 24 images"), HasSubstr("--max-skipped allows (1)"),
                     HasSubstr("class0/bad0.jpg no image"), HasSubstr("train/skipped.txt")));
   EXPECT_EQ(text_lines(file("train/skipped.txt")).size(), 3u);
   EXPECT_NE(error_of(sources, "train", settings), "") << "again";
