@@ -1,9 +1,6 @@
 #include "data/shards.h"
 
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -81,6 +78,14 @@ void check_foreign_tars(const std::string& dir, const fs::path& folder) {
            "; owt prepare index ", dir, " makes them readable");
 }
 
+// Each shard is an open file, and owt raises its limit as far as it may (src/system/process_start.h).
+void check_open_files(const std::string& folder, int64_t shards) {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) == 0 && std::cmp_less(limit.rlim_cur, shards))
+    fail(folder, " has ", shards, " shards, and this process may open ", limit.rlim_cur,
+         " files; raise the limit (ulimit -Hn), or prepare the data set with more --shard-images");
+}
+
 // Names without their endings.
 std::vector<std::string> shard_names(const fs::path& folder, int64_t shards) {
   const std::string list = (folder / kShardNames).string();
@@ -153,6 +158,7 @@ ShardDataset::ShardDataset(const std::string& folder, Split split, const CropSet
   const int64_t shards = counts.count("shards"), images = counts.count("images");
   if (counts.count("classes") != classes())
     fail(summary, " says ", counts.count("classes"), " classes, classes.txt names ", classes(), kPrepareByForce);
+  check_open_files(part.string(), shards);
   for (const std::string& name : shard_names(part, shards)) open_shard((part / name).string());
   if (size() != images) fail(summary, " says ", images, " images, the indexes have ", size(), kPrepareByForce);
   if (images == 0) fail(part.string(), " holds no images", kPrepareByForce);
@@ -169,10 +175,6 @@ uint64_t ShardDataset::checksum() const {
   return checksum_of({reinterpret_cast<const char*>(records_.data()), records_.size() * sizeof(Record)});
 }
 
-ShardDataset::~ShardDataset() {
-  for (const Shard& shard : shards_) ::munmap(const_cast<char*>(shard.bytes), shard.size);
-}
-
 void ShardDataset::open_shard(const std::string& base) {
   Shard shard;
   shard.path = base + ".tar";
@@ -185,23 +187,11 @@ void ShardDataset::open_shard(const std::string& base) {
                         static_cast<uint32_t>(shards_.size()), static_cast<uint32_t>(shard.names.size())});
     shard.names += r.name;
   }
-  const int file = ::open(shard.path.c_str(), O_RDONLY | O_CLOEXEC);
-  struct stat status {};
-  if (file < 0 || ::fstat(file, &status) != 0) {
-    const std::string why = std::strerror(errno);
-    if (file >= 0) ::close(file);
-    fail("cannot open ", shard.path, ": ", why);
-  }
-  shard.size = static_cast<uint64_t>(status.st_size);
-  void* mapped = MAP_FAILED;
-  if (shard.size == index.tar_bytes) mapped = ::mmap(nullptr, shard.size, PROT_READ, MAP_SHARED, file, 0);
-  const std::string why = std::strerror(errno);
-  ::close(file);
-  if (shard.size != index.tar_bytes)
-    fail(shard.path, " has ", shard.size, " bytes, its index says ", index.tar_bytes, kPrepareByForce);
-  if (mapped == MAP_FAILED) fail("cannot map ", shard.path, ": ", why);
-  shard.bytes = static_cast<const char*>(mapped);
-  ::madvise(mapped, shard.size, MADV_RANDOM);
+  shard.file = InputFile(shard.path);
+  if (!shard.file.is_open()) fail("cannot open ", shard.path, ": ", std::strerror(errno));
+  if (const int64_t bytes = shard.file.size(); std::cmp_not_equal(bytes, index.tar_bytes))
+    fail(shard.path, " has ", bytes, " bytes, its index says ", index.tar_bytes, kPrepareByForce);
+  shard.file.expect_random_access();
   shards_.push_back(std::move(shard));
 }
 
@@ -219,18 +209,11 @@ void ShardDataset::corrupt(int64_t index, const std::string& why) const {
 }
 
 std::string_view ShardDataset::file_of(int64_t index) const {
+  thread_local std::string file;
   const Record& r = record(index);
-  const Shard& shard = shards_[r.shard];
-  // Access is random: only the needed pages are read, and all at once instead of page by page.
-  static const uint64_t kPage = ::sysconf(_SC_PAGESIZE);
-  const uint64_t begin = r.offset / kPage * kPage, end = r.offset + r.bytes;
-  char* pages = const_cast<char*>(shard.bytes) + begin;
-  ::madvise(pages, end - begin, MADV_WILLNEED);
-#ifdef MADV_POPULATE_READ
-  if (::madvise(pages, end - begin, MADV_POPULATE_READ) != 0 && (errno == EFAULT || errno == EHWPOISON))
-    corrupt(index, "it cannot be read from the disk, or the file was shortened");
-#endif
-  const std::string_view file(shard.bytes + r.offset, r.bytes);
+  file.resize(r.bytes);
+  if (const std::string problem = shards_[r.shard].file.read(r.offset, file); !problem.empty())
+    corrupt(index, concat("it cannot be read: ", problem));
   if (checksum_of(file) != r.checksum) corrupt(index, "its checksum does not match");
   return file;
 }

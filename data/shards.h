@@ -1,7 +1,8 @@
 // A prepared data set (data/shard_index.h) as images of one size.
 //
-// Tar files are memory-mapped and must not be shortened meanwhile: that may end the program (SIGBUS), although a record
-// that is gone when it is read counts as damaged.
+// Tar files stay open, and a record is read when it is needed. They are not memory-mapped: mapped pages count as memory
+// of the process, which would grow to the size of the data set, and a file that is shortened would end the program
+// (SIGBUS).
 #pragma once
 
 #include <array>
@@ -13,6 +14,7 @@
 #include "data/jpeg/jpeg_window.h"
 #include "data/shard_index.h"
 #include "src/system/config.h"
+#include "src/system/input_file.h"
 
 namespace owt {
 
@@ -45,10 +47,6 @@ class ShardDataset : public Dataset {
   // folder: with classes.txt and the folders train and val. Throws Error naming a file that is missing, incomplete or
   // damaged; records are checked when they are read.
   ShardDataset(const std::string& folder, Split split, const CropSettings& settings);
-  ~ShardDataset() override;
-  ShardDataset(const ShardDataset&) = delete;
-  ShardDataset& operator=(const ShardDataset&) = delete;
-
   int64_t size() const override { return static_cast<int64_t>(records_.size()); }
   Shape image() const override { return {settings_.crop, settings_.crop, settings_.channels}; }
   int classes() const override { return static_cast<int>(class_lines_.size()); }
@@ -79,8 +77,7 @@ class ShardDataset : public Dataset {
  private:
   struct Shard {
     std::string path{};
-    const char* bytes = nullptr;  // mapped
-    uint64_t size = 0;
+    InputFile file{};
     int64_t first_record = 0;
     std::string names{};  // names of its records, concatenated
   };
@@ -93,7 +90,8 @@ class ShardDataset : public Dataset {
 
   void open_shard(const std::string& base);
   const Record& record(int64_t index) const { return records_[index]; }
-  std::string_view file_of(int64_t index) const;  // its checksum is verified
+  // Its checksum is verified. Valid until the next call on the same thread.
+  std::string_view file_of(int64_t index) const;
   [[noreturn]] void corrupt(int64_t index, const std::string& why) const;
   template <class Decode>
   void decode(int64_t index, const Decode& decode) const;

@@ -144,10 +144,9 @@ OutputJson data_json(const std::string& folder, const Data& data) {
     const auto images = data.open(split);
     OutputJson one{{"split", name_of(split)}, {"images", images->size()}, {"classes", OutputJson::array()}};
     const std::vector<int64_t> counts = images_of_classes(*images);
-    for (size_t c = 0; c < counts.size(); ++c) {
-      const std::vector<std::string>& names = images->class_names();
+    const std::vector<std::string> names = images->class_names();
+    for (size_t c = 0; c < counts.size(); ++c)
       one["classes"].push_back({{"name", names.empty() ? std::to_string(c) : names[c]}, {"images", counts[c]}});
-    }
     json["splits"].push_back(one);
   }
   if (!data.has_statistics()) return json;

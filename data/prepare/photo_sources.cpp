@@ -1,9 +1,5 @@
 #include "data/prepare/photo_sources.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
@@ -172,28 +168,13 @@ bool parse_list_line(const std::string& line, std::string& path, int32_t& label)
   return true;
 }
 
-std::string read_part(int file, uint64_t offset, uint64_t bytes) {
+std::string read_part(const InputFile& file, uint64_t offset, uint64_t bytes) {
   if (bytes > kLargestFile) throw BadPhoto(concat(bytes, " bytes, more than a gigabyte"));
   std::string content(bytes, '\0');
-  for (size_t done = 0; done < bytes;) {
-    const ssize_t got = ::pread(file, content.data() + done, bytes - done, static_cast<off_t>(offset + done));
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) throw BadPhoto(concat("cannot be read: ", std::strerror(errno)));
-    if (got == 0) throw BadPhoto("cannot be read: it ends early");
-    done += got;
-  }
+  const std::string problem = file.read(offset, content);
+  if (!problem.empty()) throw BadPhoto(concat("cannot be read: ", problem));
   return content;
 }
-
-struct File {
-  explicit File(const std::string& path) : descriptor(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {}
-  ~File() {
-    if (descriptor >= 0) ::close(descriptor);
-  }
-  File(const File&) = delete;
-  File& operator=(const File&) = delete;
-  int descriptor;
-};
 
 }  // namespace
 
@@ -264,25 +245,16 @@ PhotoSources list_sources(const std::string& path, const std::string& root, cons
 }
 
 PhotoFiles::PhotoFiles(const PhotoSources& sources) : sources_(sources) {
-  for (const std::string& path : sources.archives) {
-    archives_.push_back(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-    if (archives_.back() < 0) fail("cannot read ", path, ": ", std::strerror(errno));
-  }
-}
-
-PhotoFiles::~PhotoFiles() {
-  for (const int file : archives_)
-    if (file >= 0) ::close(file);
+  for (const std::string& path : sources.archives)
+    if (!archives_.emplace_back(path).is_open()) fail("cannot read ", path, ": ", std::strerror(errno));
 }
 
 std::string PhotoFiles::read(const PhotoSource& source) const {
   if (source.archive >= 0) return read_part(archives_[source.archive], source.offset, source.bytes);
-  const File file((fs::path(sources_.root) / source.name).string());
-  struct stat status {};
-  if (file.descriptor < 0 || ::fstat(file.descriptor, &status) != 0)
-    throw BadPhoto(concat("cannot be read: ", std::strerror(errno)));
-  if (!S_ISREG(status.st_mode)) throw BadPhoto("no regular file");
-  return read_part(file.descriptor, 0, status.st_size);
+  const InputFile file((fs::path(sources_.root) / source.name).string());
+  if (!file.is_open()) throw BadPhoto(concat("cannot be read: ", std::strerror(errno)));
+  if (file.size() < 0) throw BadPhoto("no regular file");
+  return read_part(file, 0, file.size());
 }
 
 }  // namespace owt

@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "src/system/input_file.h"
+
 namespace owt {
 
 struct PhotoSource {
@@ -47,15 +49,12 @@ PhotoSources list_sources(const std::string& path, const std::string& root, cons
 class PhotoFiles {
  public:
   explicit PhotoFiles(const PhotoSources& sources);  // `sources` must outlive it; opens the archives; throws Error
-  ~PhotoFiles();
-  PhotoFiles(const PhotoFiles&) = delete;
-  PhotoFiles& operator=(const PhotoFiles&) = delete;
 
   std::string read(const PhotoSource& source) const;  // throws BadPhoto if it cannot be read
 
  private:
   const PhotoSources& sources_;
-  std::vector<int> archives_;  // open files
+  std::vector<InputFile> archives_;
 };
 
 }  // namespace owt

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <numeric>
 #include <utility>
 
+#include "layers/add_softmax.h"
 #include "src/comm/on_host.h"
 #include "src/core/threads.h"
 #include "src/system/files.h"
@@ -51,7 +51,7 @@ void MeanProbabilities::add_view(std::span<const T> logits) {
   if (type_ == LossType::kLogistic)
     add_units(logits);
   else
-    add_softmax(logits);
+    add_softmax_of(logits);
   ++summands_;
 }
 
@@ -70,31 +70,34 @@ void MeanProbabilities::add_units(std::span<const T> logits) {
 }
 
 template <class T>
-void MeanProbabilities::add_softmax(std::span<const T> logits) {
-  const double largest = static_cast<double>(*std::max_element(logits.begin(), logits.end()));
-  std::vector<double> exponentials(logits.size());
-  double sum = 0;
-  for (size_t c = 0; c < logits.size(); ++c) {
-    exponentials[c] = std::exp(static_cast<double>(logits[c]) - largest);
-    sum += exponentials[c];
-  }
-  for (size_t c = 0; c < logits.size(); ++c) sums_[c] += exponentials[c] / sum;
-  if (label_ >= 0) {
-    const double own = static_cast<double>(logits[static_cast<size_t>(label_)]) - largest - std::log(sum);
-    log_sum_of_label_ = summands_ == 0 ? own : log_sum(log_sum_of_label_, own);
-  }
+void MeanProbabilities::add_softmax_of(std::span<const T> logits) {
+  const double log_sum_of_all = add_softmax(logits, sums_);
+  if (label_ < 0) return;
+  const double own = static_cast<double>(logits[static_cast<size_t>(label_)]) - log_sum_of_all;
+  log_sum_of_label_ = summands_ == 0 ? own : log_sum(log_sum_of_label_, own);
 }
 
 std::vector<RankedClass> MeanProbabilities::top(int count) const {
-  std::vector<int> order(sums_.size());
-  std::iota(order.begin(), order.end(), 0);
-  const auto end = order.begin() + std::min<std::ptrdiff_t>(count, std::ssize(order));
-  std::partial_sort(order.begin(), end, order.end(), [this](int a, int b) {
+  const auto before = [this](int a, int b) {
     const double at_a = sums_[static_cast<size_t>(a)], at_b = sums_[static_cast<size_t>(b)];
     return at_a != at_b ? at_a > at_b : a < b;
-  });
+  };
+  std::vector<int> best;  // a heap with the last of them in front
+  double least = 0;       // its sum, if there are `count`; a later class needs more
+  for (int c = 0; c < std::ssize(sums_); ++c) {
+    const bool full = std::ssize(best) == count;
+    if (full && !(sums_[static_cast<size_t>(c)] > least)) continue;
+    if (full) {
+      std::pop_heap(best.begin(), best.end(), before);
+      best.pop_back();
+    }
+    best.push_back(c);
+    std::push_heap(best.begin(), best.end(), before);
+    least = sums_[static_cast<size_t>(best.front())];
+  }
+  std::sort_heap(best.begin(), best.end(), before);
   std::vector<RankedClass> all;
-  for (auto c = order.begin(); c != end; ++c) all.push_back({*c, sums_[static_cast<size_t>(*c)] / summands_});
+  for (const int c : best) all.push_back({c, sums_[static_cast<size_t>(c)] / summands_});
   return all;
 }
 
@@ -110,11 +113,10 @@ double MeanProbabilities::loss() const {
 }
 
 int MeanProbabilities::before_label() const {
-  const auto label = static_cast<size_t>(label_);
-  int before = 0;
-  for (size_t c = 0; c < sums_.size(); ++c)
-    before += sums_[c] > sums_[label] || (sums_[c] == sums_[label] && c < label);
-  return before;
+  const auto label = sums_.begin() + label_;
+  const double own = *label;
+  return static_cast<int>(std::count_if(sums_.begin(), label, [&](double sum) { return sum >= own; }) +
+                          std::count_if(label, sums_.end(), [&](double sum) { return sum > own; }));
 }
 
 Predictions::Predictions(const Dataset& images, int classes, const Views& views, int64_t batch, LossType type)

@@ -42,7 +42,7 @@ class MeanProbabilities {
   template <class T>
   void add_view(std::span<const T> logits);
   template <class T>
-  void add_softmax(std::span<const T> logits);
+  void add_softmax_of(std::span<const T> logits);
   template <class T>
   void add_units(std::span<const T> logits);
   double log_mean(double log_sum) const;

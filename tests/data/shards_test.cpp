@@ -25,6 +25,7 @@ using testing::AllOf;
 using testing::DoubleNear;
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::Not;
 using testing::Pointwise;
 
 View in_training(int64_t epoch, uint64_t seed = 1) { return {.training = true, .seed = seed, .epoch = epoch}; }
@@ -357,6 +358,14 @@ TEST_F(ShardsTest, ARecordThatWasCutOffWhileOpenIsDamaged) {
   const auto images = open();
   std::filesystem::resize_file(folder_.file("train/000000.tar"), 4096);
   EXPECT_THAT(error_of_reading(*images, 3), HasSubstr("record 3"));
+}
+
+// Mapped pages would count as memory of the process, which would grow to the size of the data set.
+TEST_F(ShardsTest, RecordsAreReadWithoutMappingTheirFiles) {
+  write_split(folder_.path(), "train", {.images = 6, .images_per_shard = 2});
+  const auto images = open();
+  for (int64_t i = 0; i < 6; ++i) EXPECT_EQ(error_of_reading(*images, i), "");
+  EXPECT_THAT(read_file("/proc/self/maps"), Not(HasSubstr(folder_.path())));
 }
 
 class ShardStatisticsTest : public ShardsTest {};

@@ -369,6 +369,20 @@ TEST_F(PrepareProgramTest, ADamagedShardIsMadeAgainByTheSameCommand) {
   EXPECT_EQ(content_of("out"), whole);
 }
 
+// Each shard is an open file. Programs start with a low limit that they may raise.
+TEST_F(PrepareProgramTest, AsManyShardsAreOpenAsTheSystemAllows) {
+  write("photo.jpg", jpeg(7));
+  std::string list;
+  for (int i = 0; i < 60; ++i) list += "photo.jpg 0\n";
+  write("list.txt", list);
+  ASSERT_EQ(owt("prepare list list.txt out --shard-images 1").code, 0);
+  shell("ulimit -Sn 40 && '" OWT_PROGRAM "' inspect out >shown");
+  EXPECT_THAT(read_file(file("shown")), HasSubstr("60 images"));
+  shell("ulimit -n 40 && ! '" OWT_PROGRAM "' inspect out >shown 2>said");
+  EXPECT_THAT(read_file(file("said")),
+              AllOf(HasSubstr("60 shards"), HasSubstr("may open 40 files"), HasSubstr("ulimit -Hn")));
+}
+
 TEST_F(PrepareProgramTest, ShardsAreReadWithPlainTar) {
   write("in/cat/1.jpg", jpeg(40));
   write("in/dog/2.jpg", jpeg(80));
