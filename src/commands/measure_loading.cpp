@@ -76,8 +76,9 @@ void take_batches(const Job& job, Communicator& comm, const LoadRequest& request
   auto begin = LoadClock::now();
   const auto batches = on_all_hosts(comm, [&] { return training_batches(job, comm.rank(), 0, 0); });
   LoadWork before;
-  if (!request.cold) {  // the first batch uses new memory
-    if (rows > 0) batches->next(stream);
+  if (!request.cold) {
+    // The first batch of each slot is written to new memory.
+    for (int slot = 0; rows > 0 && slot < LoaderSettings{}.slots; ++slot) batches->next(stream);
     stream.synchronize();
     comm.host_barrier();
     begin = LoadClock::now();
