@@ -64,7 +64,7 @@ mkdir -p "$work"
 /usr/bin/python3 "$here/glyphs.py" "$work" --held-out "$here/glyphs_held_out.txt" "${sizes[@]}" "${packages[@]}"
 prepare() {  # prepare LIST OUT SPLIT
   "$owt" prepare list "$work/$1.txt" "$work/$2" --split "$3" --root "$work/images" --classes "$work/classes.txt" \
-    --size 0
+    --size 0 --grey
 }
 prepare train shards train
 prepare val shards val
