@@ -44,8 +44,8 @@ __global__ void mark_images(const JpegTask task) {
 // to bytes, as on the CPU.
 template <int kChannels>
 __global__ void resize_windows(const JpegTask task) {
-  constexpr int kTileBytes = kChannels * kTileColumns;
   wait_for_previous_kernel();
+  constexpr int kTileBytes = kChannels * kTileColumns;
   __shared__ uint16_t across[kTileColumns][kMostTaps], down[kTileRows][kMostTaps];
   __shared__ int across_first[kTileColumns], down_first[kTileRows];
   __shared__ uint8_t narrow[kMostNarrowRows][kTileBytes];
