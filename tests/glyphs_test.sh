@@ -58,6 +58,18 @@ for columns in 1,2 1,3; do
 done
 passed
 
+case_name="a drawing of several code points, in two blocks too, counts for none of them"
+mkdir -p "$work/blocks"/{4E,4F}
+printf '%s\n' '4E00 0a' '4E01 0b' '4E02 0a' >"$work/blocks/4E/drawings"
+printf '%s\n' '4F00 0b' '4F01 0c' >"$work/blocks/4F/drawings"
+ends_with 0 env PYTHONDONTWRITEBYTECODE=1 /usr/bin/python3 -c "
+import sys
+sys.path.insert(0, '$tools')
+import glyphs
+print(glyphs.read_drawings(['$work/blocks/4E', '$work/blocks/4F']) == {0x4F01: 0x0c})"
+expect '^True$'
+passed
+
 # interrupt_at COUNT NAME: kills a run when this many files of this name are there. A file `drawings` completes a block.
 interrupt_at() {
   setsid "${draw[@]}" "$broken" >>"$work/output" 2>&1 &
