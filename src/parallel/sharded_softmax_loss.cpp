@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "layers/softmax_sweeps.h"
 #include "src/core/bf16.h"
 #include "src/core/dispatch.h"
 #include "src/core/threads.h"
@@ -63,34 +64,53 @@ namespace {
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr int64_t kShardGrain = 1 << 11;  // exponentials per thread that justify waking it
 
+// The largest logits in descending order; -infinity where there are fewer. NaN is ignored.
+template <class T>
+void find_largest(const T* logits, int classes, float (&top)[kTopClasses]) {
+  constexpr int kBlock = 64;  // few blocks have a logit that is among the largest
+  std::fill(top, top + kTopClasses, -kInfinity);
+  for (int first = 0; first < classes; first += kBlock) {
+    const int size = std::min(kBlock, classes - first);
+    if (!(largest_of(logits + first, size) > top[kTopClasses - 1])) continue;
+    for (int c = first; c < first + size; ++c) keep_largest(top, logits[c]);
+  }
+}
+
+// The sums of a shard's logistic units: of their losses, and of logit - origin.
+template <class T>
+RowExponentials logistic_row(const T* logits, int classes, const RowLabel& label, const LogisticTarget& target,
+                             float origin, T* dlogits) {
+  RowExponentials row;
+  for (int c = 0; c < classes; ++c) {
+    const UnitResult unit = target.compare(logits[c], label.share_of(c));
+    row.below += static_cast<double>(logits[c]) - static_cast<double>(origin);
+    row.sum += unit.loss;
+    if (dlogits) dlogits[c] = unit.gradient;
+  }
+  return row;
+}
+
 // label: relative to the first of these classes; it may be outside of them. logistic: null unless the classes are
 // logistic units; only these have a gradient here, and dlogits may be null.
 template <class T>
 void summarize_row(const T* logits, int classes, const RowLabel& label, bool mixed, const LogisticTarget* logistic,
                    T* dlogits, float* stats) {
   float top[kTopClasses];
-  std::fill(top, top + kTopClasses, -kInfinity);
-  for (int c = 0; c < classes; ++c) keep_largest(top, logits[c]);
+  find_largest(logits, classes, top);
   const float origin = origin_of(top[0]);
-  double sum = 0, below = 0;
-  for (int c = 0; c < classes; ++c) {
-    below += static_cast<double>(logits[c]) - static_cast<double>(origin);
-    if (!logistic) {
-      sum += static_cast<double>(std::exp(logits[c] - origin));
-      continue;
-    }
-    const UnitResult unit = logistic->compare(logits[c], label.share_of(c));
-    sum += unit.loss;
-    if (dlogits) dlogits[c] = unit.gradient;
-  }
+  RowExponentials row;
+  if (logistic)
+    row = logistic_row(logits, classes, label, *logistic, origin, dlogits);
+  else
+    row = row_exponentials(logits, classes, origin);
   ShardOwn own;
   if (label.first >= 0 && label.first < classes) {
     own.logit = logits[label.first];
-    for (int c = 0; c < classes; ++c) own.before += ranks_before(logits[c], own.logit, c < label.first);
+    own.before = ranked_before(logits, classes, label.first, own.logit);
   }
   if (label.second >= 0 && label.second < classes) own.second = logits[label.second];
   std::copy(top, top + kTopClasses, stats + kTopStats);
-  write_stats(stats, sum, below, classes, own, mixed);
+  write_stats(stats, row.sum, row.below, classes, own, mixed);
 }
 
 // The sums of a whole row.
@@ -179,11 +199,13 @@ class CpuShardedLoss : public ShardedSoftmaxLoss {
       const float scale = gradient.scale(of_row.sum);
       const int64_t first = row * columns();
       const RowLabel own = here(label, row);
-      for (int c = 0; c < columns(); ++c) {
-        const float exponential = std::exp(x[first + c] - of_row.largest);
-        dx[first + c] =
-            own.has(c) ? gradient.at_label(exponential, scale, own.share_of(c)) : gradient.at(exponential, scale);
-      }
+      const auto write_label = [&](int c) {
+        if (c < 0 || c >= columns()) return;
+        dx[first + c] = gradient.at_label(std::exp(x[first + c] - of_row.largest), scale, own.share_of(c));
+      };
+      write_row_gradient(x + first, columns(), of_row.largest, scale, gradient.every, dx + first);
+      write_label(own.first);
+      write_label(own.second);
     });
   }
 
