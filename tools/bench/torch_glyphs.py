@@ -24,7 +24,7 @@ from torch.nn import functional
 from recipe import read_recipe
 from torch_net import load_safetensors, make_net, make_optimizer
 
-SIDE = 64  # of an image in pixels
+SIDE = 64  # pixels of an image
 
 
 def read_list(work, name):

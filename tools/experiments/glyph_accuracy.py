@@ -21,7 +21,7 @@ from accuracy_runs import lines_of, numbers, percent, table
 from commands import end_with_commands, run
 
 TORCH = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "bench", "torch_glyphs.py")
-MOST_POINTS = 100  # of a curve
+MOST_POINTS = 100  # points of a curve
 
 
 def checked(line, log):
