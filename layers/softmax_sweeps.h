@@ -44,7 +44,8 @@ inline Vector exponential_up_to_1(Vector below) {
 }
 
 struct RowExponentials {
-  double sum = 0, below = 0;  // of exp(logit - origin), of logit - origin
+  double sum = 0;    // exp(logit - origin) over the classes
+  double below = 0;  // logit - origin over the classes
 };
 
 template <class T>

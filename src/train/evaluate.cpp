@@ -119,6 +119,12 @@ Evaluation evaluate_weights(const Job& job, const EvaluationRequest& request, co
   return result;
 }
 
+double mean_top1(const std::vector<ClassAccuracy>& classes) {
+  double sum = 0;
+  for (const ClassAccuracy& of : classes) sum += static_cast<double>(of.top1) / static_cast<double>(of.images);
+  return classes.empty() ? 0 : sum / static_cast<double>(classes.size());
+}
+
 std::string accuracy_text(const Evaluation& of, int64_t classes) {
   return format("top-1 {:.2f} %{}", 100 * of.top1, has_top5(classes) ? format(", top-5 {:.2f} %", 100 * of.top5) : "");
 }
