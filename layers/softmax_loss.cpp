@@ -16,10 +16,10 @@ namespace {
 
 constexpr int64_t kSoftmaxGrain = 1 << 11;  // fewest exponentials per thread for which a thread is worth waking
 
-// dlogits may be null.
-template <class T>
-RowResult run_row(const T* logits, const SmoothTarget& target, const RowLabel& label, const RowGradient& gradient,
-                  T* dlogits) {
+// slope: LabelLogit::slope. dlogits may be null.
+template <class L, class T>
+RowResult run_row(const L* logits, float slope, const SmoothTarget& target, const RowLabel& label,
+                  const RowGradient& gradient, T* dlogits) {
   const int classes = target.classes;
   const float largest = largest_of(logits, classes), own = logits[label.first], second = logits[label.second];
   const double labelled = label.mean(static_cast<double>(own), static_cast<double>(second));
@@ -28,7 +28,7 @@ RowResult run_row(const T* logits, const SmoothTarget& target, const RowLabel& l
   if (dlogits) {
     const float scale = gradient.scale(sum);
     const auto at_label = [&](float logit, int c) {
-      return gradient.at_label(std::exp(logit - largest), scale, label.share_of(c));
+      return slope * gradient.at_label(std::exp(logit - largest), scale, label.share_of(c));
     };
     write_row_gradient(logits, classes, largest, scale, gradient.every, dlogits);
     dlogits[label.first] = at_label(own, label.first);
@@ -75,16 +75,23 @@ class CpuLoss : public SoftmaxLoss {
   template <class T>
   void run_rows(const Pass& pass, int64_t rows, const T* x, const int32_t* labels, T* dx) {
     const SmoothTarget target = target_of(settings_, pass.mode, classes_);
-    const RowGradient gradient(pass.step_rows, target);
+    const RowMargin margin = margin_of(settings_, pass.mode, DTypeOf<T>::value);
+    const RowGradient gradient(pass.step_rows, target, margin.scale);
     const LogisticTarget logistic(target, pass.step_rows);
+    const bool with_margin = settings_.margin.scale > 0;
     parallel_for(rows, std::max<int64_t>(1, kSoftmaxGrain / classes_), [&](int64_t begin, int64_t end) {
+      std::vector<float> buffer(with_margin ? static_cast<size_t>(classes_) : 0);
       for (int64_t row = begin; row < end; ++row) {
         const int64_t first = row * classes_;
         const RowLabel label = RowLabel::at(labels, row, settings_.mixed_labels);
         T* const to = dx ? dx + first : nullptr;
-        results_[static_cast<size_t>(row)] = settings_.type == LossType::kLogistic
-                                                 ? run_logistic_row(x + first, classes_, logistic, label, to)
-                                                 : run_row(x + first, target, label, gradient, to);
+        results_[static_cast<size_t>(row)] =
+            settings_.type == LossType::kLogistic
+                ? run_logistic_row(x + first, classes_, logistic, label, to)
+                : with_logits(x + first, classes_, label.first, with_margin ? &margin : nullptr, buffer.data(),
+                              [&](const auto* logits, float slope) {
+                                return run_row(logits, slope, target, label, gradient, to);
+                              });
       }
     });
   }

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <limits>
 
+#include "layers/softmax_rows.h"
 #include "src/core/bf16.h"
 #include "src/core/simd_exp.h"
 
@@ -70,10 +71,25 @@ RowExponentials row_exponentials(const T* logits, int64_t count, float origin) {
   return row;
 }
 
+// Calls use(logits, slope) with the logits of these inputs of the loss, and the slope of the label's logit. The label
+// may be outside of [0, count); the slope is then 1. margin: null for inputs that are logits. buffer: `count` elements,
+// used with a margin only.
+template <class T, class Use>
+auto with_logits(const T* inputs, int64_t count, int64_t label, const RowMargin* margin, float* buffer,
+                 const Use& use) {
+  if (!margin) return use(inputs, 1.0f);
+  for_each_vector(count,
+                  [&](int64_t c, auto lanes) { store(load(inputs + c, lanes) * margin->scale, buffer + c, lanes); });
+  if (label < 0 || label >= count) return use(static_cast<const float*>(buffer), 1.0f);
+  const LabelLogit own = margin->of_label(inputs[label]);
+  buffer[label] = own.logit;
+  return use(static_cast<const float*>(buffer), own.slope);
+}
+
 // dlogits = exp(logit - origin) * scale - every: RowGradient::at(). The exponentials are computed again: this is
 // cheaper than memory for them.
-template <class T>
-void write_row_gradient(const T* logits, int64_t count, float origin, float scale, float every, T* dlogits) {
+template <class L, class T>
+void write_row_gradient(const L* logits, int64_t count, float origin, float scale, float every, T* dlogits) {
   for_each_vector(count, [&](int64_t c, auto lanes) {
     store(exponential_up_to_1(load(logits + c, lanes) - origin) * scale - every, dlogits + c, lanes);
   });

@@ -62,7 +62,7 @@ class Evaluator {
   Evaluation predict() {
     const Dataset& images = *job_.images(request_.split);
     Predictions predictions(images, job_.settings.model.classes, request_.views, job_.plan.request.step_rows,
-                            job_.settings.loss.type);
+                            job_.settings.loss.type, job_.settings.loss.margin.scale_or_1());
     for (int64_t i = 0; i < batches_->steps_per_epoch(); ++i) {
       logits_.clear();
       const Batch& batch = batches_->next(step_.stream());
