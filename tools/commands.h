@@ -29,6 +29,7 @@ int command_train(const Arguments& arguments);
 int command_eval(const Arguments& arguments);
 int command_predict(const Arguments& arguments);
 int command_extract(const Arguments& arguments);
+int command_verify(const Arguments& arguments);
 int command_simulate(const Arguments& arguments);
 int command_time(const Arguments& arguments);
 int command_check(const Arguments& arguments);
