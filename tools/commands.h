@@ -43,6 +43,7 @@ int command_prepare(const Arguments& arguments);
 int prepare_imagenet(const Arguments& arguments);
 int prepare_folder(const Arguments& arguments);
 int prepare_list(const Arguments& arguments);
+int prepare_recordio(const Arguments& arguments);
 int prepare_index(const Arguments& arguments);
 int prepare_stats(const Arguments& arguments);
 // Writes DIR/train/stats.json for the shards in DIR, and prints so: always, or only if it is missing and there are

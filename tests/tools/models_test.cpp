@@ -32,7 +32,7 @@ TEST_P(ModelFile, HasThePublishedNumberOfParameters) {
 }
 
 // cifar10_resnet20: He et al.'s 0.27 M, 269,722, and 2,752 in its shortcuts. cifar10_94: Jordan's 1.97 M. alexnet_owt*:
-// torchvision's 61,100,840; conv4 with 384 filters adds 128 * (384 * 9 + 1) and 256 * 128 * 9. iresnet*: those of the
+// torchvision's 61,100,840; conv4 with 384 filters adds 128 * (384 * 9 + 1) and 256 * 128 * 9. iresnet*: as the
 // networks in tools/iresnet_check.py, which have no head.
 constexpr int64_t kFaceHead = 512 * 93'431;
 INSTANTIATE_TEST_SUITE_P(
