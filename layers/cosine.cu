@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "layers/softmax_rows.cuh"
+#include "layers/loss/softmax_rows.cuh"
 #include "src/core/grid.h"
 
 namespace owt {

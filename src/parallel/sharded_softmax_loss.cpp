@@ -4,7 +4,7 @@
 #include <cmath>
 #include <limits>
 
-#include "layers/softmax_sweeps.h"
+#include "layers/loss/softmax_sweeps.h"
 #include "src/core/bf16.h"
 #include "src/core/dispatch.h"
 #include "src/core/threads.h"

@@ -8,7 +8,7 @@
 
 #include "data/batch.h"
 #include "data/dataset.h"
-#include "layers/softmax_loss.h"
+#include "layers/loss/softmax_loss.h"
 #include "src/comm/communicator.h"
 #include "src/train/evaluation.h"
 

@@ -4,8 +4,8 @@
 
 #include <cmath>
 
-#include "layers/softmax_loss.h"
-#include "layers/softmax_rows.h"
+#include "layers/loss/softmax_loss.h"
+#include "layers/loss/softmax_rows.h"
 #include "src/core/bf16.h"
 #include "src/system/check.h"
 #include "tests/support/check_layer.h"

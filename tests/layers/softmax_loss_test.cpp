@@ -1,4 +1,4 @@
-#include "layers/softmax_loss.h"
+#include "layers/loss/softmax_loss.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <vector>
 
-#include "layers/softmax_loss.h"
+#include "layers/loss/softmax_loss.h"
 #include "tests/support/harness.h"
 
 namespace owt {

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <span>
 
-#include "layers/softmax_loss.h"
+#include "layers/loss/softmax_loss.h"
 #include "src/core/on_devices.h"
 
 namespace owt {

@@ -1,9 +1,9 @@
-#include "layers/softmax_loss.h"
+#include "layers/loss/softmax_loss.h"
 
 #include <span>
 
 #include "layers/gpu/last_block.cuh"
-#include "layers/softmax_rows.cuh"
+#include "layers/loss/softmax_rows.cuh"
 #include "src/core/elements.cuh"
 
 namespace owt {

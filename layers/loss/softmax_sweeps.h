@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <limits>
 
-#include "layers/softmax_rows.h"
+#include "layers/loss/softmax_rows.h"
 #include "src/core/bf16.h"
 #include "src/core/simd_exp.h"
 

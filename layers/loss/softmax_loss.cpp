@@ -1,11 +1,11 @@
-#include "layers/softmax_loss.h"
+#include "layers/loss/softmax_loss.h"
 
 #include <algorithm>
 #include <cmath>
 #include <vector>
 
-#include "layers/softmax_rows.h"
-#include "layers/softmax_sweeps.h"
+#include "layers/loss/softmax_rows.h"
+#include "layers/loss/softmax_sweeps.h"
 #include "src/core/bf16.h"
 #include "src/core/dispatch.h"
 #include "src/core/threads.h"

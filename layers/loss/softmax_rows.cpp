@@ -1,4 +1,4 @@
-#include "layers/softmax_rows.h"
+#include "layers/loss/softmax_rows.h"
 
 #include <algorithm>
 #include <cmath>
