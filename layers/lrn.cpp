@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "layers/lrn_powers.h"
+#include "layers/base/lrn_powers.h"
 #include "src/core/dispatch.h"
 #include "src/core/grid.h"
 #include "src/core/simd.h"

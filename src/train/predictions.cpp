@@ -5,7 +5,7 @@
 #include <map>
 #include <utility>
 
-#include "layers/add_softmax.h"
+#include "layers/base/add_softmax.h"
 #include "src/comm/on_host.h"
 #include "src/core/threads.h"
 #include "src/system/files.h"
