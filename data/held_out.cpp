@@ -75,6 +75,10 @@ std::vector<int64_t> shared_out(int64_t count, const std::vector<int64_t>& sizes
 
 }  // namespace
 
+std::shared_ptr<const Dataset> some_of(std::shared_ptr<const Dataset> images, std::vector<int64_t> numbers) {
+  return std::make_shared<Subset>(std::move(images), std::move(numbers));
+}
+
 std::vector<bool> images_to_hold_out(const std::vector<int32_t>& labels, double wanted, uint64_t seed,
                                      const std::string& setting) {
   const int64_t size = std::ssize(labels), count = count_of(wanted, size, setting);
@@ -102,7 +106,7 @@ HeldOut hold_out(const std::shared_ptr<const Dataset>& images, double wanted, ui
   const std::vector<bool> held_out = images_to_hold_out(labels, wanted, seed, "data.validation");
   std::vector<int64_t> train, validation;
   for (int64_t i = 0; i < images->size(); ++i) (held_out[i] ? validation : train).push_back(i);
-  return {std::make_shared<Subset>(images, std::move(train)), std::make_shared<Subset>(images, std::move(validation))};
+  return {some_of(images, std::move(train)), some_of(images, std::move(validation))};
 }
 
 }  // namespace owt

@@ -1,4 +1,4 @@
-// Training images that are held out for validation if the data set has no validation split.
+// Some images of a data set. Training images that are held out for validation if the data set has no validation split.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +9,9 @@
 #include "data/dataset.h"
 
 namespace owt {
+
+// The images with these numbers, which increase.
+std::shared_ptr<const Dataset> some_of(std::shared_ptr<const Dataset> images, std::vector<int64_t> numbers);
 
 // Whether each of the images with these labels is held out. wanted: a fraction of the images (below 1), or their
 // number. Every class contributes in proportion to its images, rounded by largest remainders. A fraction takes no class

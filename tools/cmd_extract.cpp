@@ -28,21 +28,22 @@ int command_extract(const Arguments& arguments) {
     if (!options.given(name)) throw UsageError("--" + name + " is missing");
   check_two_files(options, "out", "labels");
   ExtractOptions extraction;
-  extraction.photos = options.list("IMAGE");
-  if (!extraction.photos.empty())
+  FeatureSource& source = extraction.source;
+  source.photos = options.list("IMAGE");
+  if (!source.photos.empty())
     for (const std::string name : {"labels", "split", "classes"})
       if (options.given(name)) throw UsageError("--" + name + " is for data sets, and IMAGE names photos");
-  extraction.weights = trained_weights(options);
-  extraction.run_folder = run_of_facts(options, extraction.weights);
-  extraction.threads = shared_threads(options);
-  extraction.layer = options.string("layer");
+  source.weights = trained_weights(options);
+  source.run_folder = run_of_facts(options, source.weights);
+  source.threads = shared_threads(options);
+  source.layer = options.string("layer");
   extraction.out = options.string("out");
   if (options.given("labels")) extraction.labels = options.string("labels");
   const Settings settings = shared_settings(options, with_classes(options));
-  extraction.data = given_data(options, settings);
-  if (extraction.photos.empty()) extraction.split = split_option(options, settings);
+  source.data = given_data(options, settings);
+  if (source.photos.empty()) source.split = split_option(options, settings);
   const Shape shape = extract(settings, extraction);
-  std::cout << format("{}: {} of '{}', f32\n", extraction.out, shape.str(), extraction.layer);
+  std::cout << format("{}: {} of '{}', f32\n", extraction.out, shape.str(), source.layer);
   return 0;
 }
 

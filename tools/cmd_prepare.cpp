@@ -92,6 +92,7 @@ constexpr Kind kKinds[] = {
     {"imagenet", "IN OUT", "the official files of ILSVRC2012, as shards", prepare_imagenet},
     {"folder", "IN OUT", "a folder of images per class, as shards", prepare_folder},
     {"list", "FILE OUT", "the images that a text file lists, as shards", prepare_list},
+    {"recordio", "FILE OUT", "the images of an MXNet .rec file, as shards", prepare_recordio},
     {"index", "DIR", "an index of tar files in WebDataset format", prepare_index},
     {"stats", "DIR", "measure the colours of shards", prepare_stats},
     {"synthetic", "DIR ...", "ten classes of drawn shapes, as CIFAR-10 or photographs", prepare_synthetic_set},

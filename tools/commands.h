@@ -29,6 +29,7 @@ int command_train(const Arguments& arguments);
 int command_eval(const Arguments& arguments);
 int command_predict(const Arguments& arguments);
 int command_extract(const Arguments& arguments);
+int command_verify(const Arguments& arguments);
 int command_simulate(const Arguments& arguments);
 int command_time(const Arguments& arguments);
 int command_check(const Arguments& arguments);
@@ -42,6 +43,7 @@ int command_prepare(const Arguments& arguments);
 int prepare_imagenet(const Arguments& arguments);
 int prepare_folder(const Arguments& arguments);
 int prepare_list(const Arguments& arguments);
+int prepare_recordio(const Arguments& arguments);
 int prepare_index(const Arguments& arguments);
 int prepare_stats(const Arguments& arguments);
 // Writes DIR/train/stats.json for the shards in DIR, and prints so: always, or only if it is missing and there are

@@ -1,4 +1,4 @@
-"""Code shared by onnx_check.py, load_in_torch.py and torchvision_check.py: runs of owt, and test images."""
+"""Code shared by onnx_check.py, load_in_torch.py, torchvision_check.py and iresnet_check.py: runs of owt, test images."""
 import pathlib
 import struct
 import subprocess
@@ -40,13 +40,16 @@ class Config:
         return run / "checkpoints" / "step-00000001" / "weights.safetensors"
 
     def logits(self, images):
-        """The logits of images N x H x W x 3 (bytes, of the network's input size), by `owt extract`."""
+        return self.outputs(images, self.model["layer"][-1]["name"])
+
+    def outputs(self, images, layer):
+        """A layer's outputs for images N x H x W x 3 (bytes, of the network's input size), by `owt extract`."""
         files = []
         for number, pixels in enumerate(images):
             files.append(self.folder / f"{number}.bmp")
             write_bmp(files[-1], pixels)
-        out = self.folder / "logits.npy"
-        self.run("extract", "--weights", self.weights, "--layer", self.model["layer"][-1]["name"], "--out", out, *files)
+        out = self.folder / "outputs.npy"
+        self.run("extract", "--weights", self.weights, "--layer", layer, "--out", out, *files)
         return numpy.load(out)
 
     def probabilities(self, logits):

@@ -30,6 +30,7 @@ constexpr Command kCommands[] = {
     {"eval", owt::command_eval, Under::kTogether, "measure the accuracy of a trained network"},
     {"predict", owt::command_predict, Under::kAlone, "classify photos with a trained network"},
     {"extract", owt::command_extract, Under::kAlone, "write the outputs of a layer as features, for NumPy"},
+    {"verify", owt::command_verify, Under::kAlone, "compare pairs of images by their embeddings"},
     {"time", owt::command_time, Under::kTogether, "show where the time of a training step goes, layer by layer"},
     {"check", owt::command_check, Under::kAlone, "check a step's gradients, under any strategy"},
     {"simulate", owt::command_simulate, Under::kAlone, "train in simulated time, with stragglers and slow links"},

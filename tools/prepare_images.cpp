@@ -1,6 +1,7 @@
-// owt prepare imagenet, folder and list: converts photos to shards.
+// owt prepare imagenet, folder, list and recordio: converts photos to shards.
 #include <algorithm>
 #include <filesystem>
+#include <functional>
 #include <iostream>
 
 #include "data/dataset.h"
@@ -8,6 +9,7 @@
 #include "data/prepare/class_labels.h"
 #include "data/prepare/imagenet.h"
 #include "data/prepare/prepare.h"
+#include "data/prepare/record_io.h"
 #include "data/prepare/split_folder.h"
 #include "src/comm/signals.h"
 #include "src/core/threads.h"
@@ -22,8 +24,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-void declare_preparation(Options& options) {
-  options.option("size", "PIXELS", "256", "length of the short side; 0: keep it");
+void declare_preparation(Options& options, const char* size) {
+  options.option("size", "PIXELS", size, "length of the short side; 0: keep it");
   options.option("quality", "Q", "90", "quality of the JPEG files, 1 to 100");
   options.flag("grey", "store the luma only: what a model of one input channel sees; others see grey photos");
   options.option("shard-images", "N", "1000", "images per shard");
@@ -223,16 +225,30 @@ int folder_shards(const Options& options) {
   return prepare_splits(splits_of(std::move(sources), options, preparation), classes, folder, preparation);
 }
 
-int list_shards(const Options& options) {
+// read(classes): lists images with numbers as labels.
+int numbered_shards(const Options& options,
+                    const std::function<PhotoSources(const std::vector<std::string>& classes)>& read) {
   const Preparation preparation(options);
   const std::vector<std::string> names = split_names(options);
-  const std::string root = options.given("root") ? options.string("root") : "", list = options.string("FILE");
   const DataSetFolder folder(preparation.out);
   std::vector<std::string> classes = known_classes(folder, preparation, names);
-  PhotoSources sources =
-      list_sources(list, root, options.given("classes") ? text_lines(options.string("classes")) : classes);
+  PhotoSources sources = read(options.given("classes") ? text_lines(options.string("classes")) : classes);
   agree_on_classes(sources, with_words(sources.classes, preparation.names), classes, folder.classes_path());
   return prepare_splits(splits_of(std::move(sources), options, preparation), classes, folder, preparation);
+}
+
+int list_shards(const Options& options) {
+  const std::string root = options.given("root") ? options.string("root") : "";
+  return numbered_shards(options, [&](const std::vector<std::string>& classes) {
+    return list_sources(options.string("FILE"), root, classes);
+  });
+}
+
+int recordio_shards(const Options& options) {
+  return numbered_shards(options, [&](const std::vector<std::string>& classes) {
+    log_info("Reading the headers of the records in {}", options.string("FILE"));
+    return record_sources(options.string("FILE"), classes);
+  });
 }
 
 int prepare_images(const std::string& kind, const Arguments& arguments) {
@@ -241,13 +257,19 @@ int prepare_images(const std::string& kind, const Arguments& arguments) {
       kind == "imagenet"
           ? "Writes the images of ILSVRC2012 as shards, from the official archives or from folders train and val."
       : kind == "folder" ? "Writes images as shards, from a folder per class; the classes are sorted by name."
-                         : "Writes the images that a text file names as shards, with the labels of that file.");
+      : kind == "recordio"
+          ? "Writes the images of a RecordIO file of MXNet as shards, with its labels, such as a training set of "
+            "InsightFace. An index FILE.idx beside FILE.rec is used if there is one. The first of several labels "
+            "counts."
+          : "Writes the images that a text file names as shards, with the labels of that file.");
   if (kind == "imagenet") {
     options.positional("IN",
                        "folder with ILSVRC2012_img_train.tar, ILSVRC2012_img_val.tar and ILSVRC2012_devkit_t12.tar.gz, "
                        "or folders train and val");
   } else if (kind == "folder") {
     options.positional("IN", "folder with images IN/CLASS/*.jpg (or jpeg, png, bmp, webp, tif, tiff)");
+  } else if (kind == "recordio") {
+    options.positional("FILE", "RecordIO file, e.g. train.rec");
   } else {
     options.positional("FILE", "text file with lines `path label`; labels are integers from 0");
   }
@@ -267,19 +289,20 @@ int prepare_images(const std::string& kind, const Arguments& arguments) {
     options.option("classes", "FILE",
                    "the classes in the order of their labels, e.g. RUN/classes.txt for a test set of a run; IN may "
                    "have folders for some of them only (default: the classes of OUT, else the folders by name)");
-  if (kind == "list") {
+  if (kind == "list")
     options.option("root", "DIR", "folder to which the paths are relative (default: the folder of FILE)");
+  if (kind == "list" || kind == "recordio")
     options.option("classes", "FILE", "class names, one per line: line i names label i (default: their numbers)");
-  }
-  declare_preparation(options);
+  declare_preparation(options, kind == "recordio" ? "0" : "256");
   if (!options.parse(arguments)) {
     std::cout << options.help();
     return 0;
   }
   catch_stop_signals("stopping; the same command resumes later; press again to end at once");
-  return kind == "imagenet" ? imagenet_shards(options)
-         : kind == "folder" ? folder_shards(options)
-                            : list_shards(options);
+  return kind == "imagenet"   ? imagenet_shards(options)
+         : kind == "folder"   ? folder_shards(options)
+         : kind == "recordio" ? recordio_shards(options)
+                              : list_shards(options);
 }
 
 }  // namespace
@@ -287,5 +310,6 @@ int prepare_images(const std::string& kind, const Arguments& arguments) {
 int prepare_imagenet(const Arguments& arguments) { return prepare_images("imagenet", arguments); }
 int prepare_folder(const Arguments& arguments) { return prepare_images("folder", arguments); }
 int prepare_list(const Arguments& arguments) { return prepare_images("list", arguments); }
+int prepare_recordio(const Arguments& arguments) { return prepare_images("recordio", arguments); }
 
 }  // namespace owt

@@ -1,16 +1,17 @@
 #!/usr/bin/env python3
-"""Converts weights of torchvision's AlexNet, VGG or ResNet to the names in owt's model files.
+"""Converts weights of torchvision's networks, or InsightFace's IResNets, to the names in owt's model files.
 
     usage: torchvision_weights.py --model MODEL FROM TO
 
 FROM: a state_dict, .safetensors or .pth (needs PyTorch); MODEL: a model file or a recipe; TO: the file for
 `owt train --weights TO` and `owt eval --weights TO`.
 
-If FROM has the model's names, as for ResNets, the script only converts a .pth file to safetensors. Otherwise the
-layers of FROM, in the order of their numbers (layers of `classifier` last), become the model's layers with weights,
-in order. There must be equally many; convolutions must match convolutions and dense layers dense layers, with as many
-outputs. Only the last layer may have other outputs: a head that owt initializes (--except-mismatched). owt checks
-every shape when it reads TO. Exits 1 if FROM and MODEL do not match.
+If FROM has the model's names, as for ResNets, the script only converts a .pth file to safetensors. FROM may lack the
+last layer, as InsightFace's IResNets do. Otherwise the layers of FROM, in the order of their numbers (layers of
+`classifier` last), become the model's layers with weights, in order. There must be equally many; convolutions must
+match convolutions and dense layers dense layers, with as many outputs. Only the last layer may have other outputs: a
+head that owt initializes (--except-mismatched). owt checks every shape when it reads TO. Exits 1 if FROM and MODEL do
+not match.
 
 Needs Python 3.11.
 """
@@ -70,7 +71,7 @@ def layers_with_weights(tables, prefix=""):
             for branch in table["branches"]:
                 inner = f"{name}.{branch['name']}." if "name" in branch else name + "."
                 yield from layers_with_weights(branch.get("layers", []), inner)
-        elif table["type"] in DIMENSIONS:
+        elif table["type"] in DIMENSIONS or table.get("kind") == "prelu":
             yield name, table
 
 
@@ -80,7 +81,7 @@ def place_in_torchvision(layer):
 
 
 def check(name, shape, layer, table, last):
-    kind, outputs = len(shape) == DIMENSIONS[table["type"]], table["type"] == "batch_norm" or shape[0] == table["out"]
+    kind, outputs = len(shape) == DIMENSIONS.get(table["type"], 1), "out" not in table or shape[0] == table["out"]
     if not kind or not (outputs or last):
         sys.exit(f"error: {name}.weight is {shape}, and the model's layer '{layer}' is a {table['type']} of {table.get('out')} outputs; "
                  "they belong to different models")
@@ -89,7 +90,8 @@ def check(name, shape, layer, table, last):
 def rename(tensors, model):
     layers = list(layers_with_weights(model["layer"]))
     found = sorted({name.rsplit(".", 1)[0] for name in tensors}, key=place_in_torchvision)
-    if {layer for layer, _ in layers} == set(found):
+    names = {layer for layer, _ in layers}
+    if set(found) in (names, names - {layers[-1][0]}):
         return tensors
     if len(found) != len(layers):
         sys.exit(f"error: the file has {len(found)} layers with weights, {', '.join(found)}; the model '{model['name']}' has "

@@ -11,6 +11,7 @@
 #include "data/dataset.h"
 #include "data/photos/photo.h"
 #include "data/prepare/class_labels.h"
+#include "data/prepare/record_io.h"
 #include "src/system/check.h"
 #include "src/system/files.h"
 #include "src/system/printable.h"
@@ -238,10 +239,16 @@ PhotoSources list_sources(const std::string& path, const std::string& root, cons
   if (sources.photos.empty()) fail(path, " names no images");
   constexpr int32_t kMostClasses = 1 << 20;
   if (most >= kMostClasses) fail(path, ": label ", most, " is too large; labels count the classes from 0");
+  number_classes(sources, path);
+  return sources;
+}
+
+void number_classes(PhotoSources& sources, const std::string& list) {
+  int32_t most = -1;
+  for (const PhotoSource& photo : sources.photos) most = std::max(most, photo.label);
   for (int32_t label = static_cast<int32_t>(sources.classes.size()); label <= most; ++label)
     sources.classes.push_back(std::to_string(label));
-  note_classes_without_images(sources, path);
-  return sources;
+  note_classes_without_images(sources, list);
 }
 
 PhotoFiles::PhotoFiles(const PhotoSources& sources) : sources_(sources) {
@@ -250,7 +257,10 @@ PhotoFiles::PhotoFiles(const PhotoSources& sources) : sources_(sources) {
 }
 
 std::string PhotoFiles::read(const PhotoSource& source) const {
-  if (source.archive >= 0) return read_part(archives_[source.archive], source.offset, source.bytes);
+  if (source.archive >= 0) {
+    std::string part = read_part(archives_[source.archive], source.offset, source.bytes);
+    return sources_.records ? image_of_record(part) : part;
+  }
   const InputFile file((fs::path(sources_.root) / source.name).string());
   if (!file.is_open()) throw BadPhoto(concat("cannot be read: ", std::strerror(errno)));
   if (file.size() < 0) throw BadPhoto("no regular file");

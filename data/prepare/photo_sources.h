@@ -19,7 +19,8 @@ struct PhotoSource {
 
 struct PhotoSources {
   std::string root{};                   // folder of the paths of files
-  std::vector<std::string> archives{};  // paths of uncompressed tar files
+  std::vector<std::string> archives{};  // paths of uncompressed tar files, or with `records` of RecordIO files
+  bool records = false;                 // a photo's place is a whole record (record_io.h)
   std::vector<std::string> classes{};   // for label 0, 1, ...: its key, optionally a tab and words
   std::vector<PhotoSource> photos{};
   int64_t passed_over = 0;  // files whose names do not look like images'
@@ -44,6 +45,10 @@ PhotoSources folder_sources(const std::string& dir, const std::string& out = "")
 // default the folder of the file. Labels are integers from 0. `classes`: their keys, or empty: "0", "1", ... Throws
 // Error naming file and line.
 PhotoSources list_sources(const std::string& path, const std::string& root, const std::vector<std::string>& classes);
+
+// Names the classes up to the largest label by their numbers where they have no name. Notes the classes without images;
+// `list` is where their names could be.
+void number_classes(PhotoSources& sources, const std::string& list);
 
 // Reads the files' bytes; may be called from many threads at once.
 class PhotoFiles {

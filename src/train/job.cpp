@@ -124,7 +124,7 @@ void open_data(Job& job, const std::string& folder, const RunFacts& known) {
   job.corrupt = std::make_shared<CorruptRecords>(data.max_corrupt > 0 ? std::max<int64_t>(1, share) : 0, report);
 }
 
-void open_data(Job& job, const std::string& folder, Split split, const RunFacts& known) {
+void open_data(Job& job, const std::string& folder, Split split, const RunFacts& known, LabelsAre labels) {
   if (split == Split::kTest) {
     job.test = read_split(job.settings, folder, split);
   } else {
@@ -133,7 +133,7 @@ void open_data(Job& job, const std::string& folder, Split split, const RunFacts&
     job.validation = std::move(images.validation);
   }
   OWT_CHECK(job.images(split), "the recipe holds no images out");
-  match_labels(job, folder, known, Use::kEvaluation);
+  if (labels == LabelsAre::kOutputs) match_labels(job, folder, known, Use::kEvaluation);
   job.statistics = known.statistics ? *known.statistics : statistics_of(job.settings, folder, job.train.get());
   // Other data would need a pass over all training images.
   if (job.train || job.settings.data.format == "shards")

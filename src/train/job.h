@@ -49,8 +49,10 @@ std::string data_folder(const DataSettings& data, const std::string& given);
 // augmentation needs, unless they are known from the run of the weights. Matches labels with outputs, and logs if they
 // change. Throws Error for missing or damaged files, and for classes that differ from the run's (data_identity.h).
 void open_data(Job& job, const std::string& folder, const RunFacts& known = {});
-// Opens the data for an evaluation, which needs only that split.
-void open_data(Job& job, const std::string& folder, Split split, const RunFacts& known);
+// Opens the data for an evaluation, which needs only that split. With kUnused, its classes may be any.
+enum class LabelsAre { kOutputs, kUnused };
+void open_data(Job& job, const std::string& folder, Split split, const RunFacts& known,
+               LabelsAre labels = LabelsAre::kOutputs);
 
 // Collective over the processes of a launch: merges the damaged records that each has found. Throws Error on all if
 // there are too many.

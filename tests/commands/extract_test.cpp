@@ -34,9 +34,9 @@ TEST_P(ExtractTest, FeaturesAreChannelsFirstInTheOrderOfTheImages) {
   run("run", {{"schedule.epochs", "1"}});
   const Settings settings = for_one_rank(small_settings(kSmallRecipe, {{"run.device", name_of(device())}}));
   ExtractOptions options;
-  options.weights = weights_of("run");
-  options.threads = 1;
-  options.layer = "conv2";
+  options.source.weights = weights_of("run");
+  options.source.threads = 1;
+  options.source.layer = "conv2";
   options.out = path("x.npy");
   options.labels = path("labels.npy");
   EXPECT_EQ(extract(settings, options), (Shape{50, 16, 6, 6}));  // steps of 24, 24 and 2

@@ -159,11 +159,11 @@ TEST_F(ClassifierTest, ClassesAreCalledByTheirNamesAsFarAsThereAreSome) {
 // More than are taken at a time.
 TEST_F(ClassifierTest, FeaturesOfManyPhotosAreInTheirOrder) {
   ExtractOptions extraction;
-  extraction.weights = net_.weights();
-  extraction.threads = 1;
-  extraction.layer = "layer0";
+  extraction.source.weights = net_.weights();
+  extraction.source.threads = 1;
+  extraction.source.layer = "layer0";
   const auto features = [&](const std::vector<std::string>& files, const char* name) {
-    extraction.photos = files;
+    extraction.source.photos = files;
     extraction.out = net_.file(name);
     EXPECT_EQ(extract(settings_, extraction), (Shape{std::ssize(files), 5, 6, 6}));
     const std::string all = read_file(net_.file(name));

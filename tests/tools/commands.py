@@ -64,7 +64,7 @@ class Command:
 
 AT_ONCE = 2
 NOWHERE = "/proc/nowhere/file"
-OUTPUTS = ("out", "json", "csv", "trace", "onnx", "labels", "predictions", "confusion", "draw", "sheet")
+OUTPUTS = ("roc", "similarities", "out", "json", "csv", "trace", "onnx", "labels", "predictions", "confusion", "draw", "sheet")
 FASTER = "only the time differs"
 NO_GPU = Refused("--device cuda", "owt: error:")
 SAME_RESULT = "every number of workers and every strategy gives the same figures"
@@ -149,6 +149,16 @@ COMMANDS = {
         "out": Shows("--out new/y.npy"),
         "labels": Shows("--labels new/l.npy"),
         "classes": Unseen("--classes number", "the same classes"),
+        "split": Shows("--split train"),
+    }),
+    "verify": Command("runs/small pairs.txt", {
+        **DEVICES, **TRAINED,
+        "layer": Shows("--layer fc1"),
+        "flip": Shows("--flip"),
+        "far": Shows("--far 0.5"),
+        "roc": Shows("--roc new/r.csv"),
+        "similarities": Shows("--similarities new/s.csv"),
+        "json": Shows("--json new/v.json"),
         "split": Shows("--split train"),
     }),
     "time": Command("small.toml --steps 3", {
@@ -294,6 +304,13 @@ COMMANDS = {
         "classes": Shows("--classes names-of-labels.txt"),
         "max-skipped": Refused("--max-skipped 0", "cannot be used", base="broken.txt new/data --size 32"),
     }),
+    "prepare recordio": Command("faces.rec new/data", {
+        **PREPARED,
+        "split": Shows("--split val"),
+        "validation": Shows("--validation 0.3"),
+        "classes": Shows("--classes names-of-labels.txt"),
+        "max-skipped": Refused("--max-skipped 0", "cannot be used", base="broken.rec new/data"),
+    }),
     "prepare index": Command("tars", {
         "classes": Shows("--classes names-of-labels.txt"),
         "max-skipped": Unseen("--max-skipped 0", "all images are whole"),
@@ -387,6 +404,15 @@ extract runs/small --layer conv9 --out new/x.npy
 extract runs/small --layer fc2 --out nowhere/x.npy
 extract runs/small --layer fc2 --out new/x.npy --labels new/x.npy
 extract runs/small --layer fc2 --out new/x.npy --data nowhere
+verify runs/small names.txt
+verify runs/small nowhere.txt
+verify runs/small two-pairs.txt
+verify runs/small far-pairs.txt
+verify runs/small photo-pairs.txt --split test
+verify runs/small photo-pairs.txt --roc nowhere/r.csv
+verify runs/small pairs.txt --far 1.5
+verify runs/small pairs.txt --layer conv9
+verify runs/small pairs.txt --data nowhere
 export runs/small --onnx nowhere/x.onnx
 export runs/small --onnx new/x.onnx --weights wide.safetensors
 export small.toml --onnx new/x.onnx
@@ -420,6 +446,10 @@ prepare folder empty new/data
 prepare folder photos new/data --names list.txt
 prepare list names.txt new/data
 prepare list list.txt new/data --classes small.toml
+prepare recordio list.txt new/data
+prepare recordio nowhere.rec new/data
+prepare recordio cut.rec new/data
+prepare recordio faces.rec new/data --classes two-names.txt
 prepare stats photos
 prepare stats nowhere
 prepare cifar list.txt new/data
@@ -485,6 +515,15 @@ def pictures(folder, classes, count, shade=0):
             write(f"{folder}/{name}/{i:02}.bmp", picture(colours[name], i + shade))
 
 
+def records(images):
+    """A RecordIO file of (label, bytes)."""
+    whole = b""
+    for key, (label, image) in enumerate(images, 1):
+        content = struct.pack("<IfQQ", 0, label, key, 0) + image
+        whole += struct.pack("<II", 0xced7230a, len(content)) + content + bytes(-len(content) % 4)
+    return whole
+
+
 def make_folder(owt):
     """Fills the current folder with data sets, weights, a run and the small files that the rows name."""
     def do(words):
@@ -515,6 +554,15 @@ def make_folder(owt):
     write("inner.txt", "".join(f"{line}\n" for line in names))
     write("list.txt", "".join(f"photos/{line}\n" for line in names))
     write("broken.txt", "".join(f"photos/{line}\n" for line in names) + "broken-photos/cat/99.jpg 1\n")
+    pairs = [f"{i} {(i + step) % 6} {int(i % 3 == (i + step) % 6 % 3)}\n" for step in (1, 3) for i in range(6)]
+    write("pairs.txt", "".join(pairs))
+    write("two-pairs.txt", "".join(pairs[:2]))
+    write("far-pairs.txt", "".join(pairs) + "0 6 1\n")
+    write("photo-pairs.txt", "noise.bmp photos/cat/00.bmp 0\n")
+    faces = [(label, picture((60 * label, 60, 200), i)) for label in range(3) for i in range(4)]
+    write("faces.rec", records(faces))
+    write("broken.rec", records(faces + [(1, b"no image")]))
+    write("cut.rec", records(faces)[:-100])
     write("small.toml", RECIPE.format(name="small", width=6))
     write("without-photos.toml", RECIPE.format(name="small", width=6).replace('dir = "shards"', 'dir = "nowhere"'))
     write("wide.toml", RECIPE.format(name="wide", width=8))

@@ -32,7 +32,9 @@ TEST_P(ModelFile, HasThePublishedNumberOfParameters) {
 }
 
 // cifar10_resnet20: He et al.'s 0.27 M, 269,722, and 2,752 in its shortcuts. cifar10_94: Jordan's 1.97 M. alexnet_owt*:
-// torchvision's 61,100,840; conv4 with 384 filters adds 128 * (384 * 9 + 1) and 256 * 128 * 9.
+// torchvision's 61,100,840; conv4 with 384 filters adds 128 * (384 * 9 + 1) and 256 * 128 * 9. iresnet*: as the
+// networks in tools/iresnet_check.py, which have no head.
+constexpr int64_t kFaceHead = 512 * 93'431;
 INSTANTIATE_TEST_SUITE_P(
     Shipped, ModelFile,
     ::testing::Values(Published{"alexnet_owt", 61'100'840}, Published{"alexnet_owt_lrn", 61'100'840},
@@ -42,7 +44,9 @@ INSTANTIATE_TEST_SUITE_P(
                       Published{"resnet50", 25'557'032}, Published{"resnet101", 44'549'160},
                       Published{"googlenet", 6'624'904}, Published{"squeezenet", 1'235'496},
                       Published{"mobilenet_v1", 4'231'976}, Published{"mobilenet_v2", 3'504'872},
-                      Published{"cifar10_resnet20", 269'722 + 2'752}, Published{"cifar10_94", 1'972'792}),
+                      Published{"iresnet18", 24'025'600 + kFaceHead}, Published{"iresnet50", 43'590'848 + kFaceHead},
+                      Published{"iresnet100", 65'156'160 + kFaceHead}, Published{"cifar10_resnet20", 269'722 + 2'752},
+                      Published{"cifar10_94", 1'972'792}),
     [](const auto& info) { return info.param.file; });
 
 // Multiply-adds of convolutions and dense layers for an image of 224 x 224: from torchvision, and for mobilenet_v1 from
@@ -84,6 +88,18 @@ TEST(ModelFiles, AlexNetOfCudaConvnetHasItsGeometry) {
   EXPECT_EQ(plan.layers[0].out, (Shape{55, 55, 64}));
   EXPECT_EQ(plan.layers[1].type, "lrn");
   EXPECT_EQ(plan.layers[2].out, (Shape{27, 27, 64}));
+}
+
+// InsightFace trains all other parameters with weight decay.
+TEST(ModelFiles, OnlyTheWeightOfTheEmbeddingIsNotTrained) {
+  for (const char* file : {"iresnet18", "iresnet50", "iresnet100"})
+    for (const auto& layer : whole_layers(shipped(file)))
+      for (const Param* param : layer->params()) {
+        if (param->role != ParamRole::kTrained) continue;
+        const double wanted = param->name == "features.weight" ? 0 : 1;
+        EXPECT_EQ(param->lr_mult, wanted) << param->name;
+        EXPECT_EQ(param->decay_mult, wanted) << param->name;
+      }
 }
 
 // Goyal et al. 2017, section 5.1.

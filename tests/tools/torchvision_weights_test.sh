@@ -66,6 +66,35 @@ expect "6 tensors" "$owt" inspect "$work/run/checkpoints/step-00000001/weights.s
 convert "$work/weights.safetensors" "$work/again.safetensors"
 cmp <(python3 -c "print(sorted(open('$work/weights.safetensors', 'rb').read()))") <(python3 -c "print(sorted(open('$work/again.safetensors', 'rb').read()))")
 
+# A file without the model's last layer, as InsightFace's, stays as it is too; the slopes of a prelu are weights.
+cat > "$work/faces.toml" <<'TOML'
+name = "faces"
+input = [3, 8, 8]
+classes = 4
+layer = [
+  { name = "conv", type = "conv", out = 2, kernel = 8 },
+  { name = "prelu", type = "activation", kind = "prelu" },
+  { name = "fc", type = "dense", out = 3 },
+  { name = "head", type = "dense", out = 4 },
+]
+TOML
+"$owt" train "$work/faces.toml" --steps 1 --device cpu --set data.batch=4 --set data.train_images=8 --set data.test_images=4 \
+  --out "$work/faces" >"$work/log" 2>&1
+python3 - "$work"/faces/checkpoints/*/weights.safetensors "$work/embedding.safetensors" <<'PYTHON'
+import json, struct, sys
+content = open(sys.argv[1], "rb").read()
+begin = 8 + struct.unpack("<Q", content[:8])[0]
+header = {name: entry for name, entry in json.loads(content[8:begin]).items() if not name.startswith("head")}
+text, data = json.dumps(header).encode(), content[begin:]
+end = max(entry["data_offsets"][1] for name, entry in header.items() if name != "__metadata__")
+first = min(entry["data_offsets"][0] for name, entry in header.items() if name != "__metadata__")
+assert first == 0
+open(sys.argv[2], "wb").write(struct.pack("<Q", len(text)) + text + data[:end])
+PYTHON
+PYTHONDONTWRITEBYTECODE=1 python3 "$root/tools/torchvision_weights.py" --model "$work/faces.toml" "$work/embedding.safetensors" "$work/weights.safetensors"
+expect "prelu.weight" "$owt" inspect "$work/weights.safetensors"
+expect "conv.weight" "$owt" inspect "$work/weights.safetensors"
+
 # Another head is the user's to leave out; other layers are another model.
 write_state "$work/wide.safetensors" 7
 convert "$work/wide.safetensors" "$work/weights.safetensors"

@@ -1,0 +1,130 @@
+#include "src/commands/features.h"
+
+#include <algorithm>
+#include <span>
+#include <utility>
+
+#include "data/held_out.h"
+#include "src/commands/photo_input.h"
+#include "src/core/threads.h"
+#include "src/plan/order.h"
+#include "src/predict/memory_need.h"
+#include "src/train/data_facts.h"
+#include "src/train/memory_check.h"
+
+namespace owt {
+namespace {
+
+Job job_of(const Settings& settings) {
+  Job job;
+  job.settings = for_one_rank(settings);
+  job.plan = job.settings.plan_to_run();
+  return job;
+}
+
+FeatureSource with_layer(FeatureSource source, const Model& model) {
+  if (!source.layer.empty()) return source;
+  if (model.layers.size() < 2)
+    fail("model '", model.name, "' has a single layer, whose input is the image; name a layer");
+  Config table = model.layers[model.layers.size() - 2];
+  source.layer = table.string("name");
+  return source;
+}
+
+Session started(const Settings& settings, const FeatureSource& source) {
+  Session session(settings, source.threads, source.weights);
+  log_device(settings);
+  return session;
+}
+
+Tensor images_of(const PhotoInput& input, const LoadedPhotos& loaded, int view) {
+  Tensor images(input.shape().batch_of(std::ssize(loaded.photos)));
+  const int64_t image = images.shape().row_elements();
+  parallel_for(std::ssize(loaded.photos), 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i)
+      input.make(loaded.photos[static_cast<size_t>(i)], view, images.data() + i * image);
+  });
+  return images;
+}
+
+}  // namespace
+
+Features::Features(const Settings& settings, FeatureSource source)
+    : job_(job_of(settings)),
+      source_(with_layer(std::move(source), job_.settings.model)),
+      session_(started(job_.settings, source_)),
+      views_(source_.mirrored ? Views::mirror() : Views()),
+      network_(job_.settings, source_.weights, source_.layer) {
+  if (source_.photos.empty()) open_images();
+  check_room();
+}
+
+int64_t Features::images() const {
+  return source_.photos.empty() ? job_.images(source_.split)->size() : std::ssize(source_.photos);
+}
+
+void Features::open_images() {
+  const Split split = source_.split;
+  open_data(job_, data_folder(job_.settings.data, source_.data), split, facts_of_run(job_.settings, source_.run_folder),
+            source_.labels ? LabelsAre::kOutputs : LabelsAre::kUnused);
+  if (source_.numbers.empty()) return;
+  std::shared_ptr<const Dataset>& images = split == Split::kTrain  ? job_.train
+                                           : split == Split::kTest ? job_.test
+                                                                   : job_.validation;
+  if (source_.numbers.back() >= images->size())
+    fail("there is no image ", source_.numbers.back(), " in split ", name_of(split), ", which has ", images->size(),
+         ", numbered from 0");
+  images = some_of(std::move(images), source_.numbers);
+}
+
+// The weights are in memory already. A GPU gets its images from the host for each batch.
+void Features::check_room() const {
+  const int64_t kept = source_.kept ? row().batch_of(images()).elements() * size_of(DType::kF32) : 0;
+  check_memory(network_.plan(), [&](const Plan& plan, int rank) {
+    const bool on_host = plan.request.on.device == Device::kCpu;
+    if (!source_.photos.empty()) return on_host ? kept : 0;
+    return step_bytes(plan, evaluation(plan, plan.request.step_rows), rank) +
+           (on_host ? kLoadedBatches - 1 : -1) * step_bytes(plan, {}, rank) + (on_host ? kept : 0);
+  });
+}
+
+Tensor Features::outputs(const std::function<Tensor(int view)>& images_of) {
+  if (views_.count == 1) return network_.run(images_of(views_.first));
+  Tensor mean;
+  for (int view = views_.first; view < views_.first + views_.count; ++view) {
+    const Tensor y = network_.run(images_of(view));
+    if (!mean.defined()) mean = Tensor(y.shape()), std::fill_n(mean.data(), mean.elements(), 0.0f);
+    for (int64_t i = 0; i < y.elements(); ++i) mean.data()[i] += y.data()[i] / static_cast<float>(views_.count);
+  }
+  return mean;
+}
+
+void Features::each(const std::function<void(const Tensor& y)>& take) {
+  if (source_.photos.empty())
+    each_of_data_set(take);
+  else
+    each_of_photos(take);
+}
+
+// The source has every step once for each view.
+void Features::each_of_data_set(const std::function<void(const Tensor& y)>& take) {
+  const auto batches = evaluation_batches(job_, 0, source_.split, views_);
+  for (int64_t i = 0; i < batches->steps_per_epoch(); i += views_.count)
+    take(outputs([&](int) { return batches->next(network_.stream()).images; }));
+}
+
+void Features::each_of_photos(const std::function<void(const Tensor& y)>& take) {
+  constexpr size_t kBatch = 32;
+  const PhotoInput input(job_.settings.data,
+                         find_data_facts(job_.settings, source_.run_folder, source_.data).statistics);
+  const std::span<const std::string> files = source_.photos;
+  for (size_t begin = 0; begin < files.size(); begin += kBatch) {
+    const auto some = files.subspan(begin, std::min(kBatch, files.size() - begin));
+    const LoadedPhotos loaded = load_photos(input, some);
+    for (size_t i = 0; i < some.size(); ++i)
+      if (!loaded.errors[i].empty()) fail(some[i], ": ", loaded.errors[i], "; leave it out");
+    take(outputs([&](int view) { return images_of(input, loaded, view); }));
+  }
+}
+
+}  // namespace owt
