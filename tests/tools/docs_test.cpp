@@ -430,10 +430,15 @@ TEST(DocsOfRecipes, SayTheDefaults) {
 }
 
 const std::map<std::string, std::string> kLayers = {
-    {"activation", "kind = 'tanh'"},     {"conv", "out = 2, kernel = 1"},
-    {"local", "out = 2, kernel = 1"},    {"dense", "out = 2"},
-    {"max_pool", "kernel = 2"},          {"avg_pool", "kernel = 2"},
-    {"dropout", "rate = 0.5"},           {"residual", "body = [{ name = 'a', type = 'relu' }]"},
+    {"activation", "kind = 'tanh'"},
+    {"conv", "out = 2, kernel = 1"},
+    {"local", "out = 2, kernel = 1"},
+    {"dense", "out = 2"},
+    {"max_pool", "kernel = 2"},
+    {"avg_pool", "kernel = 2"},
+    {"cosine", "out = 2"},
+    {"dropout", "rate = 0.5"},
+    {"residual", "body = [{ name = 'a', type = 'relu' }]"},
     {"branches", "branches = [{}, {}]"},
 };
 
