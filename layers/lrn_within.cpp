@@ -1,8 +1,8 @@
 #include <algorithm>
 #include <vector>
 
-#include "layers/lrn_powers.h"
 #include "layers/lrn.h"
+#include "layers/lrn_powers.h"
 #include "src/core/threads.h"
 #include "src/system/check.h"
 
