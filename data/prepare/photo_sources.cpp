@@ -236,8 +236,7 @@ PhotoSources list_sources(const std::string& path, const std::string& root, cons
     sources.photos.push_back(std::move(photo));
   }
   if (sources.photos.empty()) fail(path, " names no images");
-  constexpr int32_t kMostClasses = 1 << 20;
-  if (most >= kMostClasses) fail(path, ": label ", most, " is too large; labels count the classes from 0");
+  if (most >= kMostNumberedClasses) fail(path, ": label ", most, " is too large; labels count the classes from 0");
   for (int32_t label = static_cast<int32_t>(sources.classes.size()); label <= most; ++label)
     sources.classes.push_back(std::to_string(label));
   note_classes_without_images(sources, path);
