@@ -30,7 +30,8 @@ std::vector<PhotoPrediction> Classifier::classify(std::span<const std::string> f
   if (good.empty()) return answers;
 
   const Views& views = options_.views;
-  std::vector<MeanProbabilities> means(good.size(), MeanProbabilities(-1, views, settings_.loss.type));
+  std::vector<MeanProbabilities> means(good.size(),
+                                       MeanProbabilities(MeanProbabilities::kUnknown, views, settings_.loss.type));
   for (int view = views.first; view < views.first + views.count; ++view) {
     Tensor images(input_.shape().batch_of(std::ssize(good)));
     const int64_t image = images.shape().row_elements();
@@ -40,9 +41,13 @@ std::vector<PhotoPrediction> Classifier::classify(std::span<const std::string> f
     });
     const Tensor logits = network_.run(images);
     const auto classes = static_cast<size_t>(logits.shape().row_elements());
-    for (size_t i = 0; i < good.size(); ++i) means[i].add({logits.data() + i * classes, classes});
+    for (size_t i = 0; i < good.size(); ++i) {
+      means[i].add({logits.data() + i * classes, classes});
+      if (means[i].views() < views.count) continue;
+      answers[good[i]].top = means[i].top(options_.top);
+      means[i] = MeanProbabilities();  // frees its memory
+    }
   }
-  for (size_t i = 0; i < good.size(); ++i) answers[good[i]].top = means[i].top(options_.top);
   return answers;
 }
 
