@@ -15,7 +15,7 @@ class Conv : public Layer {
  public:
   explicit Conv(const LayerSpec& spec) : Layer(spec.name, "conv"), windows_(spec) {
     Config& config = spec.config;
-    out_ = config.integer("out", {.low = 1, .high = kMostOutputs});
+    out_ = config.integer("out", {.low = 1, .high = kMostChannels});
     groups_ = config.integer("groups", 1, {.low = 1});
     channels_ = spec.in[2];
     check_groups(config);

@@ -11,7 +11,7 @@ namespace {
 class Local : public Layer {
  public:
   explicit Local(const LayerSpec& spec) : Layer(spec.name, "local"), windows_(spec), in_(spec.in) {
-    const int64_t out = spec.config.integer("out", {.low = 1, .high = kMostOutputs});
+    const int64_t out = spec.config.integer("out", {.low = 1, .high = kMostChannels});
     part_ = spec.part.value_or(Slice{0, out});
     OWT_CHECK(0 <= part_.begin && part_.begin <= part_.end && part_.end <= out, "part of ", out, " outputs");
     const ConvGeometry g = geometry(in_.batch_of(1));

@@ -49,7 +49,6 @@ std::optional<int64_t> number_of(const std::string& label) {
 
 // The lines of classes.txt that the labels require: the names in order, or the numbers up to the largest.
 std::vector<std::string> classes_in_labels(const std::vector<TarSplit>& splits, const std::string& dir) {
-  constexpr int64_t kMostClasses = 1 << 20;
   std::set<std::string> names;
   std::string numbered;
   int64_t most = -1;
@@ -63,7 +62,7 @@ std::vector<std::string> classes_in_labels(const std::vector<TarSplit>& splits, 
   if (!names.empty() && !numbered.empty())
     fail(dir, ": some images are labelled by number, as ", numbered, ", others by name, as ", *names.begin(),
          "; give --classes FILE with all names, line i for label i");
-  if (most >= kMostClasses) fail(dir, ": label ", most, " is too large; labels count the classes from 0");
+  if (most >= kMostNumberedClasses) fail(dir, ": label ", most, " is too large; labels count the classes from 0");
   if (!names.empty()) return {names.begin(), names.end()};
   std::vector<std::string> classes;
   for (int64_t label = 0; label <= most; ++label) classes.push_back(std::to_string(label));

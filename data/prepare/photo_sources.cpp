@@ -237,8 +237,7 @@ PhotoSources list_sources(const std::string& path, const std::string& root, cons
     sources.photos.push_back(std::move(photo));
   }
   if (sources.photos.empty()) fail(path, " names no images");
-  constexpr int32_t kMostClasses = 1 << 20;
-  if (most >= kMostClasses) fail(path, ": label ", most, " is too large; labels count the classes from 0");
+  if (most >= kMostNumberedClasses) fail(path, ": label ", most, " is too large; labels count the classes from 0");
   number_classes(sources, path);
   return sources;
 }

@@ -17,6 +17,9 @@ struct PhotoSource {
   uint64_t offset = 0, bytes = 0;
 };
 
+// The limit on classes whose names are their numbers: a larger label is probably no label.
+constexpr int32_t kMostNumberedClasses = 1 << 24;
+
 struct PhotoSources {
   std::string root{};                   // folder of the paths of files
   std::vector<std::string> archives{};  // paths of uncompressed tar files, or with `records` of RecordIO files

@@ -8,7 +8,9 @@
 
 namespace owt {
 
-constexpr int64_t kMostOutputs = 1 << 24;  // limit on the outputs of a layer
+// Limits on the outputs of a dense layer and on the channels of an image. Labels are int32, and the int counter of a
+// kernel's loop may pass the outputs by a block of threads.
+constexpr int64_t kMostOutputs = (int64_t{1} << 31) - (1 << 16), kMostChannels = 1 << 24;
 
 // The shape of the weight; dimension 0 of both shapes is the outputs.
 struct LinearWeight {

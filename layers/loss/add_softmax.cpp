@@ -1,5 +1,6 @@
 #include "layers/loss/add_softmax.h"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstddef>
@@ -27,8 +28,8 @@ inline double exponential_up_to_1(double x) {
 }
 
 template <class T>
-double softmax_of(std::span<const T> logits, std::span<double> sums) {
-  OWT_CHECK(!logits.empty() && logits.size() == sums.size());
+SoftmaxSum sum_of(std::span<const T> logits) {
+  if (logits.empty()) return {};
   const size_t classes = logits.size();
   const T* const x = logits.data();
   T most = x[0];
@@ -38,16 +39,40 @@ double softmax_of(std::span<const T> logits, std::span<double> sums) {
   double sum = 0;
 #pragma omp simd reduction(+ : sum)
   for (size_t c = 0; c < classes; ++c) sum += exponential_up_to_1(static_cast<double>(x[c]) - largest);
-  // Computed again: a list of the exponentials of very many classes would not stay in the cache.
+  return {largest, sum};
+}
+
+// Computes the exponentials again: a list of them for very many classes would not stay in the cache.
+template <class T>
+void add_probabilities(std::span<const T> logits, const SoftmaxSum& of_row, std::span<double> sums) {
+  OWT_CHECK_EQ(logits.size(), sums.size());
+  const size_t classes = logits.size();
+  const T* const x = logits.data();
   double* const to = sums.data();
+  const double largest = of_row.largest, sum = of_row.sum;
 #pragma omp simd
   for (size_t c = 0; c < classes; ++c) to[c] += exponential_up_to_1(static_cast<double>(x[c]) - largest) / sum;
-  return largest + std::log(sum);
 }
 
 }  // namespace
 
-double add_softmax(std::span<const float> logits, std::span<double> sums) { return softmax_of(logits, sums); }
-double add_softmax(std::span<const double> logits, std::span<double> sums) { return softmax_of(logits, sums); }
+// A sum of 0 has no classes, because the largest one adds 1.
+void SoftmaxSum::add(const SoftmaxSum& of_others) {
+  if (of_others.sum == 0) return;
+  if (sum == 0) return void(*this = of_others);
+  const double high = std::max(largest, of_others.largest);
+  sum = sum * std::exp(largest - high) + of_others.sum * std::exp(of_others.largest - high);
+  largest = high;
+}
+
+SoftmaxSum softmax_sum(std::span<const float> logits) { return sum_of(logits); }
+SoftmaxSum softmax_sum(std::span<const double> logits) { return sum_of(logits); }
+
+void add_softmax(std::span<const float> logits, const SoftmaxSum& of_row, std::span<double> sums) {
+  add_probabilities(logits, of_row, sums);
+}
+void add_softmax(std::span<const double> logits, const SoftmaxSum& of_row, std::span<double> sums) {
+  add_probabilities(logits, of_row, sums);
+}
 
 }  // namespace owt

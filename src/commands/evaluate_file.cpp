@@ -66,7 +66,7 @@ Evaluation evaluate_file(Settings settings, const EvalOptions& options) {
   log_device(job.settings);
   const std::string shares = settle_shares(job.settings, session, shares_beside(options.weights));
   if (!shares.empty()) log_info("{}", shares);
-  job.plan = job.settings.plan_to_run(request.wants_logits());
+  job.plan = job.settings.plan_to_run();
   const std::string data = data_folder(job.settings.data, options.data);
   const RunFacts known = facts_of_run(job.settings, options.run_folder);
   open_data(job, data, request.split, known);
@@ -74,7 +74,10 @@ Evaluation evaluate_file(Settings settings, const EvalOptions& options) {
     tell_of_other_statistics(job.settings, data, known);
   check_same_data(job, data);
   if (request.split == Split::kValidation) check_held_out(job, data);
-  check_memory(job.plan, {Mode::kEval, kLoadedBatches});
+  const bool on_host = job.plan.request.on.device == Device::kCpu;  // otherwise the memory of GPUs is checked
+  check_memory(job.plan, {Mode::kEval, kLoadedBatches, [&](const Plan& plan, int rank) {
+                            return on_host ? prediction_bytes(plan, request, rank) : 0;
+                          }});
   return evaluate_weights(job, request, session);
 }
 

@@ -2,7 +2,11 @@
 
 #include <onnx/checker.h>
 
+#include <exception>
 #include <limits>
+#include <optional>
+#include <ostream>
+#include <streambuf>
 
 #include "src/commands/onnx_layers.h"
 #include "src/system/check.h"
@@ -63,8 +67,8 @@ void declare(onnx::ValueInfoProto& value, const std::string& name, const Shape& 
 }
 
 void add_graph(onnx::GraphProto& out, const Model& model, const Augmenter& augmenter, const std::string& weights,
-               const LossSettings& loss, const OnnxOptions& options) {
-  OnnxGraph graph(out, weights, {kInput, kLogits, kEmbedding, kProbabilities});
+               const LossSettings& loss, const OnnxOptions& options, OnnxData* data) {
+  OnnxGraph graph(out, weights, {kInput, kLogits, kEmbedding, kProbabilities}, data);
   out.set_name(model.name);
   OnnxValue x{kInput, model.input.batch_of(1)};
   declare(*out.add_input(), x.name, x.shape, options.batch);
@@ -139,10 +143,48 @@ void add_metadata(onnx::ModelProto& model, const Settings& settings, const DataF
 // file.
 int64_t ir_version(int opset) { return opset <= 11 ? 6 : opset <= 14 ? 7 : 8; }
 
-void write(const onnx::ModelProto& model, const std::string& file) {
+int64_t weight_bytes(const Model& model) {
+  int64_t bytes = 0;
+  for (const auto& layer : whole_layers(model))
+    for (const Param* param : layer->params()) bytes += param->file_shape.elements() * 4;
+  return bytes;
+}
+
+// The library writes through it, without a copy of the whole text in memory. It keeps the first error.
+class ToFile : public std::streambuf {
+ public:
+  explicit ToFile(AtomicFileWriter& file) : file_(file) {}
+  void rethrow() const {
+    if (error_) std::rethrow_exception(error_);
+  }
+
+ private:
+  std::streamsize xsputn(const char* bytes, std::streamsize count) override {
+    try {
+      if (!error_) file_.write(bytes, static_cast<size_t>(count));
+    } catch (...) {
+      error_ = std::current_exception();
+    }
+    return error_ ? 0 : count;
+  }
+  int_type overflow(int_type last) override {
+    const char byte = traits_type::to_char_type(last);
+    return xsputn(&byte, 1) == 1 ? last : traits_type::eof();
+  }
+
+  AtomicFileWriter& file_;
+  std::exception_ptr error_;
+};
+
+void write(const onnx::ModelProto& model, const std::string& path) {
   if (model.ByteSizeLong() > static_cast<size_t>(std::numeric_limits<int>::max()))
     fail("the model takes ", model.ByteSizeLong(), " bytes; an ONNX file holds 2 GB at most");
-  write_file_atomically(file, model.SerializeAsString());
+  AtomicFileWriter file(path);
+  ToFile to_file(file);
+  std::ostream stream(&to_file);
+  model.SerializeToOstream(&stream);
+  to_file.rethrow();
+  file.close();
 }
 
 }  // namespace
@@ -157,9 +199,18 @@ void export_onnx(const Settings& settings, const std::string& weights, const Onn
   const DataFacts facts = find_data_facts(settings, options.run_folder, options.data);
   add_metadata(model, settings, facts, options.raw_pixels);
   const Augmenter augmenter(settings.data.augment, settings.data.image, facts.statistics);
-  add_graph(*model.mutable_graph(), settings.model, augmenter, weights, settings.loss, options);
-  onnx::checker::check_model(model);
+  std::optional<OnnxData> data;
+  if (weight_bytes(settings.model) > options.most_bytes) data.emplace(file);
+  add_graph(*model.mutable_graph(), settings.model, augmenter, weights, settings.loss, options,
+            data ? &*data : nullptr);
+  if (data)
+    data->close();
+  else
+    onnx::checker::check_model(model);
   write(model, file);
+  if (!data) return;
+  onnx::checker::check_model(file);
+  log_info("an ONNX file holds 2 GB at most: the large tensors are in {}.data, which belongs beside it", file);
 }
 
 }  // namespace owt

@@ -9,9 +9,11 @@
 // the weights file; dropout is left out. If windows extend beyond the image (round = "up"), explicit zeros are written
 // around it, because readers disagree about ceil_mode. The metadata owt.mean, owt.std and owt.scale describe `images`:
 // value = (pixel - mean) * scale / std. owt.classes has the names of the classes, one per line, if they are known.
-// Source: github.com/onnx/onnx, docs/IR.md and docs/Operators.md.
+// If the weights do not fit into the file, its large tensors are in a second file, FILE.data.
+// Source: github.com/onnx/onnx, docs/IR.md, docs/Operators.md and docs/ExternalData.md.
 #pragma once
 
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -27,6 +29,7 @@ struct OnnxOptions {
   bool probabilities = false;
   bool head = false;  // see above
   bool raw_pixels = false;
+  int64_t most_bytes = std::numeric_limits<int>::max();  // limit on the size of the file
   std::string run_folder{}, data{};  // sources of the facts of the training data (data_facts.h); empty: not given
 };
 

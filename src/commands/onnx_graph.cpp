@@ -1,7 +1,9 @@
 #include "src/commands/onnx_graph.h"
 
 #include <cmath>
+#include <filesystem>
 #include <span>
+#include <vector>
 
 #include "layers/cosine.h"
 #include "src/system/log.h"
@@ -17,7 +19,30 @@ onnx::AttributeProto& attribute(onnx::NodeProto& node, const std::string& name,
   return made;
 }
 
+constexpr int64_t kLargeTensor = 1 << 20;  // bytes
+
 }  // namespace
+
+OnnxData::OnnxData(const std::string& onnx_file)
+    : location_(std::filesystem::path(onnx_file).filename().string() + ".data"), file_(onnx_file + ".data") {}
+
+// Readers map tensors into memory that begin at a multiple of a page (ONNX, docs/ExternalData.md).
+void OnnxData::begin(onnx::TensorProto& tensor, int64_t bytes) {
+  constexpr int64_t kPage = 4096;
+  const std::string gap(static_cast<size_t>((kPage - bytes_ % kPage) % kPage), '\0');
+  write(gap.data(), gap.size());
+  bytes_ += std::ssize(gap);
+  const auto add = [&](const char* key, const std::string& value) {
+    onnx::StringStringEntryProto& entry = *tensor.add_external_data();
+    entry.set_key(key);
+    entry.set_value(value);
+  };
+  add("location", location_);
+  add("offset", std::to_string(bytes_));
+  add("length", std::to_string(bytes));
+  tensor.set_data_location(onnx::TensorProto::EXTERNAL);
+  bytes_ += bytes;
+}
 
 onnx::NodeProto& OnnxGraph::add(const std::string& type, const std::string& name, const Names& inputs) {
   onnx::NodeProto& node = *graph_.add_node();
@@ -30,7 +55,7 @@ onnx::NodeProto& OnnxGraph::add(const std::string& type, const std::string& name
 
 std::string OnnxGraph::constant(const std::string& name, const Shape& shape, const float* values) {
   onnx::TensorProto& tensor = add_tensor(unused(name), shape, onnx::TensorProto::FLOAT);
-  tensor.set_raw_data(values, static_cast<size_t>(shape.elements()) * sizeof(float));
+  add_values(tensor, values, shape.elements() * 4);
   return tensor.name();
 }
 
@@ -47,20 +72,26 @@ std::string OnnxGraph::constant(const std::string& name, float value) {
 }
 
 std::string OnnxGraph::param(const Param& param, const Shape& shape) {
-  return constant(param.name, shape, read(param).data());
+  onnx::TensorProto& tensor = add_tensor(unused(param.name), shape, onnx::TensorProto::FLOAT);
+  read(param, [&](const Tensor& rows) { add_values(tensor, rows.raw(), rows.bytes()); });
+  return tensor.name();
 }
 
 std::string OnnxGraph::unit_rows(const Param& param) {
-  Tensor tensor = read(param);
-  const int64_t width = param.file_shape.row_elements();
-  for (int64_t row = 0; row < param.file_shape.rows(); ++row) {
-    const std::span<float> values(tensor.data() + row * width, static_cast<size_t>(width));
-    double square = 0;
-    for (const float value : values) square += static_cast<double>(value) * static_cast<double>(value);
-    if (square < kLeastSquare) continue;
-    for (float& value : values) value = static_cast<float>(static_cast<double>(value) / std::sqrt(square));
-  }
-  return constant(param.name, param.file_shape, tensor.data());
+  onnx::TensorProto& tensor = add_tensor(unused(param.name), param.file_shape, onnx::TensorProto::FLOAT);
+  const auto width = static_cast<size_t>(param.file_shape.row_elements());
+  std::vector<float> unit(width);
+  read(param, [&](const Tensor& rows) {
+    for (int64_t row = 0; row < rows.shape().rows(); ++row) {
+      const std::span values(rows.data() + row * std::ssize(unit), width);
+      double square = 0;
+      for (const float value : values) square += static_cast<double>(value) * static_cast<double>(value);
+      const double length = square < kLeastSquare ? 1 : std::sqrt(square);
+      for (size_t i = 0; i < width; ++i) unit[i] = static_cast<float>(static_cast<double>(values[i]) / length);
+      add_values(tensor, unit.data(), std::ssize(unit) * 4);
+    }
+  });
+  return tensor.name();
 }
 
 OnnxGraph::Names OnnxGraph::params(const std::vector<Param*>& params) {
@@ -87,7 +118,21 @@ onnx::TensorProto& OnnxGraph::add_tensor(const std::string& name, const Shape& s
   tensor.set_name(name);
   tensor.set_data_type(type);
   for (int i = 0; i < shape.rank(); ++i) tensor.add_dims(shape[i]);
+  if (const int64_t bytes = shape.elements() * 4; type == onnx::TensorProto::FLOAT && bytes >= kLargeTensor) {
+    if (data_)
+      data_->begin(tensor, bytes);
+    else
+      tensor.mutable_raw_data()->reserve(static_cast<size_t>(bytes));
+  }
   return tensor;
+}
+
+void OnnxGraph::add_values(onnx::TensorProto& tensor, const void* values, int64_t bytes) {
+  const auto count = static_cast<size_t>(bytes);
+  if (tensor.data_location() == onnx::TensorProto::EXTERNAL)
+    data_->write(values, count);
+  else
+    tensor.mutable_raw_data()->append(static_cast<const char*>(values), count);
 }
 
 std::string OnnxGraph::unused(std::string name) {
@@ -95,9 +140,9 @@ std::string OnnxGraph::unused(std::string name) {
   return name;
 }
 
-Tensor OnnxGraph::read(const Param& param) {
+void OnnxGraph::read(const Param& param, const std::function<void(const Tensor& rows)>& visit) {
   taken_.insert(param.name);
-  return read_parameter(weights_, path_, param);
+  read_parameter(weights_, path_, param, visit);
 }
 
 void set_attribute(onnx::NodeProto& node, const std::string& name, int64_t value) {

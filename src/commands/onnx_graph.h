@@ -4,12 +4,14 @@
 #include <onnx/onnx_pb.h>
 
 #include <cstdint>
+#include <functional>
 #include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "src/files/safetensors.h"
+#include "src/system/files.h"
 #include "src/train/weights.h"
 
 namespace owt {
@@ -19,14 +21,31 @@ struct OnnxValue {
   Shape shape;  // for one image: N x H x W x C or N x F here; N x C x H x W in the file
 };
 
+// A file beside an ONNX file for its large tensors, because an ONNX file holds 2 GB at most.
+class OnnxData {
+ public:
+  explicit OnnxData(const std::string& onnx_file);
+
+  // The values of this tensor follow, `bytes` of them.
+  void begin(onnx::TensorProto& tensor, int64_t bytes);
+  void write(const void* values, size_t bytes) { file_.write(values, bytes); }
+  void close() { file_.close(); }
+
+ private:
+  std::string location_;  // its name in the ONNX file
+  AtomicFileWriter file_;
+  int64_t bytes_ = 0;
+};
+
 class OnnxGraph {
  public:
   using Names = std::vector<std::string>;
   using Integers = std::vector<int64_t>;
 
-  // weights: a safetensors file. taken: names that no node of a layer may use. The graph must outlive this.
-  OnnxGraph(onnx::GraphProto& graph, const std::string& weights, std::set<std::string> taken)
-      : graph_(graph), path_(weights), weights_(weights), names_(std::move(taken)) {}
+  // weights: a safetensors file. taken: names that no node of a layer may use. data: gets the large tensors; null: all
+  // are in the graph. The graph and data must outlive this.
+  OnnxGraph(onnx::GraphProto& graph, const std::string& weights, std::set<std::string> taken, OnnxData* data)
+      : graph_(graph), path_(weights), weights_(weights), names_(std::move(taken)), data_(data) {}
 
   // Adds a node named after its layer; returns it so that attributes can be set.
   onnx::NodeProto& add(const std::string& type, const std::string& name, const Names& inputs);
@@ -40,9 +59,11 @@ class OnnxGraph {
   // Adds a parameter in another order: the value at i is the parameter's value at from(i).
   template <class From>
   std::string param(const Param& param, const Shape& shape, const From& from) {
-    const Tensor tensor = read(param);
-    std::vector<float> values(static_cast<size_t>(tensor.elements()));
-    for (size_t i = 0; i < values.size(); ++i) values[i] = tensor.data()[from(static_cast<int64_t>(i))];
+    std::vector<float> in_order;
+    read(param,
+         [&](const Tensor& rows) { in_order.insert(in_order.end(), rows.data(), rows.data() + rows.elements()); });
+    std::vector<float> values(in_order.size());
+    for (size_t i = 0; i < values.size(); ++i) values[i] = in_order[static_cast<size_t>(from(static_cast<int64_t>(i)))];
     return constant(param.name, shape, values.data());
   }
   // Adds a matrix from the weights file whose rows are divided by their lengths; rows of zeros stay.
@@ -60,12 +81,14 @@ class OnnxGraph {
  private:
   onnx::TensorProto& add_tensor(const std::string& name, const Shape& shape, onnx::TensorProto::DataType type);
   std::string unused(std::string name);
-  Tensor read(const Param& param);
+  void add_values(onnx::TensorProto& tensor, const void* values, int64_t bytes);
+  void read(const Param& param, const std::function<void(const Tensor& rows)>& visit);
 
   onnx::GraphProto& graph_;
   std::string path_;
   SafetensorsReader weights_;
   std::set<std::string> names_, taken_;
+  OnnxData* data_;
 };
 
 void set_attribute(onnx::NodeProto& node, const std::string& name, int64_t value);

@@ -31,7 +31,8 @@ std::vector<PhotoPrediction> Classifier::classify(std::span<const std::string> f
 
   const Views& views = options_.views;
   const LossSettings& loss = settings_.loss;
-  std::vector<MeanProbabilities> means(good.size(), MeanProbabilities(-1, views, loss.type, loss.margin.scale_or_1()));
+  std::vector<MeanProbabilities> means(
+      good.size(), MeanProbabilities(MeanProbabilities::kUnknown, views, loss.type, loss.margin.scale_or_1()));
   for (int view = views.first; view < views.first + views.count; ++view) {
     Tensor images(input_.shape().batch_of(std::ssize(good)));
     const int64_t image = images.shape().row_elements();
@@ -41,9 +42,13 @@ std::vector<PhotoPrediction> Classifier::classify(std::span<const std::string> f
     });
     const Tensor logits = network_.run(images);
     const auto classes = static_cast<size_t>(logits.shape().row_elements());
-    for (size_t i = 0; i < good.size(); ++i) means[i].add({logits.data() + i * classes, classes});
+    for (size_t i = 0; i < good.size(); ++i) {
+      means[i].add({logits.data() + i * classes, classes});
+      if (means[i].views() < views.count) continue;
+      answers[good[i]].top = means[i].top(options_.top);
+      means[i] = MeanProbabilities();  // frees its memory
+    }
   }
-  for (size_t i = 0; i < good.size(); ++i) answers[good[i]].top = means[i].top(options_.top);
   return answers;
 }
 

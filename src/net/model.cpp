@@ -2,6 +2,7 @@
 
 #include <set>
 
+#include "layers/base/linear_params.h"
 #include "src/core/row_groups.h"
 #include "src/net/layer_names.h"
 #include "src/net/layer_types.h"
@@ -49,7 +50,7 @@ Model read_model(Config& config) {
   model.input = {input[1], input[2], input[0]};
   if (model.input.elements() > kMostValues)
     config.error("input", concat("'input' has ", model.input.elements(), " values"));
-  model.classes = static_cast<int>(config.integer("classes", {.low = 2, .high = 1 << 24}));
+  model.classes = static_cast<int>(config.integer("classes", {.low = 2, .high = kMostOutputs}));
   config.word("loss", "softmax_cross_entropy", {"softmax_cross_entropy"});
   model.layers = config.tables("layer");
   if (model.layers.empty()) config.error("layer", "the model has no [[layer]]");

@@ -75,7 +75,9 @@ Tape::Tape(Net& net, int64_t rows, const Compute& on, Profiler* profiler, Scratc
       run_of_layer_.push_back(runs_.size());
       if (l > run.begin) run.name += "+" + net.layer(l).name();
     }
-    largest_ = std::max({largest_, i > 0 ? in.elements() : 0, out.elements()});
+    // Plans do not know which layers run in one op, so an output of several layers counts as if they did not.
+    const bool only_output = scratch_ == Scratch::kOwn && run.end == net.size() && run.end - run.begin == 1;
+    largest_ = std::max({largest_, i > 0 ? in.elements() : 0, only_output ? 0 : out.elements()});
     in = out;
     i = run.end;
     runs_.push_back(std::move(run));
@@ -202,9 +204,15 @@ void Tape::begin_forward(const Tensor& x) {
   next_gradient_ = 0;
 }
 
+bool Tape::forgets(const Pass& pass) const {
+  return forgets_in_evaluation_ && pass.mode == Mode::kEval && device_ == Device::kCpu;
+}
+
+// The gradients have room for an output that shares the memory of the activation before it, but not for others.
 bool Tape::keeps(const Pass& pass, const Run& run) const {
   if (!y_[static_cast<size_t>(run.end - 1)].defined()) return false;
-  return !forgets_in_evaluation_ || pass.mode == Mode::kTrain || device_ != Device::kCpu;
+  const bool needs_own = scratch_ == Scratch::kOwn && run.end == net_.size() && (!run.in_place || run.begin == 0);
+  return !forgets(pass) || needs_own;
 }
 
 Tensor Tape::place_above(const Pass& pass, const Run& run) {
@@ -257,7 +265,7 @@ std::optional<int32_t> Tape::find_bad_layer(const Pass& pass) {
   begin_forward(x_);
   int64_t named = 0;
   for (const Run& run : runs_) {
-    if (keeps(pass, run)) break;
+    if (keeps(pass, run) && !forgets(pass)) break;
     if (!run.in_place) named = run.begin;
     forward(pass, run.begin);
     pass.stream->synchronize();

@@ -37,8 +37,9 @@ class Net {
 
 class Tape {
  public:
-  // Where scratch memory of the ops comes from, and the two gradients for backward, each as large as the largest
-  // activation. Activations that are not kept use the gradients' memory. Gradients that an op leaves to the update
+  // Where scratch memory of the ops comes from, and the two gradients for backward. Each is as large as the largest
+  // activation; with kOwn, as the largest one before the output. The gradient of the output is the caller's.
+  // Activations that are not kept use the gradients' memory. Gradients that an op leaves to the update
   // (Op::leaves_factors) have memory of their own, which the tape allocates.
   //   kOwn:           The tape allocates gradients, and shares scratch memory with the other tapes of its host thread,
   //                   so these tapes must run one after the other.
@@ -134,6 +135,7 @@ class Tape {
   void allocate(const Tape* lender);
   void keep_factors(const Tape* lender);
   std::vector<bool> kept_runs() const;
+  bool forgets(const Pass& pass) const;
   bool keeps(const Pass& pass, const Run& run) const;
   void take_gradients(const Pass& pass, Phase phase);
   Pass with_scratch(Pass pass) const;
@@ -151,7 +153,7 @@ class Tape {
   std::vector<size_t> run_of_layer_;
   std::vector<Tensor> y_;  // output of each layer that is kept; in-place layers share the previous layer's
   DType type_;
-  int64_t largest_ = 0;  // elements of the largest activation
+  int64_t largest_ = 0;  // elements of each of gradients_
   Scratch scratch_;
   bool forgets_in_evaluation_ = false;
   // The gradient at the layer being run, and the one before it. If no activation is kept: the latest two activations.

@@ -1,5 +1,5 @@
-// Gathers a parameter-shaped tensor, split or not, for a file. It does so in pieces, so that no rank ever holds a whole
-// split tensor.
+// Brings parameter-shaped tensors to the host, or gathers them for a file, split or not. It does so in pieces, so that
+// no rank ever holds a whole split tensor.
 #pragma once
 
 #include <algorithm>
@@ -27,5 +27,13 @@ Spread spread_of(const LayerPlan& layer, const Param& param);
 // order, in pieces of some whole rows (layers/base/param.h); the other ranks only send. The host waits for it.
 void gather_parameter(const Spread& spread, const Param& param, const Tensor& mine, Communicator& comm,
                       const std::function<void(std::span<const float>)>& write);
+
+// Calls visit(first, rows) for all rows of a tensor on this rank, in pieces on the host; `first`: the number of their
+// first row. The host waits for copies from a GPU, where the tensor must not be in use.
+template <class Visit>
+void for_each_piece(const Tensor& tensor, const Visit& visit) {
+  for (const Slice& rows : pieces_of(tensor.shape(), {0, tensor.shape().rows()}))
+    visit(rows.begin, tensor.rows(rows.begin, rows.end).to(Device::kCpu));
+}
 
 }  // namespace owt

@@ -6,12 +6,14 @@ namespace {
 
 void spread(const std::vector<Param*>& params, Communicator& comm, Device device) {
   if (comm.ranks() == 1) return;
-  for (Param* param : params) {
-    if (param->shape().elements() == 0) continue;
-    Tensor first = comm.rank() == 0 ? param->value.to(Device::kCpu) : Tensor(param->shape());
-    on_host::broadcast(comm, first, 0, device);
-    if (comm.rank() != 0) param->set_value(first);
-  }
+  for (Param* param : params)
+    for (const Slice& rows : pieces_of(param->shape(), {0, param->shape().rows()})) {
+      const Tensor mine = param->value.rows(rows.begin, rows.end);
+      if (mine.elements() == 0) continue;
+      Tensor piece = comm.rank() == 0 ? mine.to(Device::kCpu) : Tensor(mine.shape());
+      on_host::broadcast(comm, piece, 0, device);
+      if (comm.rank() != 0) param->set_rows(rows.begin, piece);
+    }
 }
 
 }  // namespace

@@ -51,7 +51,6 @@ Step::Step(const Plan& plan, RankModel& model, Optimizer& optimizer, Communicato
       runner_(plan, groups_, weights_, profiler, options_.logits, stream_),
       slots_(plan.request.on.device == Device::kCpu ? static_cast<size_t>(1 + steps_apart(plan)) : kAheadOfGpu),
       recorder_(slots_.size(), profiler) {
-  OWT_CHECK(!options.logits || !plan.sharded_loss, "no rank sees whole logits");
   for (Slot& slot : slots_)
     slot.host = StepBlock(Tensor::shared_with(plan.request.on.device, StepBlock::shape(), DType::kU8));
   if (profiler) profiler->use_stream(stream_);

@@ -21,7 +21,8 @@
 
 namespace owt {
 
-// logits: of the rows with these indexes in the step, valid for work queued on the stream during the call.
+// logits: of the rows with these indexes in the step, valid for work queued on the stream during the call. They are
+// whole rows, or with a sharded loss (Plan::sharded_loss) this rank's classes.
 using LogitsReceiver = std::function<void(const Tensor& logits, std::span<const int64_t> rows, const Stream& stream)>;
 using MakeServed = std::function<std::unique_ptr<WeightSync>(const Plan& plan, const WeightSync::LayerOf& layer_of,
                                                              Communicator& comm, Optimizer& optimizer, uint64_t seed)>;
@@ -33,8 +34,8 @@ struct StepOptions {
   bool graphs = true;               // record steps as CUDA graphs, if the device and the communicator can
   bool record_collectives = false;  // also if the communicator only could; see Communicator::could_record()
   bool choose_beside = false;       // with one rank, measure in which order recorded steps update (BesideTrial)
-  // Called for each round of an evaluation while it is queued, on the ranks that count its rows. Over all ranks and
-  // rounds every row of the step is passed once. Requires a plan with whole_logits, and disables recording.
+  // Called for each round of an evaluation while it is queued, on the ranks that count its rows, or with a sharded loss
+  // on all that have its logits. Over these ranks and rounds every logit of the step is passed once. Recording is off.
   LogitsReceiver logits = {};
   std::string weights = {};  // evaluation: the file of the weights; empty: training
   // false: a step does not update the weights, and leaves the gradients in the parameters for the caller

@@ -59,7 +59,6 @@ struct PlanRequest {
   DenseSplit split = DenseSplit::kOfStrategy;
   int64_t beside_from = kUpdateBesideFrom;
   bool keeps_gradients = false;  // no weights are updated while their gradients are computed
-  bool whole_logits = false;     // the loss sees whole rows of logits, whatever must travel for it
   // One share per rank: the rows of a step are dealt in proportion (StepRows). Empty: equal shares.
   std::vector<double> shares{};
   // One speed per rank, for predictions, relative to the measured times of the layers. Empty: all 1.

@@ -22,7 +22,7 @@ bool sends_less_sharded(const Plan& plan) {
 }  // namespace
 
 void list_transfers(Plan& plan) {
-  plan.sharded_loss = !plan.request.whole_logits && sends_less_sharded(plan);
+  plan.sharded_loss = sends_less_sharded(plan);
   list_all(plan, rows_of(plan, plan.request.step_rows).busiest_group());
 }
 

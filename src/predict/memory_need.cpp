@@ -20,15 +20,15 @@ namespace owt {
 
 namespace {
 
-// Elements per row in a tape of the layers [begin, end): the kept outputs, two gradients as large as the largest, and
-// the gradients that are kept for updates, except the gradient of the last output.
+// Elements per row in a tape of the layers [begin, end): the kept outputs, two gradients as large as the largest before
+// the last output, and the gradients that are kept for updates. The gradient of the last output is the caller's.
 int64_t tape_elements(const Plan& plan, int64_t begin, int64_t end) {
   const auto layers = std::span(plan.layers).subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin));
   int64_t largest = 0, for_updates = 0;
   bool last = true;
   for (int64_t i = end; i-- > begin;) {
     const LayerPlan& at = plan.layer(i);
-    largest = std::max(largest, at.kept_elements());
+    if (i + 1 < end) largest = std::max(largest, at.kept_elements());
     if (!last && multiplies_in_update(plan, i)) for_updates += at.kept_elements();
     last = last && at.in_place;
   }

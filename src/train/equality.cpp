@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "src/comm/on_host.h"
+#include "src/parallel/param_gather.h"
 #include "src/system/check.h"
 #include "src/system/files.h"
 
@@ -10,8 +11,11 @@ namespace owt {
 namespace {
 
 int64_t hash_of(const Tensor& values) {
-  const Tensor here = values.to(Device::kCpu);
-  return static_cast<int64_t>(checksum_of({static_cast<const char*>(here.raw()), static_cast<size_t>(here.bytes())}));
+  uint64_t hash = 0;
+  for_each_piece(values, [&](int64_t, const Tensor& rows) {
+    hash = 31 * hash + checksum_of({static_cast<const char*>(rows.raw()), static_cast<size_t>(rows.bytes())});
+  });
+  return static_cast<int64_t>(hash);
 }
 
 // rank_of: converts a rank of `comm` to a rank among all.

@@ -1,9 +1,11 @@
 #include "src/train/evaluate.h"
 
 #include <chrono>
+#include <optional>
 
 #include "src/comm/on_host.h"
 #include "src/core/conversions.h"
+#include "src/plan/plan_rows.h"
 #include "src/system/log.h"
 #include "src/train/predictions.h"
 #include "src/train/weights.h"
@@ -12,12 +14,12 @@
 namespace owt {
 namespace {
 
-// The logits of one evaluation step that this rank counts, on the host.
+// The logits of one evaluation step that this rank has, on the host.
 class StepLogits {
  public:
   // Allocates its memory here, since allocation may wait for a GPU.
-  explicit StepLogits(const Plan& plan)
-      : host_(Tensor::shared_with(plan.request.on.device, {plan.request.step_rows, plan.layers.back().out.elements()},
+  StepLogits(const Plan& plan, int64_t classes)
+      : host_(Tensor::shared_with(plan.request.on.device, {plan.request.step_rows, classes},
                                   activation_type(plan.request.on.precision))) {}
 
   void clear() { rows_.clear(); }
@@ -39,7 +41,7 @@ class StepLogits {
 class Evaluator {
  public:
   Evaluator(const Job& job, const EvaluationRequest& request, Communicator& comm)
-      : job_(job), request_(request), comm_(comm), logits_(job.plan), worker_(job.settings, job.plan, comm, options()) {
+      : job_(job), request_(request), comm_(comm), worker_(job.settings, job.plan, comm, options()) {
     const auto unused = load_weights(job.weights, worker_.model, step_.groups());
     if (comm.rank() == 0) warn_of_unused(unused, job.weights);
     on_all_hosts(comm, [&] { batches_ = evaluation_batches(job, comm.rank(), request.split, request.views); });
@@ -52,22 +54,27 @@ class Evaluator {
   Step::Options options() {
     Step::Options options = step_options(job_.settings);
     options.weights = job_.weights;
-    if (request_.wants_logits())
-      options.logits = [this](const Tensor& logits, std::span<const int64_t> rows, const Stream& stream) {
-        logits_.take(logits, rows, stream);
-      };
+    if (!request_.wants_logits()) return options;
+    logits_.emplace(job_.plan, classes_here(job_.plan, comm_.rank()).size());
+    options.logits = [this](const Tensor& logits, std::span<const int64_t> rows, const Stream& stream) {
+      logits_->take(logits, rows, stream);
+    };
     return options;
   }
 
   Evaluation predict() {
     const Dataset& images = *job_.images(request_.split);
-    Predictions predictions(images, job_.settings.model.classes, request_.views, job_.plan.request.step_rows,
-                            job_.settings.loss.type, job_.settings.loss.margin.scale_or_1());
+    const Plan& plan = job_.plan;
+    const LossSettings& loss = job_.settings.loss;
+    ClassShard shard;
+    if (plan.sharded_loss) shard = {classes_here(plan, comm_.rank()), &step_.groups().model(), plan.request.on.device};
+    Predictions predictions(images, job_.settings.model.classes, request_.views, plan.request.step_rows, loss.type,
+                            shard, loss.margin.scale_or_1());
     for (int64_t i = 0; i < batches_->steps_per_epoch(); ++i) {
-      logits_.clear();
+      logits_->clear();
       const Batch& batch = batches_->next(step_.stream());
       step_.evaluate(batch);
-      predictions.add(batch, logits_.rows(), logits_.f32());
+      predictions.add(batch, logits_->rows(), logits_->f32());
     }
     predictions.gather(comm_, job_.plan.request.on.device);
     if (comm_.rank() == 0 && !request_.predictions.empty()) predictions.write_csv(request_.predictions);
@@ -80,13 +87,27 @@ class Evaluator {
   const Job& job_;
   const EvaluationRequest& request_;
   Communicator& comm_;
-  StepLogits logits_;
+  std::optional<StepLogits> logits_;  // if predictions are wanted
   Worker worker_;
   Step& step_ = worker_.step;
   std::unique_ptr<BatchSource> batches_;
 };
 
 }  // namespace
+
+Slice classes_here(const Plan& plan, int rank) {
+  const LayerPlan& last = plan.layers.back();
+  return plan.sharded_loss ? last.parts[static_cast<size_t>(plan.place_of(rank))] : Slice{0, last.out.elements()};
+}
+
+int64_t prediction_bytes(const Plan& plan, const EvaluationRequest& request, int rank) {
+  if (!request.wants_logits() || (!plan.sharded_loss && !counts_rows(plan, rank))) return 0;
+  int64_t rows = 0;
+  for (const StepRows::RoundSize& round : rows_of(plan, plan.request.step_rows).round_sizes(rank)) rows += round.rows;
+  const DType type = activation_type(plan.request.on.precision);
+  const int64_t copies = size_of(type) + (type == DType::kF32 ? 0 : 4), sums = request.views.count > 1 ? 8 : 0;
+  return rows * classes_here(plan, rank).size() * (copies + sums);
+}
 
 LossSums evaluated_sums(Step& step, BatchSource& batches) {
   LossSums sums;

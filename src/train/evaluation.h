@@ -38,7 +38,7 @@ struct EvaluationRequest {
   std::string predictions{}, confusion{};  // CSV files to write (predictions.h); empty: none
   bool per_class = false;
 
-  // Whether sums over the rows are not enough, so that whole logits are needed (PlanRequest::whole_logits).
+  // Whether sums over the rows are not enough, so that the logits are needed.
   bool wants_logits() const { return views.count > 1 || !predictions.empty() || !confusion.empty() || per_class; }
 };
 

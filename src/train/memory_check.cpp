@@ -118,7 +118,8 @@ void check_memory_of_whole_networks(const Settings& settings) {
 void check_memory(const Plan& plan, const MemoryUse& use) {
   const Device device = plan.request.on.device;
   const RankNeed need = [use](const Plan& of, int rank) {
-    return rank_bytes(of, use.mode, rank) + batches_beside(of, use.batches) * step_bytes(of, {}, rank);
+    return rank_bytes(of, use.mode, rank) + batches_beside(of, use.batches) * step_bytes(of, {}, rank) +
+           (use.beside ? use.beside(of, rank) : 0);
   };
   const auto check_all = [&](const std::vector<MemoryOfRanks>& all) {
     for (const MemoryOfRanks& memory : all) check_memory(plan, memory, need);

@@ -17,14 +17,15 @@
 
 namespace owt {
 
-struct MemoryUse {
-  Mode mode = Mode::kTrain;
-  int batches = 1;  // batches of each rank: the loader's, and the current one
-};
-constexpr int kLoadedBatches = 3;  // batches of a loader (data/loader.h)
-
 // The bytes that a rank of the plan needs.
 using RankNeed = std::function<int64_t(const Plan& plan, int rank)>;
+
+struct MemoryUse {
+  Mode mode = Mode::kTrain;
+  int batches = 1;       // batches of each rank: the loader's, and the current one
+  RankNeed beside = {};  // what a rank needs in addition; none: nothing
+};
+constexpr int kLoadedBatches = 3;  // batches of a loader (data/loader.h)
 
 // Throws Error if the ranks of a host or a GPU together need more than its free memory, with the largest step that
 // would fit. Collective over the processes of a launch.

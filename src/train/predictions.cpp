@@ -5,7 +5,6 @@
 #include <map>
 #include <utility>
 
-#include "layers/loss/add_softmax.h"
 #include "src/comm/on_host.h"
 #include "src/core/threads.h"
 #include "src/system/files.h"
@@ -33,50 +32,97 @@ double log_sum(double a, double b) {
 // log(1 / (1 + exp(-x))) without overflow.
 double log_of_unit(double x) { return std::min(x, 0.0) - std::log1p(std::exp(-std::abs(x))); }
 
+// Text that is written to a file in pieces; it replaces the file when it is complete.
+class TextFile {
+ public:
+  explicit TextFile(const std::string& path) : file_(path) {}
+  void add(const std::string& text) {
+    text_ += text;
+    if (text_.size() >= kPiece) write();
+  }
+  void close() {
+    write();
+    file_.close();
+  }
+
+ private:
+  void write() {
+    file_.write(text_);
+    text_.clear();
+  }
+
+  AtomicFileWriter file_;
+  std::string text_;
+};
+
+// The values of all ranks of the shard, each like `mine`.
+Tensor of_ranks(const ClassShard& shard, const Tensor& mine) {
+  return shard.ranks ? on_host::gather(*shard.ranks, mine, shard.device) : mine;
+}
+
+// The names of a data set's classes; further classes have their numbers as names.
+class ClassNames {
+ public:
+  explicit ClassNames(const Dataset& images) : names_(images.class_names()) {}
+  std::string of(int64_t c) const {
+    return c < std::ssize(names_) ? names_[static_cast<size_t>(c)] : std::to_string(c);
+  }
+  std::string quoted(int64_t c) const { return csv_quoted(of(c)); }
+
+ private:
+  std::vector<std::string> names_;
+};
+
 }  // namespace
 
-void MeanProbabilities::add(std::span<const float> logits) {
+SoftmaxSum MeanProbabilities::start(std::span<const float> logits) {
   const int view = views_++;
-  const bool averages = of_.average_logits();
-  if (!averages && scale_ == 1) return add_view(logits);
+  const bool softmax = type_ == LossType::kSoftmax, averages = of_.average_logits();
+  if (!averages && scale_ == 1) return softmax ? softmax_sum(logits) : SoftmaxSum();
   OWT_CHECK(!averages || (view < of_.count && (view == 0 || logits_.size() == logits.size())));
   if (!averages) logits_.clear();
   logits_.resize(logits.size());
   const double weight = averages ? scale_ * of_.weight(view) : scale_;
   for (size_t c = 0; c < logits.size(); ++c) logits_[c] += weight * static_cast<double>(logits[c]);
-  if (!averages || views_ == of_.count) add_view(std::span<const double>(logits_));
+  return softmax && (!averages || views_ == of_.count) ? softmax_sum(logits_) : SoftmaxSum();
+}
+
+void MeanProbabilities::finish(std::span<const float> logits, const SoftmaxSum& of_image) {
+  const bool averages = of_.average_logits();
+  if (!averages && scale_ == 1) return add_view(logits, of_image);
+  if (!averages || views_ == of_.count) add_view(std::span<const double>(logits_), of_image);
 }
 
 template <class T>
-void MeanProbabilities::add_view(std::span<const T> logits) {
+void MeanProbabilities::add_view(std::span<const T> logits, const SoftmaxSum& of_image) {
   OWT_CHECK(summands_ == 0 || sums_.size() == logits.size());
   sums_.resize(logits.size());
   if (type_ == LossType::kLogistic)
     add_units(logits);
   else
-    add_softmax_of(logits);
+    add_softmax_of(logits, of_image);
   ++summands_;
 }
 
 template <class T>
 void MeanProbabilities::add_units(std::span<const T> logits) {
   constexpr double kNone = -HUGE_VAL;
-  if (label_ >= 0 && summands_ == 0) log_sum_of_label_ = kNone, log_sums_of_rest_.assign(logits.size(), kNone);
+  if (label_ != kUnknown && summands_ == 0) log_sum_of_label_ = kNone, log_sums_of_rest_.assign(logits.size(), kNone);
   for (size_t c = 0; c < logits.size(); ++c) {
     const auto x = static_cast<double>(logits[c]);
     sums_[c] += 1 / (1 + std::exp(-x));
-    if (label_ >= 0) log_sums_of_rest_[c] = log_sum(log_sums_of_rest_[c], log_of_unit(-x));
+    if (label_ != kUnknown) log_sums_of_rest_[c] = log_sum(log_sums_of_rest_[c], log_of_unit(-x));
   }
-  if (label_ < 0) return;
+  if (!has_label()) return;
   const double own = static_cast<double>(logits[static_cast<size_t>(label_)]);
   log_sum_of_label_ = log_sum(log_sum_of_label_, log_of_unit(own));
 }
 
 template <class T>
-void MeanProbabilities::add_softmax_of(std::span<const T> logits) {
-  const double log_sum_of_all = add_softmax(logits, sums_);
-  if (label_ < 0) return;
-  const double own = static_cast<double>(logits[static_cast<size_t>(label_)]) - log_sum_of_all;
+void MeanProbabilities::add_softmax_of(std::span<const T> logits, const SoftmaxSum& of_image) {
+  add_softmax(logits, of_image, sums_);
+  if (!has_label()) return;
+  const double own = static_cast<double>(logits[static_cast<size_t>(label_)]) - of_image.log();
   log_sum_of_label_ = summands_ == 0 ? own : log_sum(log_sum_of_label_, own);
 }
 
@@ -106,56 +152,120 @@ std::vector<RankedClass> MeanProbabilities::top(int count) const {
 
 double MeanProbabilities::log_mean(double log_sum) const { return log_sum - std::log(summands_); }
 
-double MeanProbabilities::of_label() const { return std::exp(log_mean(log_sum_of_label_)); }
+double MeanProbabilities::of_label() const { return has_label() ? std::exp(log_mean(log_sum_of_label_)) : 0; }
+
+double MeanProbabilities::ranked_label() const {
+  return has_label() ? sums_[static_cast<size_t>(label_)] / summands_ : 0;
+}
 
 double MeanProbabilities::loss() const {
-  double loss = -log_mean(log_sum_of_label_);
-  for (size_t c = 0; c < log_sums_of_rest_.size(); ++c)
-    if (c != static_cast<size_t>(label_)) loss -= log_mean(log_sums_of_rest_[c]);
+  double loss = has_label() ? -log_mean(log_sum_of_label_) : 0;
+  for (int64_t c = 0; c < std::ssize(log_sums_of_rest_); ++c)
+    if (c != label_) loss -= log_mean(log_sums_of_rest_[static_cast<size_t>(c)]);
   return loss;
 }
 
-int MeanProbabilities::before_label() const {
-  const auto label = sums_.begin() + label_;
-  const double own = *label;
-  return static_cast<int>(std::count_if(sums_.begin(), label, [&](double sum) { return sum >= own; }) +
-                          std::count_if(label, sums_.end(), [&](double sum) { return sum > own; }));
-}
-
 Predictions::Predictions(const Dataset& images, int classes, const Views& views, int64_t batch, LossType type,
-                         double scale)
-    : images_(images), classes_(classes), views_(views), batch_(batch), type_(type), scale_(scale) {
+                         const ClassShard& shard, double scale)
+    : images_(images), classes_(classes), views_(views), batch_(batch), type_(type), scale_(scale), shard_(shard) {
+  if (!shard.ranks) shard_.classes = {0, classes};
   step_.resize(static_cast<size_t>(batch));
   table_ = Tensor({images.size(), fields()}, DType::kF64);
   table_.zero();
 }
 
+constexpr int64_t kPredictionGrain = 8;  // rows of a thread
+
 void Predictions::add(const Batch& step, std::span<const int64_t> rows, const Tensor& logits) {
-  const int64_t count = std::ssize(rows), first = step.step_in_epoch * batch_;
-  OWT_CHECK_EQ(logits.elements(), count * classes_);
-  constexpr int64_t kGrain = 8;
-  parallel_for(count, kGrain, [&](int64_t begin, int64_t end) {
+  const int64_t count = std::ssize(rows), held = shard_.classes.size();
+  OWT_CHECK_EQ(logits.elements(), count * held);
+  if (count == 0) return;
+  const Tensor sums = start_view(step, rows, logits);
+  const bool last = step.view == views_.first + views_.count - 1;
+  Tensor lines({last ? count : 0, fields()}, DType::kF64);
+  parallel_for(count, kPredictionGrain, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
-      const int64_t row = rows[static_cast<size_t>(i)], image = first + row;
-      MeanProbabilities& mean = step_[static_cast<size_t>(row)];
-      if (step.view == views_.first) mean = MeanProbabilities(images_.label(image), views_, type_, scale_);
-      mean.add({logits.data() + i * classes_, static_cast<size_t>(classes_)});
-      if (mean.views() == views_.count) note(image, mean);
+      SoftmaxSum of_image;
+      for (int64_t at = 2 * i; at < sums.elements(); at += 2 * count)
+        of_image.add({sums.data<double>()[at], sums.data<double>()[at + 1]});
+      MeanProbabilities& mean = step_[static_cast<size_t>(rows[static_cast<size_t>(i)])];
+      mean.finish({logits.data() + i * held, static_cast<size_t>(held)}, of_image);
+      if (!last) continue;
+      write_line(mean, lines.data<double>() + i * fields());
+      mean = MeanProbabilities();  // frees its memory, which a single view needs for a moment only
     }
   });
+  if (!last) return;
+  const Tensor all = of_ranks(shard_, lines);
+  if (shard_.ranks && shard_.ranks->rank() != 0) return;
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t image = step.step_in_epoch * batch_ + rows[static_cast<size_t>(i)];
+    const std::span every(all.data<double>(), static_cast<size_t>(all.elements()));
+    merge(every.subspan(static_cast<size_t>(i * fields())), count * fields(), table_.data<double>() + image * fields());
+  }
 }
 
-void Predictions::note(int64_t image, const MeanProbabilities& mean) {
-  double* const to = line(image);
-  to[kTimes] += 1;
+// Returns the sums of the softmax on all ranks: ranks x rows x (largest, sum).
+Tensor Predictions::start_view(const Batch& step, std::span<const int64_t> rows, const Tensor& logits) {
+  const int64_t count = std::ssize(rows), held = shard_.classes.size();
+  Tensor sums({count, 2}, DType::kF64);
+  parallel_for(count, kPredictionGrain, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t row = rows[static_cast<size_t>(i)], image = step.step_in_epoch * batch_ + row;
+      MeanProbabilities& mean = step_[static_cast<size_t>(row)];
+      if (step.view == views_.first)
+        mean = MeanProbabilities(images_.label(image) - shard_.classes.begin, views_, type_, scale_);
+      const SoftmaxSum sum = mean.start({logits.data() + i * held, static_cast<size_t>(held)});
+      double* const to = sums.data<double>() + i * 2;
+      to[0] = sum.largest, to[1] = sum.sum;
+    }
+  });
+  return of_ranks(shard_, sums);
+}
+
+// A class that is not there has the number -1.
+void Predictions::write_line(const MeanProbabilities& mean, double* to) const {
+  to[kTimes] = 1;
   to[kLoss] = mean.loss();
   to[kOfLabel] = mean.of_label();
-  to[kBeforeLabel] = mean.before_label();
-  int field = kTopClasses;
-  for (const RankedClass& ranked : mean.top(top())) {
-    to[field++] = ranked.index;
-    to[field++] = ranked.probability;
+  to[kRankedLabel] = mean.ranked_label();
+  const std::vector<RankedClass> ranked = mean.top(top());
+  for (int t = 0; t < top(); ++t) {
+    const bool is_there = t < std::ssize(ranked);
+    const RankedClass one = is_there ? ranked[static_cast<size_t>(t)] : RankedClass{};
+    to[kTopClasses + 2 * t] = is_there ? static_cast<double>(shard_.classes.begin + one.index) : -1;
+    to[kTopClasses + 2 * t + 1] = one.probability;
   }
+}
+
+// lines: of one image; the line of the next rank is `stride` later.
+void Predictions::merge(std::span<const double> lines, int64_t stride, double* to) const {
+  std::vector<RankedClass> best;
+  for (int64_t first = 0; first < std::ssize(lines); first += stride) {
+    const double* const line = lines.data() + first;
+    for (const Field field : {kLoss, kOfLabel, kRankedLabel}) to[field] += line[field];
+    for (int64_t at = kTopClasses; at < fields() && line[at] >= 0; at += 2)
+      best.push_back({static_cast<int>(line[at]), line[at + 1]});
+  }
+  to[kTimes] += 1;
+  std::partial_sort(best.begin(), best.begin() + top(), best.end(), [](const RankedClass& a, const RankedClass& b) {
+    return a.probability != b.probability ? a.probability > b.probability : a.index < b.index;
+  });
+  for (int t = 0; t < top(); ++t) {
+    to[kTopClasses + 2 * t] = best[static_cast<size_t>(t)].index;
+    to[kTopClasses + 2 * t + 1] = best[static_cast<size_t>(t)].probability;
+  }
+}
+
+int Predictions::before_label(int64_t image) const {
+  const double* const of_image = line(image);
+  const int label = images_.label(image);
+  int before = 0;
+  for (int64_t at = kTopClasses; at < fields(); at += 2) {
+    const bool lower = static_cast<int>(of_image[at]) < label;
+    before += lower ? of_image[at + 1] >= of_image[kRankedLabel] : of_image[at + 1] > of_image[kRankedLabel];
+  }
+  return before;
 }
 
 void Predictions::gather(Communicator& comm, Device device) {
@@ -169,8 +279,8 @@ Evaluation Predictions::evaluation() const {
   all.images = images_.size();
   for (int64_t image = 0; image < all.images; ++image) {
     all.loss += line(image)[kLoss];
-    all.top1 += line(image)[kBeforeLabel] < 1;
-    all.top5 += line(image)[kBeforeLabel] < 5;
+    all.top1 += before_label(image) < 1;
+    all.top5 += before_label(image) < 5;
   }
   const auto count = static_cast<double>(all.images);
   all.loss /= count, all.top1 /= count, all.top5 /= count;
@@ -178,62 +288,45 @@ Evaluation Predictions::evaluation() const {
 }
 
 std::vector<ClassAccuracy> Predictions::by_class() const {
-  const std::vector<std::string> names = class_names();
+  const ClassNames names(images_);
   std::map<int, ClassAccuracy> classes;
   std::map<std::pair<int, int>, int64_t> taken;  // key: label and a wrong class
   for (int64_t image = 0; image < images_.size(); ++image) {
     const int label = images_.label(image);
     ClassAccuracy& own = classes[label];
     ++own.images;
-    own.top1 += line(image)[kBeforeLabel] < 1;
-    own.top5 += line(image)[kBeforeLabel] < 5;
+    own.top1 += before_label(image) < 1;
+    own.top5 += before_label(image) < 5;
     if (predicted(image) != label) ++taken[{label, predicted(image)}];
   }
   for (const auto& [pair, times] : taken)
     if (ClassAccuracy& own = classes[pair.first]; times > own.times)
-      own.times = times, own.taken_for = names[static_cast<size_t>(pair.second)];
+      own.times = times, own.taken_for = names.of(pair.second);
   std::vector<ClassAccuracy> all;
   for (auto& [label, own] : classes) {
-    own.name = names[static_cast<size_t>(label)];
+    own.name = names.of(label);
     own.number = label;
     all.push_back(std::move(own));
   }
   return all;
 }
 
-std::vector<std::string> Predictions::class_names() const {
-  std::vector<std::string> names = images_.class_names();
-  while (std::ssize(names) < classes_) names.push_back(std::to_string(names.size()));
-  return names;
-}
-
-std::vector<std::string> Predictions::quoted_class_names() const {
-  std::vector<std::string> names = class_names();
-  for (std::string& name : names) name = csv_quoted(name);
-  return names;
-}
-
 void Predictions::write_csv(const std::string& path) const {
-  const std::vector<std::string> names = quoted_class_names();
-  const auto name_of = [&](int c) -> const std::string& { return names[static_cast<size_t>(c)]; };
-  std::string text = "index,name,label,label_name";
-  for (int t = 1; t <= top(); ++t) text += format(",top{0},top{0}_name,top{0}_probability", t);
-  text += ",label_probability\n";
-  AtomicFileWriter file(path);
+  const ClassNames names(images_);
+  TextFile file(path);
+  file.add("index,name,label,label_name");
+  for (int t = 1; t <= top(); ++t) file.add(format(",top{0},top{0}_name,top{0}_probability", t));
+  file.add(",label_probability\n");
   for (int64_t image = 0; image < images_.size(); ++image) {
     const int label = images_.label(image);
-    text += format("{},{},{},{}", image, csv_quoted(images_.name(image)), label, name_of(label));
+    std::string text = format("{},{},{},{}", image, csv_quoted(images_.name(image)), label, names.quoted(label));
     for (int t = 0; t < top(); ++t) {
       const double* const ranked = line(image) + kTopClasses + 2 * t;
       const int c = static_cast<int>(ranked[0]);
-      text += format(",{},{},{:.9g}", c, name_of(c), ranked[1]);
+      text += format(",{},{},{:.9g}", c, names.quoted(c), ranked[1]);
     }
-    text += format(",{:.9g}\n", line(image)[kOfLabel]);
-    if (text.size() < kPiece) continue;
-    file.write(text);
-    text.clear();
+    file.add(text + format(",{:.9g}\n", line(image)[kOfLabel]));
   }
-  file.write(text);
   file.close();
 }
 
@@ -242,16 +335,16 @@ void Predictions::write_confusion_csv(const std::string& path) const {
   std::vector<std::pair<int, int>> pairs;
   for (int64_t image = 0; image < images_.size(); ++image) pairs.emplace_back(images_.label(image), predicted(image));
   std::sort(pairs.begin(), pairs.end());
-  const std::vector<std::string> names = quoted_class_names();
-  const auto name_of = [&](int c) -> const std::string& { return names[static_cast<size_t>(c)]; };
-  std::string text = "label,label_name,predicted,predicted_name,count\n";
+  const ClassNames names(images_);
+  TextFile file(path);
+  file.add("label,label_name,predicted,predicted_name,count\n");
   for (auto pair = pairs.begin(); pair != pairs.end();) {
     const auto next = std::upper_bound(pair, pairs.end(), *pair);
     const auto [label, taken] = *pair;
-    text += format("{},{},{},{},{}\n", label, name_of(label), taken, name_of(taken), next - pair);
+    file.add(format("{},{},{},{},{}\n", label, names.quoted(label), taken, names.quoted(taken), next - pair));
     pair = next;
   }
-  write_file_atomically(path, text);
+  file.close();
 }
 
 }  // namespace owt

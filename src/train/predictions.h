@@ -2,12 +2,14 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "data/batch.h"
 #include "data/dataset.h"
+#include "layers/loss/add_softmax.h"
 #include "layers/loss/softmax_loss.h"
 #include "src/comm/communicator.h"
 #include "src/train/evaluation.h"
@@ -20,35 +22,44 @@ struct RankedClass {
 };
 
 // Averages an image's views: the mean of their probabilities, or the probabilities of their mean logits, as the views
-// specify. Probabilities are the softmax of the logits, or for logistic units 1 / (1 + exp(-logit)). In f64.
+// specify. Probabilities are the softmax of the logits, or for logistic units 1 / (1 + exp(-logit)). In f64. The
+// classes of an image may be in several such objects.
 class MeanProbabilities {
  public:
-  // label: -1 if unknown; there is no loss then. If probabilities are averaged, any number of views may be added. The
-  // logits are multiplied by `scale` (LossMargin::scale_or_1()).
-  explicit MeanProbabilities(int label = -1, const Views& of = {}, LossType type = LossType::kSoftmax, double scale = 1)
+  static constexpr int64_t kUnknown = std::numeric_limits<int64_t>::min();  // a label: there is no loss
+  // label: among the classes here; outside of them if it is not here. If probabilities are averaged, any number of
+  // views may be added. The logits are multiplied by `scale` (LossMargin::scale_or_1()).
+  explicit MeanProbabilities(int64_t label = kUnknown, const Views& of = {}, LossType type = LossType::kSoftmax,
+                             double scale = 1)
       : label_(label), of_(of), type_(type), scale_(scale) {}
 
-  void add(std::span<const float> logits);  // logits of the next view, one per class
+  // Adds the logits of the next view, one per class here. start() returns the sum of the softmax that finish() needs of
+  // all classes of the image.
+  SoftmaxSum start(std::span<const float> logits);
+  void finish(std::span<const float> logits, const SoftmaxSum& of_image);
+  void add(std::span<const float> logits) { finish(logits, start(logits)); }  // all classes are here
   int views() const { return views_; }
   // The functions below may be called after the last view. top(): the `count` most probable classes in descending
   // order; the lower index first among equals, as in softmax_loss.h.
   std::vector<RankedClass> top(int count) const;
   // -log of the label's mean probability; for logistic units plus -log of the complements of the others. Finite even if
-  // these probabilities are too small for a number.
+  // these probabilities are too small for a number. The loss of an image is the sum over its classes, wherever they
+  // are.
   double loss() const;
-  double of_label() const;   // mean probability of the label
-  int before_label() const;  // number of classes that rank before the label
+  double of_label() const;      // mean probability of the label; 0 if it is not here
+  double ranked_label() const;  // the same, rounded as top() rounds it
 
  private:
   template <class T>
-  void add_view(std::span<const T> logits);
+  void add_view(std::span<const T> logits, const SoftmaxSum& of_image);
   template <class T>
-  void add_softmax_of(std::span<const T> logits);
+  void add_softmax_of(std::span<const T> logits, const SoftmaxSum& of_image);
   template <class T>
   void add_units(std::span<const T> logits);
   double log_mean(double log_sum) const;
+  bool has_label() const { return label_ >= 0 && label_ < std::ssize(sums_); }
 
-  int label_;
+  int64_t label_;
   Views of_;
   LossType type_;
   double scale_;
@@ -60,15 +71,24 @@ class MeanProbabilities {
   std::vector<double> log_sums_of_rest_;  // logistic units: log of the sum of 1 - p, for every class
 };
 
-// The predictions for all images of a data set, collected from the evaluation steps of all ranks.
+// The classes of a rank, and the ranks that have the other classes of the same rows.
+struct ClassShard {
+  Slice classes;
+  Communicator* ranks = nullptr;  // null: this rank has all classes
+  Device device = Device::kCpu;   // where collectives have their data
+};
+
+// The predictions for all images of a data set, collected from the evaluation steps of all ranks. If the classes are
+// split over ranks, each computes the probabilities of its own; then they exchange what they found for each image.
 class Predictions {
  public:
-  // images: must outlive this. They come in steps of `batch`, each step once per view.
+  // images: must outlive this. They come in steps of `batch`, each step once per view. Without a shard, all classes are
+  // here. scale: as above.
   Predictions(const Dataset& images, int classes, const Views& views, int64_t batch, LossType type = LossType::kSoftmax,
-              double scale = 1);
+              const ClassShard& shard = {}, double scale = 1);
 
-  // logits: f32, rows of the step x classes, on the host. rows: their indexes in the step. The views of a step come in
-  // order, each with the same rows on this rank.
+  // logits: f32, rows of the step x classes of this rank, on the host. rows: their indexes in the step. The views of a
+  // step come in order, each with the same rows on this rank. Collective over the shard's ranks, which have equal rows.
   void add(const Batch& step, std::span<const int64_t> rows, const Tensor& logits);
   // Collective: gathers the rows of all ranks on all ranks. Every image must have been seen by one of them.
   void gather(Communicator& comm, Device device);
@@ -85,15 +105,15 @@ class Predictions {
 
  private:
   // The fields of a table line; f64, so that ranks can sum their tables.
-  enum Field : int { kTimes, kLoss, kOfLabel, kBeforeLabel, kTopClasses };
+  enum Field : int { kTimes, kLoss, kOfLabel, kRankedLabel, kTopClasses };
   int top() const { return classes_ < 5 ? classes_ : 5; }
   int64_t fields() const { return kTopClasses + 2 * top(); }
-  double* line(int64_t image) { return table_.data<double>() + image * fields(); }
   const double* line(int64_t image) const { return table_.data<double>() + image * fields(); }
   int predicted(int64_t image) const { return static_cast<int>(line(image)[kTopClasses]); }
-  void note(int64_t image, const MeanProbabilities& mean);
-  std::vector<std::string> class_names() const;         // one per class (classes_)
-  std::vector<std::string> quoted_class_names() const;  // for CSV
+  int before_label(int64_t image) const;  // how many of the most probable classes rank before the label
+  Tensor start_view(const Batch& step, std::span<const int64_t> rows, const Tensor& logits);
+  void write_line(const MeanProbabilities& mean, double* to) const;
+  void merge(std::span<const double> lines, int64_t stride, double* to) const;
 
   const Dataset& images_;
   int classes_;
@@ -101,8 +121,10 @@ class Predictions {
   int64_t batch_;
   LossType type_;
   double scale_;
+  ClassShard shard_;
   std::vector<MeanProbabilities> step_;  // for the rows of the current step
-  Tensor table_;                         // images x fields(); zeros for images that this rank has not seen
+  // images x fields(); zeros for images that this rank, or the first of its shard's ranks, has not seen
+  Tensor table_;
 };
 
 }  // namespace owt

@@ -104,9 +104,8 @@ Compute Settings::compute() const {
   return on;
 }
 
-Plan Settings::plan_to_run(bool whole_logits) const {
+Plan Settings::plan_to_run() const {
   PlanRequest request = plan_request();
-  request.whole_logits = whole_logits;
   request.on = compute();
   const Plan plan = make_plan(model, request);
   if (acting_strategy(plan).cpu_only && plan.request.on.device != Device::kCpu)

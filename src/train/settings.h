@@ -102,7 +102,7 @@ struct Settings {
   PlanRequest plan_request() const;  // for planning only; for the CPU, unless run.device is cuda
   // The device and precision of this process. Throws Error if the device is missing or does not support the precision.
   Compute compute() const;
-  Plan plan_to_run(bool whole_logits = false) const;  // for compute(); whole_logits: see PlanRequest
+  Plan plan_to_run() const;  // for compute()
   // The factor that scale_lr gives for the learning rate of the front part and of the back part: the batch of their
   // updates in units of one rank's rows.
   double front_rate_scale(const Plan& plan) const;

@@ -5,11 +5,12 @@
 #include <utility>
 
 #include "src/comm/on_host.h"
+#include "src/parallel/param_gather.h"
 
 namespace owt {
 namespace {
 
-// The sampled elements in this rank's part, as indexes in it.
+// The sampled elements in this rank's part, as rising indexes in it.
 std::vector<int64_t> sampled_elements(const Param& param) {
   const int64_t stride = sample_stride(param.full_shape), row = param.full_shape.row_elements();
   const Slice columns = param.columns.value_or(Slice{0, row});
@@ -35,15 +36,15 @@ WeightSizes::WeightSizes(const std::vector<Param*>& params) {
 }
 
 std::vector<float> WeightSizes::values_of(const Sample& sample, const Stream& stream) {
-  if (sample.elements.empty()) return {};
-  Tensor values = sample.param->value;
-  if (values.device() != Device::kCpu) {
-    values = Tensor(values.shape());
-    values.copy_from(sample.param->value, stream);
-    stream.synchronize();
-  }
   std::vector<float> sampled;
-  for (const int64_t element : sample.elements) sampled.push_back(values.data()[element]);
+  if (sample.elements.empty()) return sampled;
+  stream.synchronize();
+  auto next = sample.elements.begin();
+  const Tensor& values = sample.param->value;
+  for_each_piece(values, [&](int64_t first, const Tensor& rows) {
+    const int64_t begin = first * values.shape().row_elements(), end = begin + rows.elements();
+    for (; next != sample.elements.end() && *next < end; ++next) sampled.push_back(rows.data()[*next - begin]);
+  });
   return sampled;
 }
 

@@ -109,9 +109,11 @@ uint64_t save_tensors(const std::string& path, const Plan& plan, RankModel& mode
   return writer ? writer->finish() : 0;
 }
 
-Tensor read_parameter(SafetensorsReader& file, const std::string& path, const Param& param) {
+void read_parameter(SafetensorsReader& file, const std::string& path, const Param& param,
+                    const std::function<void(const Tensor& rows)>& visit) {
   check_shape(file, path, param);
-  return file.read(param.name);
+  for (const Slice& rows : pieces_of(param.file_shape, {0, param.file_shape.rows()}))
+    visit(file.read_rows(param.name, rows));
 }
 
 std::vector<std::string> unused_tensors(const SafetensorsReader& file, const std::set<std::string>& taken) {

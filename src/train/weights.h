@@ -39,8 +39,10 @@ using Take = std::function<void(Param&, int64_t first, const Tensor& rows)>;
 std::vector<std::string> load_tensors(const std::string& path, RankModel& model, const Groups& groups,
                                       const Wants& wants, const Take& take, const std::string& suffix = "");
 
-// Reads the whole tensor of a parameter, in its file_shape. Throws Error as load_tensors() does.
-Tensor read_parameter(SafetensorsReader& file, const std::string& path, const Param& param);
+// Calls visit(rows) for all rows of a parameter's tensor, in file order and in pieces. Throws Error as load_tensors()
+// does.
+void read_parameter(SafetensorsReader& file, const std::string& path, const Param& param,
+                    const std::function<void(const Tensor& rows)>& visit);
 // The tensors of the file that are not in `taken`, for a warning.
 std::vector<std::string> unused_tensors(const SafetensorsReader& file, const std::set<std::string>& taken);
 

@@ -6,6 +6,7 @@
 #include <onnx/onnx_pb.h>
 #include <onnx/shape_inference/implementation.h>
 
+#include <filesystem>
 #include <map>
 
 #include "src/system/files.h"
@@ -66,6 +67,41 @@ TEST(Onnx, TheModelIsValidUnderEveryOpset) {
     onnx::shape_inference::InferShapes(model, onnx::OpSchemaRegistry::Instance(), onnx::ShapeInferenceOptions(true, 1));
     EXPECT_EQ(dims(model.graph().output(0)), "4 x 10");
   }
+}
+
+// The small recipe's weights are smaller than a tensor that is worth a place outside, so one layer is widened.
+TEST(Onnx, WeightsThatDoNotFitIntoTheFileAreBesideIt) {
+  std::string recipe = kSmallRecipe;
+  recipe.replace(recipe.find("classes = 10"), 12, "classes = 20000");
+  recipe.replace(recipe.find("out = 10\n"), 9, "out = 20000\n");
+  const Settings settings = small_settings(recipe);
+  const SavedNet net(settings);
+  const auto exported = [&](int64_t most_bytes) {
+    export_onnx(settings, net.weights(), {.most_bytes = most_bytes}, net.file("net.onnx"));
+    onnx::ModelProto model;
+    EXPECT_TRUE(model.ParseFromString(read_file(net.file("net.onnx"))));
+    return model;
+  };
+  const onnx::ModelProto inside = exported(1 << 30);
+  EXPECT_FALSE(std::filesystem::exists(net.file("net.onnx.data")));
+  onnx::ModelProto outside = exported(1 << 20);
+  EXPECT_NO_THROW(onnx::checker::check_model(net.file("net.onnx")));
+  EXPECT_LT(std::filesystem::file_size(net.file("net.onnx")), 1u << 20);
+  const std::string data = read_file(net.file("net.onnx.data"));
+  int moved = 0;
+  for (onnx::TensorProto& tensor : *outside.mutable_graph()->mutable_initializer()) {
+    if (tensor.data_location() != onnx::TensorProto::EXTERNAL) continue;
+    std::map<std::string, std::string> place;
+    for (const auto& entry : tensor.external_data()) place[entry.key()] = entry.value();
+    EXPECT_EQ(place["location"], "net.onnx.data");
+    EXPECT_EQ(std::stoull(place["offset"]) % 4096, 0u);
+    tensor.set_raw_data(data.substr(std::stoull(place["offset"]), std::stoull(place["length"])));
+    tensor.clear_external_data();
+    tensor.clear_data_location();
+    ++moved;
+  }
+  EXPECT_EQ(moved, 1);
+  EXPECT_EQ(outside.SerializeAsString(), inside.SerializeAsString());
 }
 
 TEST(Onnx, ABatchIsAnyNumberOfImagesUnlessItIsSaid) {

@@ -96,6 +96,9 @@ TEST(Registry, LayersThatNoMemoryHoldsAreRefused) {
   EXPECT_NO_THROW(make("type = 'dense'\nout = 16777216", image)());
   EXPECT_THAT(message_of(make("type = 'dense'\nout = 16777216", {1 << 16, 2, 1})),
               AllOf(HasSubstr("big"), HasSubstr("larger than any memory")));
+  // Labels are int32, and loops need some room above.
+  EXPECT_NO_THROW(make("type = 'dense'\nout = 2147418112", {1, 1, 1})());
+  EXPECT_THAT(message_of(make("type = 'dense'\nout = 2147418113", {1, 1, 1})), HasSubstr("2147418112"));
   // 2^24 channels of 2^8 pixels are 2^32 values.
   EXPECT_NO_THROW(make("type = 'conv'\nkernel = 1\nout = 16777216", {1 << 8, 1, 1})());
   EXPECT_THAT(message_of(make("type = 'conv'\nkernel = 1\nout = 16777216", {1 << 8, 2, 1})),

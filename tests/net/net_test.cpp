@@ -305,6 +305,34 @@ TEST_F(TapeTest, InPlaceLayersShareMemoryWithTheLayerBefore) {
   EXPECT_EQ(tape.bytes(), (2 + 2) * 4 * 2 * 4);
 }
 
+// The gradient of the output is the caller's, so a wide output is in memory once.
+TEST_F(TapeTest, HasNoRoomForTheGradientOfTheOutput) {
+  Net net = net_of({"name='fc1' type='dense' out=3", "name='fc2' type='dense' out=500"}, {4});
+  EXPECT_EQ(Tape(net, 2, Device::kCpu, nullptr).bytes(), (3 + 500 + 2 * 3) * 2 * 4);
+  Net one = net_of({"name='fc' type='dense' out=500"}, {4});
+  EXPECT_EQ(Tape(one, 2, Device::kCpu, nullptr).bytes(), 500 * 2 * 4);
+}
+
+// An output that shares memory has room where the gradients would be. Any other has its own, also if it is the only
+// one.
+TEST_F(TapeTest, AnEvaluationThatForgetsGivesTheSameOutput) {
+  Pass evaluation = pass_;
+  evaluation.mode = Mode::kEval;
+  const std::string wide = "name='fc' type='dense' out=50", relu = "name='relu' type='relu'";
+  for (const std::vector<std::string>& layers : {std::vector<std::string>{wide},
+                                                 {relu},
+                                                 {wide, relu},
+                                                 {relu, wide},
+                                                 {wide, "name='fc2' type='dense' out=70", relu}}) {
+    Net net = net_of(layers, {4});
+    Tape keeps(net, 2, Device::kCpu, nullptr), forgets(net, 2, Device::kCpu, nullptr);
+    forgets.forget_in_evaluation();
+    const Tensor x = random_tensor({2, 4}, "x");
+    EXPECT_EQ(download(forgets.forward(evaluation, x)), download(keeps.forward(evaluation, x))) << layers.size();
+    EXPECT_FALSE(forgets.find_bad_layer(evaluation));
+  }
+}
+
 // In turns, a whole forward and backward each.
 TEST_F(TapeTest, OfFewerRowsComputesTheSameInTheMemoryOfItsLender) {
   Net net = net_of(kEveryKindOfLayer, {6, 6, 2});

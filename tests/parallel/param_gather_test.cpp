@@ -4,9 +4,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <numeric>
 #include <tuple>
 
 #include "src/comm/threads.h"
+#include "src/core/memory.h"
 #include "src/plan/rank_model.h"
 #include "src/system/check.h"
 #include "tests/support/harness.h"
@@ -131,6 +133,28 @@ TEST(ParamGather, TheLayersUnderTestAreSplitByInputsAndByOutputs) {
     EXPECT_FALSE(plan.layers[3].by_inputs()) << ranks;
     EXPECT_TRUE(plan.layers[4].by_inputs()) << ranks;
   }
+}
+
+class PiecesTest : public DeviceTest {};
+INSTANTIATE_TEST_SUITE_P(Devices, PiecesTest, ::testing::ValuesIn(devices()), device_name);
+
+// Two and a half pieces.
+TEST_P(PiecesTest, OfATensorBringEveryRowToTheHostOnce) {
+  constexpr int64_t kWidth = 1 << 10, kRows = 5 * kPieceBytes / (2 * 4 * kWidth);
+  std::vector<float> values(static_cast<size_t>(kRows * kWidth));
+  std::iota(values.begin(), values.end(), 0.0f);
+  const Tensor tensor = upload(values, {kRows, kWidth}, device());
+  const int64_t before = host_memory().in_use;
+  restart_host_memory_peak();
+  int64_t seen = 0;
+  for_each_piece(tensor, [&](int64_t first, const Tensor& rows) {
+    EXPECT_EQ(first, seen);
+    EXPECT_TRUE(std::equal(rows.data(), rows.data() + rows.elements(), values.begin() + first * kWidth));
+    seen += rows.shape().rows();
+  });
+  EXPECT_EQ(seen, kRows);
+  EXPECT_LE(host_memory().most - before, kPieceBytes);
+  for_each_piece(upload({}, {0, 3}, device()), [](int64_t, const Tensor&) { FAIL() << "there are no rows"; });
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <limits>
 #include <numeric>
 
+#include "layers/base/linear_params.h"
 #include "src/core/bf16.h"
 #include "src/core/threads.h"
 #include "src/system/check.h"
@@ -443,6 +444,39 @@ TEST_P(ShardedSoftmaxLossTest, StatisticsOfOtherRowsOrRanksAreAnError) {
               HasSubstr("a row of statistics for each row"));
   EXPECT_THAT(message_of([&] { loss->finish(pass.pass(), logits, labels, all, nullptr, nullptr); }),
               HasSubstr("the statistics of all ranks"));
+}
+
+// The last eight of the most classes that a model can have. The statistics of the others are made by hand: all their
+// logits are 0.
+TEST_P(ShardedSoftmaxLossTest, FindsALabelAmongTheLastOfTwoBillionClasses) {
+  constexpr int64_t kClasses = kMostOutputs, kHere = 8, kOthers = kClasses - kHere;
+  const Compute on{device()};
+  DevicePass pass(device(), 2);
+  const auto loss = make_sharded_softmax_loss(on, {{0, kOthers}, {kOthers, kClasses}}, 1, 2);
+  const Tensor logits = upload({1, 0, 0, 30, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 25}, {2, kHere}, device());
+  const Tensor labels =
+      upload_labels({static_cast<int32_t>(kOthers + 3), static_cast<int32_t>(kClasses - 1)}, device());
+  Tensor stats({2, kLossStats}, DType::kF32, device()), dlogits({2, kHere}, DType::kF32, device()),
+      sums = no_sums(device());
+  loss->summarize(pass.pass(), logits, labels, &dlogits, stats);
+  pass.stream().synchronize();
+  const float all = kOthers;  // rounded
+  std::vector<float> of_others{0, 0,          0, 0, 0, all, static_cast<float>(kOthers - static_cast<int64_t>(all)),
+                               0, -kInfinity, 0};
+  of_others.insert(of_others.end(), of_others.begin(), of_others.end());
+  std::vector<float> of_all = of_others;
+  for (const float one : download(stats)) of_all.push_back(one);
+  loss->finish(pass.pass(), logits, labels, upload(of_all, {2, 2, kLossStats}, device()), &dlogits, &sums);
+  pass.stream().synchronize();
+  const LossSums found = read_sums(sums);
+  const double rest = static_cast<double>(kOthers);
+  const double sum_0 = rest + 5 + std::exp(1.0) + std::exp(30.0) + std::exp(2.0), sum_1 = rest + 7 + std::exp(25.0);
+  EXPECT_NEAR(found.loss, std::log(sum_0) - 30 + std::log(sum_1) - 25, 1e-6);
+  EXPECT_EQ(found.top1, 2);
+  const std::vector<float> gradient = download(dlogits);
+  EXPECT_NEAR(gradient[3], (std::exp(30.0) / sum_0 - 1) / 2, 1e-6);
+  EXPECT_NEAR(gradient[15], (std::exp(25.0) / sum_1 - 1) / 2, 1e-6);
+  EXPECT_NEAR(gradient[7], std::exp(2.0) / sum_0 / 2, 1e-12);
 }
 
 }  // namespace

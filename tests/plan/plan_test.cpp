@@ -6,6 +6,7 @@
 #include <map>
 #include <set>
 
+#include "layers/base/linear_params.h"
 #include "src/plan/back_part.h"
 #include "src/plan/plan_bytes.h"
 #include "src/plan/plan_rows.h"
@@ -178,14 +179,16 @@ TEST(Plan, TheLossIsShardedWhereItsStatisticsAreLessThanTheLogits) {
   EXPECT_FALSE(sharded(1000, 1, Precision::kFp32));
 }
 
-TEST(Plan, WholeLogitsAreGatheredWhateverTheyWeigh) {
-  PlanRequest request{.ranks = 4, .strategy = Strategy::kOwtC, .step_rows = 8};
-  const Plan sharded = plan_of(kAlexNet, request);
-  request.whole_logits = true;
-  const Plan whole = plan_of(kAlexNet, request);
-  EXPECT_EQ(sharded.loss_layout(), Layout::kFeature);
-  EXPECT_EQ(whole.loss_layout(), Layout::kReplicated);
-  EXPECT_GT(bytes_per_step(whole), bytes_per_step(sharded));
+TEST(Plan, OfTwoBillionClassesCountsEveryByte) {
+  constexpr int64_t kClasses = kMostOutputs, kRows = 64, kRanks = 64;
+  const std::string model = concat("name = \"m\"\ninput = [8, 1, 1]\nclasses = ", kClasses,
+                                   "\nlayer = [ { name = \"head\", type = \"dense\", out = ", kClasses, " } ]\n");
+  const Plan plan = plan_of(model, {.ranks = kRanks, .strategy = Strategy::kOwtA, .step_rows = kRows});
+  EXPECT_TRUE(plan.sharded_loss);
+  EXPECT_EQ(plan.layers.back().parameters, kClasses * 9);
+  const int64_t of_rank = plan.layers.back().parts.front().size();
+  EXPECT_EQ(of_rank, kClasses / kRanks);
+  EXPECT_EQ(weight_bytes_per_rank(plan), of_rank * 9 * 4);
 }
 
 // The boundary of a net under mp on two ranks.

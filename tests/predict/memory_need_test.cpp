@@ -60,7 +60,7 @@ TEST(MemoryNeed, OfAResidualBlockCountsWhatItKeepsInsideAndNeedsForAWhile) {
   const Plan plan = make_plan(model, request);
   const MemoryNeed need = memory_need(plan);
   EXPECT_EQ(need.weight_bytes, (2 + 6 + 3) * 12);
-  EXPECT_EQ(need.step_row_bytes, 4.0 * (4 + 12 + 2 * 12 + (8 + 12 + 12) + (12 + 4 + 2 * 12) + 12));
+  EXPECT_EQ(need.step_row_bytes, 4.0 * (4 + 12 + (8 + 12 + 12) + (12 + 4 + 2 * 12) + 12));
   // The images need no gradient: conv1 and conv3 run twice in training, conv2 three times.
   const double conv1 = 2 * 8, conv2 = 2 * 24, conv3 = 2 * 12, relu = 0, sum = 12;
   EXPECT_EQ(plan.layers[0].flops_per_row, conv1 + relu + conv2 + conv3 + sum);
@@ -162,13 +162,13 @@ TEST(MemoryNeed, OfLayersSplitByOutputsTheGatheredInputsAreCounted) {
   { name = "fc1", type = "dense", out = 6 },
   { name = "fc2", type = "dense", out = 4 })");
   const Plan plan = make_plan(model, {.ranks = 2, .strategy = Strategy::kOwtA, .step_rows = 8});
-  // A rank's own rows: images 4, conv 12, two gradients of 12, the returned gradient 12, and labels, which are stored
-  // by rank, all together and for a round.
-  const double own = 4 + 12 + 2 * 12 + 12 + 1;
-  // All rows: the dense batch and its gradient. fc1's 3 outputs and two gradients. fc2's 6 inputs, their gradient, and
-  // the transfer, 3 of this rank and 6 of all; its 2 outputs and two gradients. The logits, their gradient and the
-  // transfer.
-  const double all = 2 * 12 + 3 + 2 * 3 + (2 * 6 + 3 + 6) + 2 + 2 * 2 + (2 * 4 + 2 + 4) + 2;
+  // A rank's own rows: images 4, conv 12, the returned gradient 12, and labels, which are stored by rank, all together
+  // and for a round.
+  const double own = 4 + 12 + 12 + 1;
+  // All rows: the dense batch and its gradient. fc1's 3 outputs. fc2's 6 inputs, their gradient, and the transfer, 3 of
+  // this rank and 6 of all; its 2 outputs. The logits, their gradient and the transfer. Each layer is alone in its
+  // stage, so the stages have no gradients of their own.
+  const double all = 2 * 12 + 3 + (2 * 6 + 3 + 6) + 2 + (2 * 4 + 2 + 4) + 2;
   EXPECT_DOUBLE_EQ(memory_need(plan).step_row_bytes, 4 * (own * 4 / 8 + all));
 }
 
@@ -178,7 +178,7 @@ TEST(MemoryNeed, OfRoundsTwoDenseBatchesAreCounted) {
   { name = "conv", type = "conv", out = 3, kernel = 1 },
   { name = "fc1", type = "dense", out = 6 },
   { name = "fc2", type = "dense", out = 4 })");
-  const double own = 4 + 12 + 2 * 12 + 12 + 1, dense = 3 + 2 * 3 + (2 * 6 + 3 + 6) + 2 + 2 * 2 + (2 * 4 + 2 + 4) + 2;
+  const double own = 4 + 12 + 12 + 1, dense = 3 + (2 * 6 + 3 + 6) + 2 + (2 * 4 + 2 + 4) + 2;
   const Plan plan = make_plan(model, {.ranks = 2, .strategy = Strategy::kOwtB, .step_rows = 8});
   EXPECT_DOUBLE_EQ(memory_need(plan).step_row_bytes, 4 * (own + 1 + 2 * 2 * 12 + dense) / 2);
 }
@@ -216,13 +216,12 @@ TEST(MemoryNeed, OfLayersSplitByInputsTheSummandsAreKeptAndTheColumnsMoved) {
   const MemoryNeed need = memory_need(plan);
   // The biases are whole on rank 0.
   EXPECT_EQ(need.weight_bytes, (3 + 4 + 2) * 12 + (4 * 3 + 2 * 1) * 8);
-  // A rank's own rows, 2 of 8: images 4, conv 12, two gradients of 12, the returned gradient 12, and labels.
-  const double own = 4 + 12 + 2 * 12 + 12 + 1;
-  // All rows: the 3 columns sent, received and returned, and their gradient. fc1: its 4 contributions with two
-  // gradients, and the buffer of the all-gather. fc2: its one column's gradient, its 2 contributions with two
-  // gradients, and the buffer (its parts are uneven: one more column). The logits, their gradient and the buffer of the
-  // transfer; labels like above.
-  const double all = 4 * 3 + (3 * 4 + 4 + 1 + 4) + (1 + 3 * 2 + 2 + 2 + 4) + (2 + 2 + 2 + 4) + 2;
+  // A rank's own rows, 2 of 8: images 4, conv 12, the returned gradient 12, and labels.
+  const double own = 4 + 12 + 12 + 1;
+  // All rows: the 3 columns sent, received and returned, and their gradient. fc1: its 4 contributions, and the buffer
+  // of the all-gather. fc2: its one column's gradient, its 2 contributions, and the buffer (its parts are uneven: one
+  // more column). The logits, their gradient and the buffer of the transfer; labels like above.
+  const double all = 4 * 3 + (4 + 4 + 1 + 4) + (1 + 2 + 2 + 2 + 4) + (2 + 2 + 2 + 4) + 2;
   EXPECT_DOUBLE_EQ(need.step_row_bytes, 4 * (own * 2 / 8 + all));
 }
 

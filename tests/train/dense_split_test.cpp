@@ -5,6 +5,7 @@
 #include "src/comm/profiled.h"
 #include "src/comm/threads.h"
 #include "src/parallel/step.h"
+#include "src/plan/loss_stats.h"
 #include "src/plan/plan_rows.h"
 #include "src/plan/step_result.h"
 #include "src/train/made_up_batch.h"
@@ -21,6 +22,7 @@ Model one_dense_layer() {
   { name = "norm", type = "batch_norm" },
   { name = "fc", type = "dense", out = 500, bias = false })");
 }
+constexpr int64_t kStatistics = kLossStats * kRows;
 constexpr int64_t kNormElements = 4 * 16;  // gradients of the normalisation; 10 channels each are padded for its bucket
 
 struct Counted {
@@ -28,11 +30,10 @@ struct Counted {
   int64_t elements = 0;        // f32, sent by rank 0 in a step, without the step result
 };
 
-// The logits are whole on every rank, as the next layer or the loss of the count would have them.
+// The loss works on columns of the logits, so its ranks exchange statistics and not the logits.
 Counted count(Strategy strategy, DenseSplit split, int ranks, int64_t rows = kRows) {
   const Model model = one_dense_layer();
-  const Plan plan =
-      make_plan(model, {.ranks = ranks, .strategy = strategy, .step_rows = rows, .split = split, .whole_logits = true});
+  const Plan plan = make_plan(model, {.ranks = ranks, .strategy = strategy, .step_rows = rows, .split = split});
   constexpr int kSteps = 3;
   Counted counted;
   run_ranks(ranks, 1, [&](Communicator& inner) {
@@ -57,16 +58,18 @@ TEST(DenseSplit, UnderDpTwoWorkersSend500000Elements) {
   EXPECT_EQ(dp.elements - kNormElements, 500'000);
 }
 
-// Half of the outputs to the other, 128 * 500 / 2, and the gradient of the input summed, 128 * 1000.
+// Half of the outputs to the other, 128 * 500 / 2, and the gradient of the input summed, 128 * 1000. A next layer would
+// gather the outputs, but this loss does not.
 TEST(DenseSplit, ByColumnsTwoWorkersSend160000Elements) {
   const Counted columns = count(Strategy::kModelParallel, DenseSplit::kColumns, 2);
-  EXPECT_EQ(columns.elements - kNormElements / 2, 160'000);
+  EXPECT_EQ(columns.elements - kNormElements / 2 - kStatistics + kRows * kOutputs / 2, 160'000);
 }
 
-// The outputs summed, 128 * 500, and half of the gradient of the input to the other, 128 * 1000 / 2.
+// The outputs summed, 128 * 500 (one half of it for the outputs, one for their gradients), and half of the gradient of
+// the input to the other, 128 * 1000 / 2.
 TEST(DenseSplit, ByRowsTwoWorkersSend128000Elements) {
   const Counted rows = count(Strategy::kModelParallel, DenseSplit::kRows, 2);
-  EXPECT_EQ(rows.elements - kNormElements / 2, 128'000);
+  EXPECT_EQ(rows.elements - kNormElements / 2 - kStatistics, 128'000);
 }
 
 // 128 is all rows of a step split by rows or columns, and the rows of one worker under dp, whose step has 256 rows. For
@@ -78,7 +81,7 @@ TEST(DenseSplit, ARowSplitIsTwiceAsCheapAndNotFourTimes) {
     return static_cast<double>(elements) / static_cast<double>(batch);
   };
   const double dp_sends = of_a_row(dp.elements - kNormElements, 2 * kRows),
-               rows_send = of_a_row(rows.elements - kNormElements / 2, kRows);
+               rows_send = of_a_row(rows.elements - kNormElements / 2 - kStatistics, kRows);
   EXPECT_NEAR(dp_sends, 1953.125, 1e-9);
   EXPECT_NEAR(rows_send, 1000, 1e-9);
   EXPECT_NEAR(dp_sends / rows_send, 1.95, 0.01);

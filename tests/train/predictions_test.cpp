@@ -11,7 +11,11 @@
 #include "data/memory_dataset.h"
 #include "data/synthetic.h"
 #include "src/comm/solo.h"
+#include "src/comm/threads.h"
+#include "src/core/memory.h"
+#include "src/core/philox.h"
 #include "src/files/safetensors.h"
+#include "src/train/evaluate.h"
 #include "src/train/inference.h"
 #include "tests/support/csv.h"
 #include "tests/support/harness.h"
@@ -40,7 +44,7 @@ TEST(MeanProbabilities, AreTheMeanOfTheSoftmaxOfEveryView) {
   EXPECT_EQ(top[1].index, 0);
   EXPECT_NEAR(top[1].probability, 0.3125, 1e-7);
   EXPECT_NEAR(mean.loss(), -std::log(0.5), 1e-7);
-  EXPECT_EQ(mean.before_label(), 0);
+  EXPECT_EQ(mean.ranked_label(), top[0].probability);
 }
 
 TEST(MeanProbabilities, OfViewsWhoseLogitsAreAveragedAreTheSoftmaxOfTheWeightedMean) {
@@ -55,7 +59,7 @@ TEST(MeanProbabilities, OfViewsWhoseLogitsAreAveragedAreTheSoftmaxOfTheWeightedM
                b = 0.5 * (2 + 1) / 2.0 + 0.25 * (5 + 2) / 2.0 + 0.25 * (1 + 0) / 2.0;
   EXPECT_NEAR(six.loss(), loss(a, b), 1e-12);
   EXPECT_NEAR(six.top(1).front().probability, 1 / (1 + std::exp(-std::abs(a - b))), 1e-12);
-  EXPECT_EQ(six.before_label(), b > a);
+  EXPECT_NEAR(six.ranked_label(), 1 / (1 + std::exp(b - a)), 1e-12);
 }
 
 TEST(MeanProbabilities, OfScaledLogitsAreThoseOfTheProduct) {
@@ -76,7 +80,6 @@ TEST(MeanProbabilities, OfEqualClassesTheLowerIndexComesFirst) {
   std::vector<int> order;
   for (const RankedClass& ranked : mean.top(9)) order.push_back(ranked.index);
   EXPECT_THAT(order, ElementsAre(1, 3, 0, 2));
-  EXPECT_EQ(mean.before_label(), 3);
 }
 
 TEST(MeanProbabilities, LossStaysFiniteWhereTheProbabilityIsTooSmallForANumber) {
@@ -96,7 +99,7 @@ TEST(MeanProbabilities, OfLogisticUnitsAreThoseOfEachByItself) {
   EXPECT_NEAR(top[2].probability, 0.15, 1e-7);
   EXPECT_NEAR(mean.of_label(), 0.7, 1e-7);
   EXPECT_NEAR(mean.loss(), -std::log(0.7) - std::log(0.15) - std::log(0.85), 1e-6);
-  EXPECT_EQ(mean.before_label(), 1);
+  EXPECT_EQ(mean.ranked_label(), top[1].probability);
   MeanProbabilities of_mean_logits(0, Views::mirror(), LossType::kLogistic);
   of_mean_logits.add(std::vector<float>{1, -3});
   of_mean_logits.add(std::vector<float>{3, 1});
@@ -346,6 +349,108 @@ TEST_P(PredictionsTest, ClassesHaveTheCountsOfTheirImagesWhateverTheRanks) {
     }
   }
   EXPECT_TRUE(evaluate_run({}).classes.empty());
+}
+
+// What Predictions give for made-up logits of 23 classes, of which each rank has a part. Image 0 has the largest logit
+// in two parts.
+struct FromParts {
+  std::vector<PredictedLine> lines;
+  std::vector<double> of_label;
+  Evaluation evaluation;
+};
+
+FromParts from_parts(const std::vector<Slice>& parts, const Views& views, LossType type, const std::string& csv) {
+  constexpr int kClasses = 23;
+  constexpr int64_t kImages = 6, kBatch = 4;
+  const MemoryDataset images({1, 1, 1}, kClasses, std::vector<uint8_t>(kImages), {20, 0, 8, 22, 9, 13}, {});
+  const auto logit = [](int64_t image, int view, int64_t c) {
+    if (image == 0 && (c == 3 || c == 20)) return 9.0f;
+    const Philox random(1, RandomStream::kTest, view, "parts");
+    return 3 * random.normal(static_cast<uint64_t>(image * kClasses + c));
+  };
+  FromParts found;
+  run_ranks(static_cast<int>(parts.size()), 1, [&](Communicator& comm) {
+    const Slice mine = parts[static_cast<size_t>(comm.rank())];
+    const bool alone = comm.ranks() == 1;
+    Predictions predictions(images, kClasses, views, kBatch, type, alone ? ClassShard{} : ClassShard{mine, &comm});
+    for (int64_t step = 0; step < 2; ++step)
+      for (int view = views.first; view < views.first + views.count; ++view) {
+        Batch batch;
+        batch.step_in_epoch = step, batch.view = view;
+        std::vector<int64_t> rows{2, 0, 3, 1};
+        if (step == 1) rows = {1, 0};
+        Tensor logits({std::ssize(rows), mine.size()});
+        for (int64_t i = 0; i < std::ssize(rows); ++i)
+          for (int64_t c = mine.begin; c < mine.end; ++c)
+            logits.data()[i * mine.size() + c - mine.begin] =
+                logit(step * kBatch + rows[static_cast<size_t>(i)], view, c);
+        predictions.add(batch, rows, logits);
+      }
+    predictions.gather(comm, Device::kCpu);
+    if (comm.rank() != 0) return;
+    predictions.write_csv(csv);
+    found.evaluation = predictions.evaluation();
+  });
+  found.lines = read_predictions(csv);
+  for (size_t i = 1; i <= found.lines.size(); ++i) found.of_label.push_back(std::stod(read_csv(csv)[i].back()));
+  return found;
+}
+
+TEST(Predictions, OfClassesInPartsAreThoseOfWholeRows) {
+  const TempFolder folder;
+  for (const Views& views : {Views(1), Views(3), Views::mirror()})
+    for (const LossType type : {LossType::kSoftmax, LossType::kLogistic}) {
+      const FromParts whole = from_parts({{0, 23}}, views, type, folder.file("whole.csv"));
+      EXPECT_EQ(whole.lines[0].top[0].index, 3);
+      EXPECT_EQ(whole.lines[0].top[1].index, 20);
+      for (const std::vector<Slice>& parts :
+           {std::vector<Slice>{{0, 12}, {12, 23}}, {{0, 9}, {9, 9}, {9, 20}, {20, 23}}}) {
+        SCOPED_TRACE(concat(views.name(), " views, ", name_of(type), ", ", parts.size(), " parts"));
+        const FromParts found = from_parts(parts, views, type, folder.file("parts.csv"));
+        EXPECT_EQ(found.evaluation.images, 6);
+        EXPECT_NEAR(found.evaluation.loss, whole.evaluation.loss, 1e-12);
+        EXPECT_EQ(found.evaluation.top1, whole.evaluation.top1);
+        EXPECT_EQ(found.evaluation.top5, whole.evaluation.top5);
+        ASSERT_EQ(found.lines.size(), whole.lines.size());
+        for (size_t i = 0; i < found.lines.size(); ++i) {
+          EXPECT_NEAR(found.of_label[i], whole.of_label[i], 1e-8);
+          for (size_t t = 0; t < 5; ++t) {
+            EXPECT_EQ(found.lines[i].top[t].index, whole.lines[i].top[t].index) << "image " << i;
+            EXPECT_NEAR(found.lines[i].top[t].probability, whole.lines[i].top[t].probability, 1e-8);
+          }
+        }
+      }
+    }
+}
+
+class PredictionMemory : public ::testing::Test, protected WholeRuns {};
+
+// All ranks together hold a copy of each logit of a step, as the check of memory says, and no rank a whole row.
+TEST_F(PredictionMemory, OfManyClassesIsThatOfEveryLogitOnce) {
+  constexpr int64_t kClasses = 20'000;
+  std::string recipe = kSmallRecipe;
+  recipe.replace(recipe.find("classes = 10"), 12, concat("classes = ", kClasses));
+  recipe.replace(recipe.find("out = 10\n"), 9, concat("out = ", kClasses, "\n"));
+  const Settings settings =
+      small_settings(recipe, {{"parallel.workers", "4"}, {"parallel.strategy", "owt-c"}, {"schedule.max_steps", "1"}});
+  TrainOptions options;
+  options.out = path("run");
+  options.threads = 1;
+  train(settings, options);
+  const auto most_memory = [&](const EvaluationRequest& request) {
+    restart_host_memory_peak();
+    const int64_t before = host_memory().in_use;
+    evaluate_file(settings, {weights_of("run"), "", 1, request});
+    return host_memory().most - before;
+  };
+  const EvaluationRequest wanted{.predictions = path("predictions.csv")};
+  const Plan plan = settings.plan_to_run();
+  int64_t planned = 0;
+  for (int rank = 0; rank < 4; ++rank) planned += prediction_bytes(plan, wanted, rank);
+  EXPECT_EQ(planned, settings.data.batch * kClasses * 4);
+  const int64_t plain = most_memory({}), with_logits = most_memory(wanted);
+  EXPECT_NEAR(static_cast<double>(with_logits - plain), static_cast<double>(planned),
+              0.1 * static_cast<double>(planned));
 }
 
 // Three images of class 1, of which two are taken for 2 and one for 0, and one of class 2; class 0 has none.

@@ -72,7 +72,6 @@ TEST(RecipeKeys, ThePlanIsAskedForWhatTheRecipeSays) {
   EXPECT_EQ(request.loss.label_smoothing, 0.25);
   EXPECT_EQ(request.loss.type, LossType::kLogistic);
   EXPECT_EQ(request.on.precision, Precision::kTf32);
-  EXPECT_FALSE(request.whole_logits);
 }
 
 }  // namespace

@@ -2,9 +2,13 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "src/comm/threads.h"
 #include "src/core/memory.h"
+#include "src/parallel/spread_weights.h"
 #include "src/system/files.h"
+#include "src/train/equality.h"
 #include "tests/support/models.h"
 #include "tests/support/temp_folder.h"
 
@@ -23,8 +27,9 @@ layer = [
 )";
 
 struct Rank {
-  Rank(Strategy strategy, Communicator& comm)
-      : plan(make_plan(model_of(kWideModel), {.ranks = comm.ranks(), .strategy = strategy, .step_rows = 12})),
+  Rank(Strategy strategy, Communicator& comm, int model_ranks = 0)
+      : plan(make_plan(model_of(kWideModel),
+                       {.ranks = comm.ranks(), .strategy = strategy, .step_rows = 12, .model_ranks = model_ranks})),
         groups(plan, comm),
         model(model_of(kWideModel), plan, comm.rank()) {
     model.allocate({});
@@ -80,6 +85,20 @@ TEST(Weights, AreDrawnWrittenAndReadInPiecesOnAnyNumberOfRanks) {
     const int64_t to_write = memory_for(comm, [&] { sum = save(folder.file("3"), rank); });
     EXPECT_LE(to_write, (3 + 2) * kPieceBytes + kAFewBytes);
     EXPECT_EQ(sum, comm.rank() == 0 ? first_sum : 0u);
+  });
+}
+
+TEST(Weights, AreSpreadOverReplicasInPieces) {
+  run_ranks(4, 1, [&](Communicator& comm) {
+    Rank rank(Strategy::kOwtA, comm, 2);
+    rank.model.initialize(static_cast<uint64_t>(comm.rank() < 2 ? 3 : 4));
+    const int64_t to_spread = memory_for(comm, [&] { spread_weights(rank.model, rank.groups); });
+    EXPECT_LE(to_spread, 2 * kPieceBytes + (1 << 20));
+    check_equality(rank.plan, rank.model, rank.groups, 0, "");
+    Rank wanted(Strategy::kOwtA, comm, 2);
+    wanted.model.initialize(3);
+    const Tensor found = rank.model.params()[0]->value, drawn = wanted.model.params()[0]->value;
+    EXPECT_TRUE(std::equal(found.data(), found.data() + found.elements(), drawn.data()));
   });
 }
 
