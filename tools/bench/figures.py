@@ -111,10 +111,11 @@ def glyphs(pages, figure):
         top1.plot(steps, [100 * float(row["top1"]) for row in curve], **look)
     for axes, label in ((loss, "training loss"), (top1, "top-1 in training, %")):
         axes.set_xscale("log")
+        axes.set_xlim(left=20)
         axes.set_xlabel("step of 256 images")
         axes.set_ylabel(label)
         axes.set_ylim(bottom=0)
-    loss.legend(frameon=False)
+    top1.legend(frameon=False, loc="center right")
 
 
 FIGURES = {"large-batches": (large_batches, 5.5), "async-delay": (delays, 8), "glyphs": (glyphs, 8)}  # and how wide they are, in inches
