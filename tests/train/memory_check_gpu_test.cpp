@@ -20,7 +20,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 constexpr int64_t kWholeMemory = int64_t{8} << 30;
-constexpr MemoryUse kTraining{.batches = 2 * kLoadedBatches};
+const MemoryUse kTraining{.batches = 2 * kLoadedBatches};
 
 class MemoryOfGpus : public ::testing::Test {
  protected:
