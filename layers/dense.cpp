@@ -38,6 +38,7 @@ class Dense : public Layer {
   }
   std::vector<Param*> params() override { return pointers_to(params_); }
   Columns columns() const override { return Columns::kSplits; }
+  bool can_split_inputs() const override { return true; }
   bool can_update_at_once() const override { return true; }
 
   std::unique_ptr<Op> bind(const Shape& in, const Compute& on) override {

@@ -3,6 +3,7 @@
 #include "layers/activation.h"
 #include "layers/batch_norm.h"
 #include "layers/conv.h"
+#include "layers/cosine.h"
 #include "layers/dense.h"
 #include "layers/dropout.h"
 #include "layers/local.h"
@@ -22,6 +23,7 @@ constexpr LayerType kTypes[] = {
     {"avg_pool", make_avg_pool},
     {"batch_norm", make_batch_norm},
     {"conv", make_conv},
+    {"cosine", make_cosine},
     {"dense", make_dense},
     {"dropout", make_dropout},
     {"global_avg_pool", make_global_avg_pool},

@@ -17,32 +17,33 @@ cd "$root"
 # tests/X may include everything that X may include, tests/support and GoogleTest. Files *_gpu_test.cpp may include the
 # simulated GPU. tests/support, tests/tools, tests/fuzz and tests/device_code may include all folders.
 table='
-src/system          |                                                                                                                                                                               | cpuid.h toml++/ spdlog/ xxhash.h
-src/core            |                                                                                                                                                                               | dnnl immintrin.h Random123/ omp.h cublasLt.h nvtx3/
-src/comm            |                                                                                                                                                                               | nccl.h mpi.h
-data/jpeg           |                                                                                                                                                                               | jpeglib.h jerror.h
-data/photos         | data/jpeg                                                                                                                                                                     | opencv2/ png.h tiffio.h webp/
-data                | data/photos data/jpeg                                                                                                                                                         | nlohmann/ opencv2/
-data/prepare        | data data/photos data/jpeg                                                                                                                                                    | archive nlohmann/
-layers/base         |                                                                                                                                                                               |
-layers/conv_cpu     | layers/base                                                                                                                                                                   | immintrin.h
-layers/gpu          | layers/base                                                                                                                                                                   | cudnn
-layers              | layers/base layers/conv_cpu layers/gpu                                                                                                                                        | cudnn immintrin.h
-src/net             | layers/base layers                                                                                                                                                            |
-src/plan            | src/net src/comm layers/base layers                                                                                                                                           |
-src/plan/strategies | src/plan src/net src/comm layers/base layers                                                                                                                                  |
-src/parallel        | src/plan src/net src/comm data layers/base layers/conv_cpu layers                                                                                                             |
-src/server          | src/parallel src/plan src/comm layers/base                                                                                                                                    |
-src/predict         | src/server src/parallel src/plan src/net src/comm layers/base layers                                                                                                          |
-src/files           |                                                                                                                                                                               | nlohmann/
-src/train           | src/files src/predict src/server src/parallel src/plan src/net src/comm data layers/base layers/conv_cpu layers                                                               | nlohmann/
-src/simulate        | src/train src/files src/predict src/server src/parallel src/plan src/net src/comm data layers/base layers                                                                     |
-src/report          | src/train src/files src/predict src/parallel src/plan src/net src/comm data layers/base layers                                                                                |
-src/report/pages    | src/report src/train src/files src/predict src/plan src/net src/comm data data/photos layers/base                                                                             | nlohmann/
-src/commands        | src/report src/simulate src/train src/files src/predict src/parallel src/plan src/net src/comm data data/photos layers/base layers                                            | boost/ nlohmann/ onnx/
-tools/bench         | data data/photos data/jpeg layers/base layers/conv_cpu layers src/net                                                                                                         | mpi.h jpeglib.h opencv2/
-tools/package       |                                                                                                                                                                               |
-tools               | src/commands src/report/pages src/report src/simulate src/train src/files src/predict src/parallel src/plan src/net src/comm data data/prepare data/photos layers/base layers |
+src/system          |                                                                                                                                                                                           | cpuid.h toml++/ spdlog/ xxhash.h
+src/core            |                                                                                                                                                                                           | dnnl immintrin.h Random123/ omp.h cublasLt.h nvtx3/
+src/comm            |                                                                                                                                                                                           | nccl.h mpi.h
+data/jpeg           |                                                                                                                                                                                           | jpeglib.h jerror.h
+data/photos         | data/jpeg                                                                                                                                                                                 | opencv2/ png.h tiffio.h webp/
+data                | data/photos data/jpeg                                                                                                                                                                     | nlohmann/ opencv2/
+data/prepare        | data data/photos data/jpeg                                                                                                                                                                | archive nlohmann/
+layers/base         |                                                                                                                                                                                           |
+layers/conv_cpu     | layers/base                                                                                                                                                                               | immintrin.h
+layers/gpu          | layers/base                                                                                                                                                                               | cudnn
+layers/loss         | layers/base layers/gpu                                                                                                                                                                    |
+layers              | layers/base layers/conv_cpu layers/gpu layers/loss                                                                                                                                        | cudnn immintrin.h
+src/net             | layers/base layers/loss layers                                                                                                                                                            |
+src/plan            | src/net src/comm layers/base layers/loss layers                                                                                                                                           |
+src/plan/strategies | src/plan src/net src/comm layers/base layers/loss layers                                                                                                                                  |
+src/parallel        | src/plan src/net src/comm data layers/base layers/conv_cpu layers/loss layers                                                                                                             |
+src/server          | src/parallel src/plan src/comm layers/base                                                                                                                                                |
+src/predict         | src/server src/parallel src/plan src/net src/comm layers/base layers/loss layers                                                                                                          |
+src/files           |                                                                                                                                                                                           | nlohmann/
+src/train           | src/files src/predict src/server src/parallel src/plan src/net src/comm data layers/base layers/conv_cpu layers/loss layers                                                               | nlohmann/
+src/simulate        | src/train src/files src/predict src/server src/parallel src/plan src/net src/comm data layers/base layers/loss layers                                                                     |
+src/report          | src/train src/files src/predict src/parallel src/plan src/net src/comm data layers/base layers/loss layers                                                                                |
+src/report/pages    | src/report src/train src/files src/predict src/plan src/net src/comm data data/photos layers/base                                                                                         | nlohmann/
+src/commands        | src/report src/simulate src/train src/files src/predict src/parallel src/plan src/net src/comm data data/photos layers/base layers/loss layers                                            | boost/ nlohmann/ onnx/
+tools/bench         | data data/photos data/jpeg layers/base layers/conv_cpu layers src/net                                                                                                                     | mpi.h jpeglib.h opencv2/
+tools/package       |                                                                                                                                                                                           |
+tools               | src/commands src/report/pages src/report src/simulate src/train src/files src/predict src/parallel src/plan src/net src/comm data data/prepare data/photos layers/base layers/loss layers |
 '
 # Headers of C and of the system, which are not third-party; and the headers for kernels.
 system='arpa/ dlfcn.h fcntl.h fnmatch.h ifaddrs.h linux/ net/ netdb.h netinet/ poll.h sched.h signal.h stdlib.h string.h sys/ unistd.h'

@@ -33,7 +33,7 @@ int command_eval(const Arguments& arguments) {
       "write a CSV file with one line per pair of label and predicted class that occurs: the number of images");
   options.flag("per-class",
                "print a table of the classes: images, top-1, top-5, and the most frequent wrong class; of more than "
-               "1000 classes the 50 with the lowest top-1");
+               "1000 classes the 50 with the lowest top-1. Its last line is the mean over the classes");
   options.option("json", "FILE",
                  "write loss, top-1, top-5, images per second and, with --per-class, the classes as JSON too; -: print "
                  "only this JSON");

@@ -14,6 +14,7 @@ int command_export(const Arguments& arguments) {
   options.option("batch", "N", "dynamic", "images per batch; dynamic: any number");
   options.option("opset", "V", "13", concat("version of the ONNX operators, ", kFirstOpset, " to ", kLastOpset));
   options.flag("softmax", "output probabilities, not logits: the softmax, or the sigmoid for a logistic loss");
+  options.flag("head", "write a last layer of type cosine too; without it the output is the embedding before it");
   options.flag("raw", "take pixels from 0 to 255: the model includes the recipe's mean and std");
   declare_changes(options);
   if (!options.parse(arguments)) {
@@ -25,6 +26,7 @@ int command_export(const Arguments& arguments) {
   if (options.string("batch") != "dynamic") onnx.batch = options.integer("batch", {.low = 1, .high = 1 << 20});
   onnx.opset = static_cast<int>(options.integer("opset", {.low = kFirstOpset, .high = kLastOpset}));
   onnx.probabilities = options.boolean("softmax");
+  onnx.head = options.boolean("head");
   onnx.raw_pixels = options.boolean("raw");
   const std::string weights = trained_weights(options);
   onnx.run_folder = run_of_facts(options, weights);

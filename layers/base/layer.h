@@ -128,6 +128,7 @@ class Layer {
   virtual std::vector<Param*> params() { return {}; }  // always in the same order; they live as long as the layer
   bool learns();                                       // whether any parameter is updated
   virtual Columns columns() const { return Columns::kMixes; }
+  virtual bool can_split_inputs() const { return false; }  // LayerSpec::inputs
   // What backward of its ops reads from y.
   virtual Content reads_of_output() const { return Content::kNothing; }
   // Set if its ops can work in place: what y then preserves of x. Not needed where dx is 0 for every dy.
@@ -216,8 +217,8 @@ struct LayerSpec {
   // Compute only these output columns (features, or channels of images); none: all. Requires columns() other than
   // kMixes.
   std::optional<Slice> part = {};
-  // Compute only the contribution of these input features to all outputs; none: of all features. Requires columns() ==
-  // kSplits. `in` is still the whole row, but the layer's input holds these features only.
+  // Compute only the contribution of these input features to all outputs; none: of all features. Requires
+  // can_split_inputs(). `in` is still the whole row, but the layer's input holds these features only.
   std::optional<Slice> inputs = {};
 };
 

@@ -25,8 +25,9 @@ std::vector<Param> read_linear_params(const LayerSpec& spec, const LinearWeight&
   weight.columns = extents.inputs;
   weight.fan_in = extents.fan_in;
   weight.fan_out = extents.fan_out;
-  weight.init.type = Initializer::Type::kXavier;
+  weight.init = extents.init;
   read_multipliers(spec.config, weight);
+  if (!extents.may_have_bias) return {weight};
 
   Param bias;
   bias.name = spec.name + ".bias";

@@ -14,6 +14,7 @@ double percent(int64_t part, int64_t whole) { return 100 * static_cast<double>(p
 }  // namespace
 
 std::string class_table(std::vector<ClassAccuracy> classes, bool top5) {
+  const std::string mean = format("mean over {} classes: top-1 {:.2f} %\n", classes.size(), 100 * mean_top1(classes));
   const size_t left_out = classes.size() > kMostClassesOfTable ? classes.size() - kWorstClasses : 0;
   if (left_out > 0) {
     std::ranges::stable_sort(classes, {},
@@ -31,7 +32,7 @@ std::string class_table(std::vector<ClassAccuracy> classes, bool top5) {
   if (left_out > 0)
     text += format("These {} classes have the lowest top-1. {} more are left out; --json FILE lists all.\n",
                    kWorstClasses, left_out);
-  return text;
+  return text + mean;
 }
 
 }  // namespace owt

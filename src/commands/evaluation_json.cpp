@@ -33,6 +33,7 @@ std::string evaluation_json(const Evaluation& evaluation, const EvalOptions& opt
   if (top5) json["top5"] = evaluation.top5;
   json["seconds"] = evaluation.seconds;
   json["images_per_second"] = static_cast<double>(evaluation.images) / evaluation.seconds;
+  if (!evaluation.classes.empty()) json["mean_top1_of_classes"] = mean_top1(evaluation.classes);
   for (const ClassAccuracy& of : evaluation.classes) json["classes"].push_back(class_json(of, top5));
   return json_lines(json);
 }

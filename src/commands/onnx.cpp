@@ -15,6 +15,7 @@ namespace {
 
 constexpr const char* kInput = "images";
 constexpr const char* kLogits = "logits";
+constexpr const char* kEmbedding = "embedding";
 constexpr const char* kProbabilities = "probabilities";
 
 // Converts values of H x W x C to 1 x C x H x W, or to 1 x C x 1 x 1 if all positions of a channel are equal.
@@ -62,18 +63,30 @@ void declare(onnx::ValueInfoProto& value, const std::string& name, const Shape& 
 }
 
 void add_graph(onnx::GraphProto& out, const Model& model, const Augmenter& augmenter, const std::string& weights,
-               LossType loss, const OnnxOptions& options) {
-  OnnxGraph graph(out, weights, {kInput, kLogits, kProbabilities});
+               const LossSettings& loss, const OnnxOptions& options) {
+  OnnxGraph graph(out, weights, {kInput, kLogits, kEmbedding, kProbabilities});
   out.set_name(model.name);
   OnnxValue x{kInput, model.input.batch_of(1)};
   declare(*out.add_input(), x.name, x.shape, options.batch);
   if (options.raw_pixels) x = add_normalisation(graph, augmenter, x);
-  x = add_layers(graph, Net(whole_layers(model), model.input), x);
+  std::vector<std::unique_ptr<Layer>> layers = whole_layers(model);
+  const bool embeds = layers.back()->type() == "cosine" && !options.head && !options.probabilities;
+  if (embeds) {
+    for (const Param* param : layers.back()->params()) graph.leave_out(*param);
+    layers.pop_back();
+  }
+  x = add_layers(graph, Net(std::move(layers), model.input), x);
   x.name = graph.flat("flatten", x);
   if (x.name == kInput) graph.add("Identity", kLogits, {x.name});
+  if (embeds) {
+    graph.set_output(kEmbedding);
+    return declare(*out.add_output(), kEmbedding, {1, x.shape.row_elements()}, options.batch);
+  }
+  if (loss.margin.scale > 0)
+    graph.add("Mul", kLogits, {x.name, graph.constant("scale", static_cast<float>(loss.margin.scale))});
   graph.set_output(kLogits);
   if (options.probabilities) {
-    if (loss == LossType::kLogistic)
+    if (loss.type == LossType::kLogistic)
       graph.add("Sigmoid", kProbabilities, {kLogits});
     else
       set_attribute(graph.add("Softmax", kProbabilities, {kLogits}), "axis", int64_t{1});
@@ -144,7 +157,7 @@ void export_onnx(const Settings& settings, const std::string& weights, const Onn
   const DataFacts facts = find_data_facts(settings, options.run_folder, options.data);
   add_metadata(model, settings, facts, options.raw_pixels);
   const Augmenter augmenter(settings.data.augment, settings.data.image, facts.statistics);
-  add_graph(*model.mutable_graph(), settings.model, augmenter, weights, settings.loss.type, options);
+  add_graph(*model.mutable_graph(), settings.model, augmenter, weights, settings.loss, options);
   onnx::checker::check_model(model);
   write(model, file);
 }

@@ -2,7 +2,9 @@
 //
 //   input  "images": N x C x H x W f32, channels R, G, B, or one of grey; values after the recipe's augmentation, or
 //          with raw_pixels the pixels 0 to 255 of the centre crop
-//   output "logits": N x classes f32; or "probabilities", their softmax, or the sigmoid of each for a logistic loss
+//   output "logits": N x classes f32; or "probabilities", their softmax, or the sigmoid of each for a logistic loss.
+//          A net that ends in a cosine layer is written without it, with the output "embedding": N x F f32, the layer's
+//          input; with head or probabilities it is whole, and its logits are cosines times the scale of the margin.
 // Every layer becomes operators that compute its evaluation output. Values are named after the layer, and weights as in
 // the weights file; dropout is left out. If windows extend beyond the image (round = "up"), explicit zeros are written
 // around it, because readers disagree about ceil_mode. The metadata owt.mean, owt.std and owt.scale describe `images`:
@@ -23,6 +25,7 @@ struct OnnxOptions {
   int64_t batch = 0;  // N; 0: any
   int opset = 13;     // [kFirstOpset, kLastOpset]
   bool probabilities = false;
+  bool head = false;  // see above
   bool raw_pixels = false;
   std::string run_folder{}, data{};  // sources of the facts of the training data (data_facts.h); empty: not given
 };

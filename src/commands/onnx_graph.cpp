@@ -1,5 +1,9 @@
 #include "src/commands/onnx_graph.h"
 
+#include <cmath>
+#include <span>
+
+#include "layers/cosine.h"
 #include "src/system/log.h"
 
 namespace owt {
@@ -44,6 +48,19 @@ std::string OnnxGraph::constant(const std::string& name, float value) {
 
 std::string OnnxGraph::param(const Param& param, const Shape& shape) {
   return constant(param.name, shape, read(param).data());
+}
+
+std::string OnnxGraph::unit_rows(const Param& param) {
+  Tensor tensor = read(param);
+  const int64_t width = param.file_shape.row_elements();
+  for (int64_t row = 0; row < param.file_shape.rows(); ++row) {
+    const std::span<float> values(tensor.data() + row * width, static_cast<size_t>(width));
+    double square = 0;
+    for (const float value : values) square += static_cast<double>(value) * static_cast<double>(value);
+    if (square < kLeastSquare) continue;
+    for (float& value : values) value = static_cast<float>(static_cast<double>(value) / std::sqrt(square));
+  }
+  return constant(param.name, param.file_shape, tensor.data());
 }
 
 OnnxGraph::Names OnnxGraph::params(const std::vector<Param*>& params) {

@@ -45,6 +45,9 @@ class OnnxGraph {
     for (size_t i = 0; i < values.size(); ++i) values[i] = tensor.data()[from(static_cast<int64_t>(i))];
     return constant(param.name, shape, values.data());
   }
+  // Adds a matrix from the weights file whose rows are divided by their lengths; rows of zeros stay.
+  std::string unit_rows(const Param& param);
+  void leave_out(const Param& param) { taken_.insert(param.name); }  // warn_of_unused() does not name it
   Names params(const std::vector<Param*>& params);
 
   // Flattens N x H x W x C to N x F, in ONNX's order.

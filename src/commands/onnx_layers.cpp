@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "layers/cosine.h"
 #include "src/commands/onnx.h"
 #include "src/net/composite.h"
 #include "src/system/check.h"
@@ -220,12 +221,38 @@ std::string add_prelu(OnnxGraph& graph, Layer& layer, const Described& described
   return graph.add("PRelu", layer.name(), {x.name, graph.param(weight, shape)}).output(0);
 }
 
+std::string times_transposed(OnnxGraph& graph, const std::string& name, const std::string& x,
+                             const std::string& matrix) {
+  onnx::NodeProto& node = graph.add("Gemm", name, {x, matrix});
+  set_attribute(node, "transB", int64_t{1});
+  return node.output(0);
+}
+
+// The products with rows of length 1, divided by the lengths of x. Every reader has these operators, and none must
+// broadcast: products with ones sum up the squares of a row, and repeat its length for every output.
+std::string add_cosine(OnnxGraph& graph, Layer& layer, const Described& described, const OnnxValue& x) {
+  const Param& weight = *described.params.at(0);
+  const int64_t out = weight.file_shape.rows(), features = weight.file_shape.row_elements();
+  const std::string of = layer.name() + ".", rows = graph.flat(of + "flatten", x);
+  const std::vector<float> ones(static_cast<size_t>(std::max(out, features)), 1.0f);
+  const std::string squares = graph.add("Mul", of + "squares", {rows, rows}).output(0);
+  const std::string sum =
+      times_transposed(graph, of + "sum", squares, graph.constant(of + "ones", {1, features}, ones.data()));
+  const std::string positive = with_number(graph, "Add", of + "positive", sum, static_cast<float>(kLeastSquare));
+  const std::string inverse = with_number(graph, "Pow", of + "inverse", positive, -0.5f);
+  const std::string inverses =
+      times_transposed(graph, of + "inverses", inverse, graph.constant(of + "columns", {out, 1}, ones.data()));
+  const std::string products = times_transposed(graph, of + "products", rows, graph.unit_rows(weight));
+  return graph.add("Mul", layer.name(), {products, inverses}).output(0);
+}
+
 // Operators that are not written as a single ONNX operator.
 struct Special {
   const char* op;
   std::string (*add)(OnnxGraph& graph, Layer& layer, const Described& described, const OnnxValue& x);
 };
 constexpr Special kSpecials[] = {{"branches", add_branches_side_by_side},
+                                 {"cosine", add_cosine},
                                  {"dropout", add_nothing},
                                  {"gelu", add_gelu},
                                  {"local", add_local},

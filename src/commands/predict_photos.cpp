@@ -30,7 +30,8 @@ std::vector<PhotoPrediction> Classifier::classify(std::span<const std::string> f
   if (good.empty()) return answers;
 
   const Views& views = options_.views;
-  std::vector<MeanProbabilities> means(good.size(), MeanProbabilities(-1, views, settings_.loss.type));
+  const LossSettings& loss = settings_.loss;
+  std::vector<MeanProbabilities> means(good.size(), MeanProbabilities(-1, views, loss.type, loss.margin.scale_or_1()));
   for (int view = views.first; view < views.first + views.count; ++view) {
     Tensor images(input_.shape().batch_of(std::ssize(good)));
     const int64_t image = images.shape().row_elements();

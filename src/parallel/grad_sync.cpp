@@ -27,7 +27,7 @@ GradSync::GradSync(std::span<const Bucket> buckets, const LayerOf& layer_of, con
 void GradSync::start_gradients(int bucket, const Stream& stream) {
   Group& at = group(bucket);
   for (Param* param : at.params) complete_gradient(*param, stream);
-  // Sum, not mean: the loss already carries 1/N (layers/softmax_loss.h).
+  // Sum, not mean: the loss already carries 1/N (layers/loss/softmax_loss.h).
   at.arrived = at.comm->all_reduce(at.all, stream.record());
   at.under_way = true;
 }

@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "layers/softmax_rows.cuh"
+#include "layers/loss/softmax_rows.cuh"
 #include "src/core/elements.cuh"
 #include "src/core/launch.cuh"
 #include "src/parallel/gradient_norms.h"

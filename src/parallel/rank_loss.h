@@ -4,7 +4,7 @@
 
 #include <memory>
 
-#include "layers/softmax_loss.h"
+#include "layers/loss/softmax_loss.h"
 #include "src/comm/communicator.h"
 #include "src/core/profiler.h"
 #include "src/parallel/sharded_softmax_loss.h"

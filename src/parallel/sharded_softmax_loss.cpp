@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "layers/loss/softmax_sweeps.h"
 #include "src/core/bf16.h"
 #include "src/core/dispatch.h"
 #include "src/core/threads.h"
@@ -63,34 +64,53 @@ namespace {
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr int64_t kShardGrain = 1 << 11;  // exponentials per thread that justify waking it
 
-// label: relative to the first of these classes; it may be outside of them. logistic: null unless the classes are
-// logistic units; only these have a gradient here, and dlogits may be null.
+// The largest logits in descending order; -infinity where there are fewer. NaN is ignored.
 template <class T>
-void summarize_row(const T* logits, int classes, const RowLabel& label, bool mixed, const LogisticTarget* logistic,
-                   T* dlogits, float* stats) {
-  float top[kTopClasses];
+void find_largest(const T* logits, int classes, float (&top)[kTopClasses]) {
+  constexpr int kBlock = 64;  // few blocks have a logit that is among the largest
   std::fill(top, top + kTopClasses, -kInfinity);
-  for (int c = 0; c < classes; ++c) keep_largest(top, logits[c]);
-  const float origin = origin_of(top[0]);
-  double sum = 0, below = 0;
+  for (int first = 0; first < classes; first += kBlock) {
+    const int size = std::min(kBlock, classes - first);
+    if (!(largest_of(logits + first, size) > top[kTopClasses - 1])) continue;
+    for (int c = first; c < first + size; ++c) keep_largest(top, logits[c]);
+  }
+}
+
+// The sums of a shard's logistic units: of their losses, and of logit - origin.
+template <class L, class T>
+RowExponentials logistic_row(const L* logits, int classes, const RowLabel& label, const LogisticTarget& target,
+                             float origin, T* dlogits) {
+  RowExponentials row;
   for (int c = 0; c < classes; ++c) {
-    below += static_cast<double>(logits[c]) - static_cast<double>(origin);
-    if (!logistic) {
-      sum += static_cast<double>(std::exp(logits[c] - origin));
-      continue;
-    }
-    const UnitResult unit = logistic->compare(logits[c], label.share_of(c));
-    sum += unit.loss;
+    const UnitResult unit = target.compare(logits[c], label.share_of(c));
+    row.below += static_cast<double>(logits[c]) - static_cast<double>(origin);
+    row.sum += unit.loss;
     if (dlogits) dlogits[c] = unit.gradient;
   }
+  return row;
+}
+
+// label: relative to the first of these classes; it may be outside of them. logistic: null unless the classes are
+// logistic units; only these have a gradient here, and dlogits may be null.
+template <class L, class T>
+void summarize_row(const L* logits, int classes, const RowLabel& label, bool mixed, const LogisticTarget* logistic,
+                   T* dlogits, float* stats) {
+  float top[kTopClasses];
+  find_largest(logits, classes, top);
+  const float origin = origin_of(top[0]);
+  RowExponentials row;
+  if (logistic)
+    row = logistic_row(logits, classes, label, *logistic, origin, dlogits);
+  else
+    row = row_exponentials(logits, classes, origin);
   ShardOwn own;
   if (label.first >= 0 && label.first < classes) {
     own.logit = logits[label.first];
-    for (int c = 0; c < classes; ++c) own.before += ranks_before(logits[c], own.logit, c < label.first);
+    own.before = ranked_before(logits, classes, label.first, own.logit);
   }
   if (label.second >= 0 && label.second < classes) own.second = logits[label.second];
   std::copy(top, top + kTopClasses, stats + kTopStats);
-  write_stats(stats, sum, below, classes, own, mixed);
+  write_stats(stats, row.sum, row.below, classes, own, mixed);
 }
 
 // The sums of a whole row.
@@ -134,15 +154,20 @@ class CpuShardedLoss : public ShardedSoftmaxLoss {
     check_labels(labels.data<int32_t>(), rows, parts_.classes(), settings_);
     float* out = stats.data();
     const LogisticTarget target(target_of(settings_, pass.mode, parts_.classes()), pass.step_rows);
+    const RowMargin margin = margin_of(settings_, pass.mode, logits.dtype());
     const LogisticTarget* const logistic = settings_.type == LossType::kLogistic ? &target : nullptr;
     with_cpu_element(logits.dtype(), [&](auto element) {
       using T = decltype(element);
       const T* x = logits.data<T>();
       T* const dx = dlogits ? dlogits->data<T>() : nullptr;
-      over_rows(rows, [&](int64_t row) {
+      over_rows(rows, [&](int64_t row, float* buffer) {
         const int64_t first = row * columns();
-        summarize_row(x + first, static_cast<int>(columns()), here(labels.data<int32_t>(), row), settings_.mixed_labels,
-                      logistic, dx ? dx + first : nullptr, out + row * loss_stats(settings_));
+        const RowLabel label = here(labels.data<int32_t>(), row);
+        with_logits(x + first, columns(), label.first, with_margin() ? &margin : nullptr, buffer,
+                    [&](const auto* logits_of_row, float) {
+                      summarize_row(logits_of_row, static_cast<int>(columns()), label, settings_.mixed_labels, logistic,
+                                    dx ? dx + first : nullptr, out + row * loss_stats(settings_));
+                    });
       });
     });
   }
@@ -165,9 +190,10 @@ class CpuShardedLoss : public ShardedSoftmaxLoss {
   template <class T>
   void finish_rows(const Pass& pass, int64_t rows, const T* x, const int32_t* label, const float* stats, T* dx) {
     const SmoothTarget target = target_of(settings_, pass.mode, parts_.classes());
-    const RowGradient gradient(pass.step_rows, target);
+    const RowMargin margin = margin_of(settings_, pass.mode, DTypeOf<T>::value);
+    const RowGradient gradient(pass.step_rows, target, margin.scale);
     const int64_t numbers = loss_stats(settings_);
-    over_rows(rows, [&](int64_t row) {
+    over_rows(rows, [&](int64_t row, float* buffer) {
       const RowSums of_row = add_up(stats + row * numbers, rows * numbers, parts_,
                                     RowLabel::at(label, row, settings_.mixed_labels), settings_.mixed_labels);
       const bool logistic = settings_.type == LossType::kLogistic;
@@ -179,11 +205,17 @@ class CpuShardedLoss : public ShardedSoftmaxLoss {
       const float scale = gradient.scale(of_row.sum);
       const int64_t first = row * columns();
       const RowLabel own = here(label, row);
-      for (int c = 0; c < columns(); ++c) {
-        const float exponential = std::exp(x[first + c] - of_row.largest);
-        dx[first + c] =
-            own.has(c) ? gradient.at_label(exponential, scale, own.share_of(c)) : gradient.at(exponential, scale);
-      }
+      with_logits(x + first, columns(), own.first, with_margin() ? &margin : nullptr, buffer,
+                  [&](const auto* logits, float slope) {
+                    const auto write_label = [&](int c) {
+                      if (c < 0 || c >= columns()) return;
+                      const float exponential = std::exp(logits[c] - of_row.largest);
+                      dx[first + c] = slope * gradient.at_label(exponential, scale, own.share_of(c));
+                    };
+                    write_row_gradient(logits, columns(), of_row.largest, scale, gradient.every, dx + first);
+                    write_label(own.first);
+                    write_label(own.second);
+                  });
     });
   }
 
@@ -195,13 +227,16 @@ class CpuShardedLoss : public ShardedSoftmaxLoss {
     return label;
   }
 
+  bool with_margin() const { return settings_.margin.scale > 0; }
   int64_t columns() const { return parts_.mine().size(); }
 
+  // Calls function(row, buffer for with_logits()).
   template <class Function>
   void over_rows(int64_t rows, const Function& function) const {
     parallel_for(rows, std::max<int64_t>(1, kShardGrain / std::max<int64_t>(columns(), kLossStats)),
                  [&](int64_t begin, int64_t end) {
-                   for (int64_t row = begin; row < end; ++row) function(row);
+                   std::vector<float> buffer(with_margin() ? static_cast<size_t>(columns()) : 0);
+                   for (int64_t row = begin; row < end; ++row) function(row, buffer.data());
                  });
   }
 

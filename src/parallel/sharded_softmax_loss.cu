@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "layers/softmax_rows.cuh"
+#include "layers/loss/softmax_rows.cuh"
 #include "src/core/elements.cuh"
 #include "src/parallel/sharded_softmax_rows.h"
 
@@ -31,8 +31,8 @@ __device__ void gather_largest(float (&top)[kTopClasses], float* largest) {
 // One block per row. dlogits: null unless the classes are logistic units.
 template <class T>
 __global__ void summarize_rows(const T* logits, const int32_t* labels, bool mixed, int first_class, int classes,
-                               int numbers, bool logistic, int all_classes, LogisticTarget target, T* dlogits,
-                               float* stats) {
+                               int numbers, bool logistic, int all_classes, RowMargin margin, LogisticTarget target,
+                               T* dlogits, float* stats) {
   wait_for_previous_kernel();
   const int64_t first = static_cast<int64_t>(blockIdx.x) * classes;
   const T* x = logits + first;
@@ -44,13 +44,14 @@ __global__ void summarize_rows(const T* logits, const int32_t* labels, bool mixe
   const bool mine = label >= first_class && label < first_class + classes;
   const int at = mine ? label - first_class : -1;
   ShardOwn own;
-  if (mine) own.logit = to_float(x[at]);
+  if (mine) own.logit = margin.of_label(to_float(x[at])).logit;
+  const auto logit_of = [=](int c) { return c == at ? own.logit : margin.scale * to_float(x[c]); };
   if (mixed && second >= first_class && second < first_class + classes) own.second = to_float(x[second - first_class]);
 
   float top[kTopClasses];
   for (float& value : top) value = -kInfinity;
   for (int c = thread; c < classes; c += threads) {
-    const float logit = to_float(x[c]);
+    const float logit = logit_of(c);
     keep_largest(top, logit);
     own.before += mine && ranks_before(logit, own.logit, c < at);
   }
@@ -61,7 +62,7 @@ __global__ void summarize_rows(const T* logits, const int32_t* labels, bool mixe
   // NaN logits are not among the largest; they make the sum NaN.
   double sum = 0, below = 0;
   for (int c = thread; c < classes; c += threads) {
-    const float logit = to_float(x[c]);
+    const float logit = logit_of(c);
     below += static_cast<double>(logit) - static_cast<double>(origin);
     if (!logistic) {
       sum += static_cast<double>(expf(logit - origin));
@@ -80,7 +81,7 @@ __global__ void summarize_rows(const T* logits, const int32_t* labels, bool mixe
 // units.
 template <class T>
 __global__ void finish_rows(const T* logits, const int32_t* labels, bool mixed, const float* all_stats,
-                            const int* begins, int numbers, int ranks, int rank, SmoothTarget target,
+                            const int* begins, int numbers, int ranks, int rank, SmoothTarget target, RowMargin margin,
                             RowGradient gradient, bool logistic, T* dlogits, RowResult* results) {
   wait_for_previous_kernel();
   RowLabel label = RowLabel::at(labels, blockIdx.x, mixed);
@@ -123,9 +124,12 @@ __global__ void finish_rows(const T* logits, const int32_t* labels, bool mixed, 
     label.second = known ? label.second - begins[rank] : -1;
     const int64_t first = static_cast<int64_t>(blockIdx.x) * classes;
     const float scale = known ? gradient.scale(sum) : kNaN;
+    const bool mine = label.first >= 0 && label.first < classes;
+    const float slope = mine ? margin.of_label(to_float(logits[first + label.first])).slope : 1;
     for (int c = thread; c < classes; c += threads) {
-      const float exponential = expf(to_float(logits[first + c]) - largest);
-      dlogits[first + c] = from_float<T>(label.has(c) ? gradient.at_label(exponential, scale, label.share_of(c))
+      const float logit = c == label.first ? own : margin.scale * to_float(logits[first + c]);
+      const float exponential = expf(logit - largest);
+      dlogits[first + c] = from_float<T>(label.has(c) ? slope * gradient.at_label(exponential, scale, label.share_of(c))
                                                       : gradient.at(exponential, scale));
     }
   }
@@ -160,8 +164,8 @@ class CudaShardedLoss : public ShardedSoftmaxLoss {
     const LogisticTarget target(target_of(settings_, pass.mode, parts_.classes()), pass.step_rows);
     launch(summarize_rows<T>, static_cast<unsigned>(labels.shape().rows()), threads_for(mine.size()), *pass.stream,
            logits.data<T>(), labels.data<int32_t>(), settings_.mixed_labels, mine.begin, mine.size(),
-           loss_stats(settings_), logistic(), parts_.classes(), target, dlogits ? dlogits->data<T>() : nullptr,
-           stats.data());
+           loss_stats(settings_), logistic(), parts_.classes(), margin_of(settings_, pass.mode, logits.dtype()), target,
+           dlogits ? dlogits->data<T>() : nullptr, stats.data());
   }
 
   void finish(const Pass& pass, const Tensor& logits, const Tensor& labels, const Tensor& all_stats, Tensor* dlogits,
@@ -171,12 +175,13 @@ class CudaShardedLoss : public ShardedSoftmaxLoss {
     OWT_CHECK(rows <= rows_, rows, " rows, bound for at most ", rows_);
     if (rows == 0) return;
     const SmoothTarget target = target_of(settings_, pass.mode, parts_.classes());
+    const RowMargin margin = margin_of(settings_, pass.mode, logits.dtype());
     RowResult* results = sums ? static_cast<RowResult*>(results_.raw()) : nullptr;
     // The same number of threads on every rank: all add in the same order and get the same bits.
     const unsigned threads = threads_for(parts_.widest());
     launch(finish_rows<T>, static_cast<unsigned>(rows), threads, *pass.stream, logits.data<T>(), labels.data<int32_t>(),
            settings_.mixed_labels, all_stats.data(), begins_.data<int32_t>(), loss_stats(settings_), parts_.ranks(),
-           rank_, target, RowGradient(pass.step_rows, target), logistic(),
+           rank_, target, margin, RowGradient(pass.step_rows, target, margin.scale), logistic(),
            dlogits && !logistic() ? dlogits->data<T>() : nullptr, results);
     if (sums) add_rows(Cuda{}, {results, static_cast<size_t>(rows)}, *sums, then, *pass.stream);
   }

@@ -14,7 +14,7 @@
 #include <memory>
 #include <vector>
 
-#include "layers/softmax_loss.h"
+#include "layers/loss/softmax_loss.h"
 #include "src/plan/loss_stats.h"
 
 namespace owt {

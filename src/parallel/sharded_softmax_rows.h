@@ -4,7 +4,7 @@
 #include <limits>
 #include <vector>
 
-#include "layers/softmax_rows.h"
+#include "layers/loss/softmax_rows.h"
 #include "src/parallel/sharded_softmax_loss.h"
 
 namespace owt {

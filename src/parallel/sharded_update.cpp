@@ -97,7 +97,7 @@ ShardedUpdate::ShardedUpdate(const Plan& plan, const LayerOf& layer_of, Communic
 void ShardedUpdate::start_gradients(int bucket, const Stream& stream) {
   Group& at = group(bucket);
   complete(at, stream);
-  // Sum, not mean: the loss already carries 1/N (layers/softmax_loss.h).
+  // Sum, not mean: the loss already carries 1/N (layers/loss/softmax_loss.h).
   Tensor sums = mine(at.gradients, at);
   way(bucket).summed = at.comm->reduce_scatter(at.gradients, sums, stream.record());
 }

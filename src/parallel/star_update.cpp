@@ -63,7 +63,7 @@ void StarUpdate::wait_for_gradients(int bucket, const Stream& stream) {
   if (is_first()) add_up(bucket, stream);
 }
 
-// Sum, not mean: the loss already carries 1/N (layers/softmax_loss.h).
+// Sum, not mean: the loss already carries 1/N (layers/loss/softmax_loss.h).
 void StarUpdate::add_up(int bucket, const Stream& stream) {
   Tensor& sum = group(bucket).gradients;
   stream.wait(way(bucket).mine);

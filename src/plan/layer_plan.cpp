@@ -51,9 +51,15 @@ int64_t LayerPlan::velocity_bytes_on_rank() const {
   return bytes;
 }
 
+// Partial sums are as wide as the whole output.
+bool LayerPlan::has_columns() const { return layout == Layout::kFeature && !by_inputs(); }
+
+int64_t LayerPlan::scratch_bytes_on_rank() const {
+  return has_columns() ? scratch_bytes / columns_out() * parts.front().size() : scratch_bytes;
+}
+
 int64_t LayerPlan::kept_elements() const {
-  const bool columns = layout == Layout::kFeature && !by_inputs();  // partial sums are as wide as the whole output
-  return columns ? pixels_out() * parts.front().size() : out.elements();
+  return has_columns() ? pixels_out() * parts.front().size() : out.elements();
 }
 
 Shape LayerPlan::out_of(size_t place) const {

@@ -47,6 +47,7 @@ struct LayerPlan {
   bool in_place = false;            // the output overwrites the input
   bool can_update_at_once = false;  // Layer::can_update_at_once()
   bool by_inputs() const { return !inputs.empty(); }
+  bool has_columns() const;  // each rank has columns of the output, not partial sums
   // of_group: place in a model group
   bool is_at(int of_group) const { return place == kEveryPlace || place == of_group; }
   double flops_per_row = 0;            // forward pass, the whole layer
@@ -71,6 +72,7 @@ struct LayerPlan {
   int64_t weight_bytes_on_rank() const;             // all params in f32, on the rank with the largest part
   int64_t velocity_bytes_on_rank() const;           // trained params in f32, on the rank with the largest part
   int64_t inner_elements() const;                   // activation elements per row inside a composite layer
+  int64_t scratch_bytes_on_rank() const;            // scratch_bytes, on the rank with the largest part
   int64_t kept_elements() const;                    // output elements per row, on the rank with the largest part
   Shape out_of(size_t place) const;                 // shape of an output row on the rank at this place
   double share() const;  // the fraction of the layer's work on the rank with the largest part

@@ -1,7 +1,7 @@
 // The numbers that the ranks exchange about split logits (sharded_softmax_loss.h).
 #pragma once
 
-#include "layers/softmax_loss.h"
+#include "layers/loss/softmax_loss.h"
 
 namespace owt {
 

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "layers/softmax_loss.h"
+#include "layers/loss/softmax_loss.h"
 #include "src/core/device.h"
 #include "src/plan/strategy.h"
 #include "src/plan/strategy_options.h"

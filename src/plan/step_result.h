@@ -4,7 +4,7 @@
 #include <array>
 #include <cstdint>
 
-#include "layers/softmax_loss.h"
+#include "layers/loss/softmax_loss.h"
 
 namespace owt {
 

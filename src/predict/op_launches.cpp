@@ -95,6 +95,8 @@ class OpLaunches {
       conv();
     else if (is(first, "dense"))
       dense();
+    else if (is(first, "cosine"))
+      cosine();
     else if (is(first, "max_pool"))
       max_pool(0, false);
     else if (is(first, "batch_norm"))
@@ -248,6 +250,31 @@ class OpLaunches {
     if (layers_.size() > 1 || weight.keeps_grad) bias_gradient(layers_.size() > 1);  // else the update sums
     if (wants_dx_) backward(0, "cublasLtMatmul", LaunchKind::kDense, product);
     if (learns(weight.role) && weight.keeps_grad) backward(0, "cublasLtMatmul", LaunchKind::kDense, gradient);
+  }
+
+  // Norms are of f32 weights.
+  void cosine() {
+    const Param& weight = *layers_[0]->params()[0];
+    const auto weights = static_cast<double>(weight.full_shape.elements());
+    const auto grad = static_cast<double>(size_of(weight.grad_type));
+    const StepLaunch product{
+        .flops = layers_[0]->flops(in_), .in_bytes = x(0), .out_bytes = y(0), .weight_bytes = size_ * weights};
+    StepLaunch gradient = product;
+    gradient.weight_bytes = weights * grad;
+    gradient.weight_gradient = true;
+    const StepLaunch scaling{.out_bytes = 2 * y(0)};
+    forward(0, "cublasLtMatmul", LaunchKind::kDense, product);
+    forward(0, "invert_row_norms", LaunchKind::kElements, {.in_bytes = x(0)});
+    forward(0, "invert_row_norms", LaunchKind::kElements, {.weight_bytes = 4 * weights});
+    forward(0, "scale_rows_and_columns", LaunchKind::kElements, scaling);
+    backward(0, "scale_rows_and_columns", LaunchKind::kElements, scaling);
+    if (wants_dx_) {
+      backward(0, "cublasLtMatmul", LaunchKind::kDense, product);
+      backward(0, "remove_row_radial", LaunchKind::kElements, {.in_bytes = 3 * x(0)});
+    }
+    if (!learns(weight.role)) return;
+    backward(0, "cublasLtMatmul", LaunchKind::kDense, gradient);
+    backward(0, "remove_row_radial", LaunchKind::kElements, {.weight_bytes = weights * (4 + 2 * grad)});
   }
 
   // A following relu is part of these kernels, except in the backward pass of a frozen layer.

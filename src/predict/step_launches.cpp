@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "layers/softmax_rows.h"
+#include "layers/loss/softmax_rows.h"
 #include "src/parallel/gradient_norms.h"
 #include "src/parallel/optimizer.h"
 #include "src/plan/order.h"

@@ -62,7 +62,7 @@ class Evaluator {
   Evaluation predict() {
     const Dataset& images = *job_.images(request_.split);
     Predictions predictions(images, job_.settings.model.classes, request_.views, job_.plan.request.step_rows,
-                            job_.settings.loss.type);
+                            job_.settings.loss.type, job_.settings.loss.margin.scale_or_1());
     for (int64_t i = 0; i < batches_->steps_per_epoch(); ++i) {
       logits_.clear();
       const Batch& batch = batches_->next(step_.stream());
@@ -117,6 +117,12 @@ Evaluation evaluate_weights(const Job& job, const EvaluationRequest& request, co
     if (comm.rank() == 0) result = std::move(mine);
   });
   return result;
+}
+
+double mean_top1(const std::vector<ClassAccuracy>& classes) {
+  double sum = 0;
+  for (const ClassAccuracy& of : classes) sum += static_cast<double>(of.top1) / static_cast<double>(of.images);
+  return classes.empty() ? 0 : sum / static_cast<double>(classes.size());
 }
 
 std::string accuracy_text(const Evaluation& of, int64_t classes) {

@@ -28,6 +28,8 @@ struct Evaluation {
 
 // Whether top-5 depends on the network: with five classes or fewer it is always 100 %.
 constexpr bool has_top5(int64_t classes) { return classes > 5; }
+// Each class counts equally. 0 without classes.
+double mean_top1(const std::vector<ClassAccuracy>& classes);
 std::string accuracy_text(const Evaluation& of, int64_t classes);  // "top-1 76.43 %, top-5 98.41 %"
 
 struct EvaluationRequest {

@@ -5,7 +5,7 @@
 #include <map>
 #include <utility>
 
-#include "layers/add_softmax.h"
+#include "layers/loss/add_softmax.h"
 #include "src/comm/on_host.h"
 #include "src/core/threads.h"
 #include "src/system/files.h"
@@ -37,11 +37,14 @@ double log_of_unit(double x) { return std::min(x, 0.0) - std::log1p(std::exp(-st
 
 void MeanProbabilities::add(std::span<const float> logits) {
   const int view = views_++;
-  if (!of_.average_logits()) return add_view(logits);
-  OWT_CHECK(view < of_.count && (view == 0 || logits_.size() == logits.size()));
+  const bool averages = of_.average_logits();
+  if (!averages && scale_ == 1) return add_view(logits);
+  OWT_CHECK(!averages || (view < of_.count && (view == 0 || logits_.size() == logits.size())));
+  if (!averages) logits_.clear();
   logits_.resize(logits.size());
-  for (size_t c = 0; c < logits.size(); ++c) logits_[c] += of_.weight(view) * static_cast<double>(logits[c]);
-  if (views_ == of_.count) add_view(std::span<const double>(logits_));
+  const double weight = averages ? scale_ * of_.weight(view) : scale_;
+  for (size_t c = 0; c < logits.size(); ++c) logits_[c] += weight * static_cast<double>(logits[c]);
+  if (!averages || views_ == of_.count) add_view(std::span<const double>(logits_));
 }
 
 template <class T>
@@ -119,8 +122,9 @@ int MeanProbabilities::before_label() const {
                           std::count_if(label, sums_.end(), [&](double sum) { return sum > own; }));
 }
 
-Predictions::Predictions(const Dataset& images, int classes, const Views& views, int64_t batch, LossType type)
-    : images_(images), classes_(classes), views_(views), batch_(batch), type_(type) {
+Predictions::Predictions(const Dataset& images, int classes, const Views& views, int64_t batch, LossType type,
+                         double scale)
+    : images_(images), classes_(classes), views_(views), batch_(batch), type_(type), scale_(scale) {
   step_.resize(static_cast<size_t>(batch));
   table_ = Tensor({images.size(), fields()}, DType::kF64);
   table_.zero();
@@ -134,7 +138,7 @@ void Predictions::add(const Batch& step, std::span<const int64_t> rows, const Te
     for (int64_t i = begin; i < end; ++i) {
       const int64_t row = rows[static_cast<size_t>(i)], image = first + row;
       MeanProbabilities& mean = step_[static_cast<size_t>(row)];
-      if (step.view == views_.first) mean = MeanProbabilities(images_.label(image), views_, type_);
+      if (step.view == views_.first) mean = MeanProbabilities(images_.label(image), views_, type_, scale_);
       mean.add({logits.data() + i * classes_, static_cast<size_t>(classes_)});
       if (mean.views() == views_.count) note(image, mean);
     }

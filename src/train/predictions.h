@@ -8,7 +8,7 @@
 
 #include "data/batch.h"
 #include "data/dataset.h"
-#include "layers/softmax_loss.h"
+#include "layers/loss/softmax_loss.h"
 #include "src/comm/communicator.h"
 #include "src/train/evaluation.h"
 
@@ -23,9 +23,10 @@ struct RankedClass {
 // specify. Probabilities are the softmax of the logits, or for logistic units 1 / (1 + exp(-logit)). In f64.
 class MeanProbabilities {
  public:
-  // label: -1 if unknown; there is no loss then. If probabilities are averaged, any number of views may be added.
-  explicit MeanProbabilities(int label = -1, const Views& of = {}, LossType type = LossType::kSoftmax)
-      : label_(label), of_(of), type_(type) {}
+  // label: -1 if unknown; there is no loss then. If probabilities are averaged, any number of views may be added. The
+  // logits are multiplied by `scale` (LossMargin::scale_or_1()).
+  explicit MeanProbabilities(int label = -1, const Views& of = {}, LossType type = LossType::kSoftmax, double scale = 1)
+      : label_(label), of_(of), type_(type), scale_(scale) {}
 
   void add(std::span<const float> logits);  // logits of the next view, one per class
   int views() const { return views_; }
@@ -50,9 +51,10 @@ class MeanProbabilities {
   int label_;
   Views of_;
   LossType type_;
+  double scale_;
   int views_ = 0;               // number of views added
   int summands_ = 0;            // number of summands in sums_
-  std::vector<double> logits_;  // weighted sum of the logits, if logits are averaged
+  std::vector<double> logits_;  // weighted sum of the logits, if they are averaged or scaled
   std::vector<double> sums_;
   double log_sum_of_label_ = 0;
   std::vector<double> log_sums_of_rest_;  // logistic units: log of the sum of 1 - p, for every class
@@ -62,8 +64,8 @@ class MeanProbabilities {
 class Predictions {
  public:
   // images: must outlive this. They come in steps of `batch`, each step once per view.
-  Predictions(const Dataset& images, int classes, const Views& views, int64_t batch,
-              LossType type = LossType::kSoftmax);
+  Predictions(const Dataset& images, int classes, const Views& views, int64_t batch, LossType type = LossType::kSoftmax,
+              double scale = 1);
 
   // logits: f32, rows of the step x classes, on the host. rows: their indexes in the step. The views of a step come in
   // order, each with the same rows on this rank.
@@ -98,6 +100,7 @@ class Predictions {
   Views views_;
   int64_t batch_;
   LossType type_;
+  double scale_;
   std::vector<MeanProbabilities> step_;  // for the rows of the current step
   Tensor table_;                         // images x fields(); zeros for images that this rank has not seen
 };

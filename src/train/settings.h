@@ -10,7 +10,7 @@
 #include "data/order.h"
 #include "data/shards.h"
 #include "layers/conv_cpu/conv_algorithm.h"
-#include "layers/softmax_loss.h"
+#include "layers/loss/softmax_loss.h"
 #include "src/net/model.h"
 #include "src/parallel/optimizer.h"
 #include "src/parallel/weight_ema.h"

@@ -92,12 +92,37 @@ DataSettings read_data(Config config, const Model& model) {
   return data;
 }
 
-LossSettings read_loss(Config config) {
+// config: [loss]. last_layer: the type of the model's last layer.
+LossMargin read_margin(Config& config, const std::string& last_layer) {
+  LossMargin margin;
+  if (!config.given("margin")) return margin;
+  Config table = config.table("margin");
+  const std::string type = table.word("type", {"arcface", "cosface", "combined"});
+  constexpr double kHalfPi = 1.5707963;
+  if (type == "arcface") margin.angle = table.number("m", 0.5, {.low = 0, .high = kHalfPi});
+  if (type == "cosface") margin.cosine = table.number("m", 0.35, {.low = 0, .high = 1});
+  if (type == "combined") {
+    margin.factor = table.number("m1", 1, {.low = 0.5, .high = 1.5});
+    margin.angle = table.number("m2", 0, {.low = 0, .high = kHalfPi});
+    margin.cosine = table.number("m3", 0, {.low = 0, .high = 1});
+  }
+  margin.scale = table.number("scale", 64, {.low = 1e-3, .high = 1e4});
+  table.finish("margin");
+  if (last_layer != "cosine")
+    config.error("margin", concat("'margin' is for cosines, but the last layer is of type '", last_layer,
+                                  "'; use type 'cosine' there, or leave the margin out"));
+  return margin;
+}
+
+LossSettings read_loss(Config config, const std::string& last_layer) {
   LossSettings loss;
   if (config.word("type", "softmax", {"softmax", "logistic"}) == "logistic") loss.type = LossType::kLogistic;
   loss.label_smoothing = config.number("label_smoothing", 0, {.low = 0, .high = 1});
   if (loss.label_smoothing == 1)
     config.error("label_smoothing", "'label_smoothing' is 1, wanted less: all labels would be the same; 0.1 is usual");
+  loss.margin = read_margin(config, last_layer);
+  if (loss.margin.scale > 0 && loss.type == LossType::kLogistic)
+    config.error("margin", "'margin' is for the softmax, but type is 'logistic'; leave one of them out");
   config.finish("[loss]");
   return loss;
 }
@@ -225,8 +250,12 @@ Settings settings_from(Config recipe, const std::string& name) {
   if (!recipe.has("model")) recipe.error("model", "'model' is missing: a path to a model file, or a table");
   settings.model = read_model(model);
   settings.data = read_data(recipe.table("data"), settings.model);
-  settings.loss = read_loss(recipe.table("loss"));
+  settings.loss = read_loss(recipe.table("loss"), whole_layers(settings.model).back()->type());
   settings.loss.mixed_labels = settings.data.augment.mix.any();
+  if (settings.loss.mixed_labels && settings.loss.margin.scale > 0)
+    recipe.table("loss").error("margin",
+                               "'margin' is for images with one label, but mixup or cutmix gives them two; leave one "
+                               "of them out");
   Config optimizer = recipe.table("optimizer"), schedule = recipe.table("schedule");
   settings.model.frozen = read_frozen(optimizer, settings.model);
   settings.ema = EmaSettings::from(optimizer);

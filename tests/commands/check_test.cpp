@@ -59,6 +59,22 @@ TEST_P(CheckTest, GradientsOfEveryStrategyAreRight) {
   }
 }
 
+TEST_P(CheckTest, GradientsOfCosinesWithAMarginAreRight) {
+  for (const char* margin : {"{ type = 'arcface', m = 0.5, scale = 16 }", "{ type = 'cosface', scale = 16 }",
+                             "{ type = 'combined', m1 = 0.9, m2 = 0.4, m3 = 0.15, scale = 16 }"})
+    for (const char* strategy : {"dp", "owt-a", "owt-c", "owt-d", "mp"}) {
+      if (!is_cpu() && strategy != std::string("owt-c")) continue;
+      SCOPED_TRACE(concat(margin, " ", strategy));
+      const CheckOutcome outcome = check(
+          {{"loss.margin", margin}, {"parallel.workers", "3"}, {"parallel.strategy", strategy}}, cosine_recipe(50));
+      EXPECT_FALSE(outcome.wrong()) << outcome.table();
+      for (const CheckedParameter& at : outcome.parameters) {
+        EXPECT_EQ(at.of_loss, Verdict::kRight) << at.name << outcome.table();
+        EXPECT_LT(at.from_one.value(), 1e-4) << at.name;
+      }
+    }
+}
+
 // Like dp; if `errs`, everything is done twice and added to the gradients. Other tests iterate over all strategies and
 // need it to be correct.
 bool errs = false;

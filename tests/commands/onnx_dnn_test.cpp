@@ -62,6 +62,8 @@ const std::vector<Case>& cases() {
       {"conv", {"type='conv' out=6 kernel=[3,2] stride=[1,2] pad=[1,0]"}},
       {"conv", {"type='conv' out=6 kernel=3 groups=3 bias=false"}},
       {"conv", {"type='conv' out=5 kernel=3 stride=2 round='up' pad=1"}},
+      {"cosine", {"type='cosine' out=7"}},
+      {"cosine", {"type='dense' out=6", "type='cosine' out=7"}},
       {"dense", {"type='dense' out=7", "type='relu'"}},
       {"dense", {"type='conv' out=4 kernel=1", "type='dense' out=7 bias=false"}},
       {"max_pool", {"type='max_pool' kernel=3 stride=2"}},
@@ -147,6 +149,32 @@ TEST(OnnxDnn, AWholeNetGivesTheSameLogitsAndProbabilities) {
   expect_same(run_onnx(net.file("logits.onnx"), images), logits);
   export_onnx(settings, net.weights(), {.batch = kRows, .probabilities = true}, net.file("softmax.onnx"));
   expect_same(run_onnx(net.file("softmax.onnx"), images), softmax(logits, 10));
+}
+
+TEST(OnnxDnn, ANetThatEndsInCosinesIsItsEmbeddingUnlessTheHeadIsAskedFor) {
+  const Settings settings = small_settings(cosine_recipe());
+  SavedNet net(settings);
+  const Tensor images = random_images(kRows, settings.model.input);
+  std::vector<float> cosines = net.logits(images), logits = cosines;
+  for (float& value : logits) value *= 8;
+  export_onnx(settings, net.weights(), {.batch = kRows, .head = true}, net.file("head.onnx"));
+  expect_same(run_onnx(net.file("head.onnx"), images), logits);
+  export_onnx(settings, net.weights(), {.batch = kRows, .probabilities = true}, net.file("softmax.onnx"));
+  expect_same(run_onnx(net.file("softmax.onnx"), images), softmax(logits, 10));
+
+  export_onnx(settings, net.weights(), {.batch = kRows}, net.file("embedding.onnx"));
+  const std::vector<float> embedding = run_onnx(net.file("embedding.onnx"), images);
+  ASSERT_EQ(embedding.size(), kRows * 17u);
+  const std::vector<float> weight = net.weight("fc3.weight");
+  const auto cosine = [&](size_t row, size_t c) {
+    double product = 0, of_x = 0, of_w = 0;
+    for (size_t i = 0; i < 17; ++i) {
+      const auto x = static_cast<double>(embedding[row * 17 + i]), w = static_cast<double>(weight[c * 17 + i]);
+      product += x * w, of_x += x * x, of_w += w * w;
+    }
+    return static_cast<float>(product / std::sqrt(of_x * of_w));
+  };
+  for (size_t i = 0; i < cosines.size(); ++i) EXPECT_NEAR(cosine(i / 10, i % 10), cosines[i], 1e-4) << i;
 }
 
 TEST(OnnxDnn, TheProbabilitiesOfALogisticLossAreSigmoids) {

@@ -7,7 +7,7 @@
 #include <cmath>
 #include <limits>
 
-#include "layers/softmax_loss.h"
+#include "layers/loss/softmax_loss.h"
 #include "src/core/bf16.h"
 #include "tests/support/check_layer.h"
 #include "tests/support/harness.h"

@@ -1,4 +1,4 @@
-#include "layers/softmax_loss.h"
+#include "layers/loss/softmax_loss.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -209,6 +209,22 @@ TEST_P(SoftmaxLossTest, ManyClassesGiveTheLossOfTheDefinition) {
     }
   }
   EXPECT_NEAR(result.sums.loss, wanted, 1e-5);
+}
+
+TEST_P(SoftmaxLossTest, ALabelAmongManyClassesIsInTheTopFiveIfFewerThanFiveRankBefore) {
+  constexpr int kClasses = 101;
+  std::vector<float> logits(kClasses);
+  for (int c = 0; c < kClasses; ++c) logits[static_cast<size_t>(c)] = static_cast<float>(c * 7 % 25);  // with ties
+  for (int label = 0; label < kClasses; ++label) {
+    int before = 0;
+    for (int c = 0; c < kClasses; ++c) {
+      const int difference = c * 7 % 25 - label * 7 % 25;
+      before += difference > 0 || (difference == 0 && c < label) ? 1 : 0;
+    }
+    const LossSums sums = run(logits, {label}).sums;
+    EXPECT_EQ(sums.top1, before < 1 ? 1 : 0) << label;
+    EXPECT_EQ(sums.top5, before < 5 ? 1 : 0) << label;
+  }
 }
 
 // The numbers come from PyTorch's cross_entropy(label_smoothing) in f64.

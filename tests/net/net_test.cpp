@@ -8,7 +8,7 @@
 #include <limits>
 #include <optional>
 
-#include "layers/softmax_loss.h"
+#include "layers/loss/softmax_loss.h"
 #include "src/core/memory.h"
 #include "src/core/philox.h"
 #include "src/core/poison.h"

@@ -238,6 +238,27 @@ TEST_P(ShardedSoftmaxLossTest, GradientIsThatOfDifferences) {
   }
 }
 
+// The label's logit, which its owner changes, is below and above others of its rank and of other ranks.
+TEST_P(ShardedSoftmaxLossTest, AMarginOfCosinesIsThatOfTheWholeRow) {
+  for (const LossMargin& margin : {LossMargin{.scale = 4, .angle = 0.5},
+                                   {.scale = 4, .cosine = 0.3},
+                                   {.scale = 4, .factor = 0.9, .angle = 0.4, .cosine = 0.15}})
+    for (const Mode mode : {Mode::kTrain, Mode::kEval})
+      for (const Precision precision : precisions(device())) {
+        LossCase of{rounded(distinct_values(9 * 23, 0.9, 7)), {0, 22, 11, 7, 3, 5, 17, 1, 13}};
+        for (size_t row = 0; row < 9; ++row)
+          of.logits[row * 23 + static_cast<size_t>(of.labels[row])] = 0.2f * static_cast<float>(row) - 0.875f;
+        of.logits = rounded(of.logits);
+        of.settings.margin = margin;
+        of.mode = mode;
+        for (const Widths& widths : splits(23)) expect_whole(of, widths, {device(), precision});
+        if (mode == Mode::kTrain && precision == Precision::kFp32) {
+          EXPECT_THAT(run_sharded(of, {9, 0, 13, 1}, device()).dlogits,
+                      Pointwise(DoubleNear(1e-6), gradient_by_differences(of)));
+        }
+      }
+}
+
 TEST_P(ShardedSoftmaxLossTest, LowerIndexGoesFirstAmongEqualLogitsOfDifferentRanks) {
   const std::vector<float> equal(12, 0.0f);
   const auto counts = [&](int32_t label) { return run_sharded({equal, {label}}, {4, 4, 4}, device()).sums; };

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "layers/softmax_rows.h"
+#include "layers/loss/softmax_rows.h"
 #include "src/core/dispatch.h"
 #include "tests/support/harness.h"
 

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <vector>
 
-#include "layers/softmax_loss.h"
+#include "layers/loss/softmax_loss.h"
 #include "tests/support/harness.h"
 
 namespace owt {
@@ -64,8 +64,23 @@ inline LossResult run_loss(const LossCase& of, const Compute& on) {
   return {read_sums(sums), download(dlogits)};
 }
 
+// The definition of LossSettings::margin in f64: the logits of cosines.
+inline std::vector<double> logits_of_cosines(std::vector<double> x, int label, const LossMargin& margin) {
+  double& own = x[static_cast<size_t>(label)];
+  const double angle = margin.factor * std::acos(own) + margin.angle;
+  if (angle <= M_PI)
+    own = std::cos(angle) - margin.cosine;
+  else if (margin.factor == 1)
+    own = own - margin.angle * std::sin(M_PI - margin.angle) - margin.cosine;
+  else
+    own = -std::cos(angle) - 2 - margin.cosine;
+  for (double& logit : x) logit *= margin.scale;
+  return x;
+}
+
 // The definition in f64: the loss of one row in training.
-inline double loss_of_row(const std::vector<double>& x, const RowLabel& label, const LossSettings& settings) {
+inline double loss_of_row(std::vector<double> x, const RowLabel& label, const LossSettings& settings) {
+  if (settings.margin.scale > 0) x = logits_of_cosines(std::move(x), label.first, settings.margin);
   const double smoothing = settings.label_smoothing;
   double sum = 0, loss = 0;
   for (const double logit : x) sum += std::exp(logit);

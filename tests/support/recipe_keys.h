@@ -89,6 +89,14 @@ inline const std::vector<RecipeKey>& recipe_keys() {
        "softmax",
        {{"logistic", "logistic"}},
        {"hinge"}},
+      {"loss.margin",
+       [](const Settings& s) {
+         const LossMargin& m = s.loss.margin;
+         return concat(m.scale, " ", m.factor, " ", m.angle, " ", m.cosine);
+       },
+       "0 1 0 0",
+       {},
+       {"0.5", "{ type = 'arcface' }"}},
       {"loss.label_smoothing",
        OWT_SHOWN(loss.label_smoothing),
        "0",

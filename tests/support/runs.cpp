@@ -101,6 +101,16 @@ seed = 7
 device = "cpu"
 )";
 
+std::string cosine_recipe(int classes) {
+  std::string recipe = kSmallRecipe;
+  const auto replace = [&](const std::string& from, const std::string& to) {
+    recipe.replace(recipe.find(from), from.size(), to);
+  };
+  replace("classes = 10", concat("classes = ", classes));
+  replace("name = \"fc3\"\ntype = \"dense\"\nout = 10", concat("name = \"fc3\"\ntype = \"cosine\"\nout = ", classes));
+  return recipe + "[loss]\nmargin = { type = \"arcface\", m = 0.3, scale = 8.0 }\n";
+}
+
 std::string recipe_of(const std::string& input, const std::string& data, const std::string& layers, double rate) {
   return concat("[model]\n", model_text(input, 10, layers), "[data]\nformat = \"synthetic\"\ntest_images = 10\n", data,
                 "\n[optimizer]\nlearning_rate = ", rate, "\n[schedule]\nepochs = 20\n");

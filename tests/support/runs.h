@@ -33,6 +33,9 @@ SmallRun run_small(const std::string& recipe, int64_t steps, const Overrides& ch
                    int64_t beside_from = kUpdateBesideFrom, bool keeps_gradients = false,
                    std::optional<StepKind> kind = {});
 
+// The small recipe with a cosine layer of `classes` outputs at its end and an ArcFace margin.
+std::string cosine_recipe(int classes = 10);
+
 // A recipe with generated images and model_text()'s model (tests/support/models.h) of ten classes. `data`: lines under
 // [data].
 std::string recipe_of(const std::string& input, const std::string& data, const std::string& layers, double rate = 0.05);

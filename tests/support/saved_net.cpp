@@ -5,6 +5,7 @@
 
 #include "src/core/philox.h"
 #include "src/files/safetensors.h"
+#include "src/system/check.h"
 #include "tests/support/harness.h"
 
 namespace owt {
@@ -63,6 +64,12 @@ std::vector<float> SavedNet::logits(const Tensor& images) {
   DevicePass pass(Device::kCpu, images.shape().rows());
   pass.pass().mode = Mode::kEval;
   return download(tape.forward(pass.pass(), images));
+}
+
+std::vector<float> SavedNet::weight(const std::string& name) const {
+  for (const Param* param : net_.params())
+    if (param->name == name) return download(param->value);
+  fail("no parameter '", name, "'");
 }
 
 Tensor random_images(int64_t rows, const Shape& image, float deviation) {

@@ -22,6 +22,7 @@ class SavedNet {
   std::string file(const std::string& name) const { return folder_.file(name); }
   // The logits of images N x H x W x C, in evaluation.
   std::vector<float> logits(const Tensor& images);
+  std::vector<float> weight(const std::string& name) const;  // a parameter, in memory order
 
  private:
   Net net_;

@@ -267,7 +267,7 @@ TEST_F(AnswersTest, EvalPrintsATableOfTheClasses) {
   const Result result = owt("eval " + file("run") + " --per-class");
   ASSERT_EQ(result.code, 0) << result.err;
   EXPECT_THAT(result.out, AllOf(HasSubstr("(35 test images)\nclass "), HasSubstr("most frequent wrong class\n")));
-  EXPECT_EQ(std::count(result.out.begin(), result.out.end(), '\n'), 12);  // ten classes
+  EXPECT_EQ(std::count(result.out.begin(), result.out.end(), '\n'), 13);  // ten classes
 }
 
 TEST_F(AnswersTest, EvalWritesItsFiguresAsJson) {
@@ -280,7 +280,7 @@ TEST_F(AnswersTest, EvalWritesItsFiguresAsJson) {
                                          100 * figures["top1"].get<double>(), 100 * figures["top5"].get<double>(),
                                          figures["loss"].get<double>())));
   Json written = Json::parse(read_file(file("e.json")));
-  EXPECT_FALSE(written.contains("classes"));
+  EXPECT_FALSE(written.contains("classes") || written.contains("mean_top1_of_classes"));
   EXPECT_THAT(written["weights"].get<std::string>(), HasSubstr("checkpoints/step-00000004"));
   EXPECT_EQ(written["split"], "test");
   EXPECT_EQ(written["views"], "mirror");
@@ -290,13 +290,15 @@ TEST_F(AnswersTest, EvalWritesItsFiguresAsJson) {
   EXPECT_NEAR(written["images_per_second"].get<double>() * written["seconds"].get<double>(), 35, 1e-6);
   ASSERT_EQ(figures["classes"].size(), 10u);
   int64_t images = 0;
-  double right = 0;
+  double right = 0, mean_of_classes = 0;
   for (const Json& of : figures["classes"]) {
+    mean_of_classes += of["top1"].get<double>();
     images += of["images"].get<int64_t>();
     right += of["top1"].get<double>() * of["images"].get<double>();
     EXPECT_EQ(of["class"].get<size_t>(), static_cast<size_t>(&of - &figures["classes"][0]));
   }
   EXPECT_EQ(images, 35);
+  EXPECT_NEAR(figures["mean_top1_of_classes"].get<double>(), mean_of_classes / 10, 1e-12);
   EXPECT_NEAR(right, 35 * figures["top1"].get<double>(), 1e-6);
   EXPECT_EQ(owt("eval " + file("run") + " --json " + file("e.json") + " --confusion " + file("e.json")).code, 2);
   EXPECT_THAT(owt("eval " + file("run") + " --json " + file("none/e.json")).err, HasSubstr("none/e.json: "));

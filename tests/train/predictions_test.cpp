@@ -58,6 +58,19 @@ TEST(MeanProbabilities, OfViewsWhoseLogitsAreAveragedAreTheSoftmaxOfTheWeightedM
   EXPECT_EQ(six.before_label(), b > a);
 }
 
+TEST(MeanProbabilities, OfScaledLogitsAreThoseOfTheProduct) {
+  const std::vector<std::vector<float>> cosines{{0.5f, -0.25f}, {0.125f, 0.75f}};
+  for (const Views& views : {Views{}, Views::mirror()}) {
+    MeanProbabilities found(0, views, LossType::kSoftmax, 8), wanted(0, views);
+    for (const std::vector<float>& view : cosines) {
+      found.add(view);
+      wanted.add(std::vector<float>{8 * view[0], 8 * view[1]});
+    }
+    EXPECT_NEAR(found.loss(), wanted.loss(), 1e-12);
+    EXPECT_NEAR(found.of_label(), wanted.of_label(), 1e-12);
+  }
+}
+
 TEST(MeanProbabilities, OfEqualClassesTheLowerIndexComesFirst) {
   const MeanProbabilities mean = mean_of(2, {{1, 3, 1, 3}});
   std::vector<int> order;

@@ -28,6 +28,41 @@ TEST(LossSettings, AreReadFromTheRecipe) {
   EXPECT_EQ(small_settings(kSmallRecipe, {{"loss.type", "logistic"}}).loss.type, LossType::kLogistic);
 }
 
+TEST(LossSettings, AMarginIsReadFromTheRecipe) {
+  const auto settings = [](const std::string& margin) {
+    return small_settings(cosine_recipe(), {{"loss.margin", margin}});
+  };
+  const auto read = [&](const std::string& margin) { return settings(margin).loss.margin; };
+  const auto same = [](const LossMargin& a, const LossMargin& b) {
+    return a.scale == b.scale && a.factor == b.factor && a.angle == b.angle && a.cosine == b.cosine;
+  };
+  EXPECT_TRUE(same(small_settings(kSmallRecipe).loss.margin, {}));
+  EXPECT_TRUE(same(read("{ type = 'arcface' }"), {.scale = 64, .angle = 0.5}));
+  EXPECT_TRUE(same(read("{ type = 'arcface', m = 0.25, scale = 32 }"), {.scale = 32, .angle = 0.25}));
+  EXPECT_TRUE(same(read("{ type = 'cosface' }"), {.scale = 64, .cosine = 0.35}));
+  EXPECT_TRUE(same(read("{ type = 'combined', m1 = 0.9, m2 = 0.4, m3 = 0.15 }"),
+                   {.scale = 64, .factor = 0.9, .angle = 0.4, .cosine = 0.15}));
+  EXPECT_EQ(settings("{ type = 'cosface' }").plan_request().loss.margin.cosine, 0.35);
+}
+
+TEST(LossSettings, AMarginThatCannotBeIsRefusedInOneLine) {
+  const auto said = [](const Overrides& changes) {
+    return message_of([&] { small_settings(cosine_recipe(), changes); });
+  };
+  EXPECT_EQ(said({{"loss.label_smoothing", "0.1"}}), "");
+  EXPECT_THAT(said({{"loss.type", "logistic"}}), HasSubstr("'margin' is for the softmax"));
+  EXPECT_THAT(said({{"data.augment", "{ crop = 12, mixup = 0.2 }"}}),
+              HasSubstr("'margin' is for images with one label"));
+  EXPECT_THAT(said({{"loss.margin", "{ type = 'arcface', m = 1.6 }"}}), HasSubstr("'m' is 1.6"));
+  EXPECT_THAT(said({{"loss.margin", "{ type = 'arcface', m1 = 1.0 }"}}), HasSubstr("m1"));
+  EXPECT_THAT(said({{"loss.margin", "{ type = 'cosface', scale = 0 }"}}), HasSubstr("'scale' is 0"));
+  EXPECT_THAT(said({{"loss.margin", "{ m = 0.5 }"}}), HasSubstr("'type' is missing"));
+  EXPECT_THAT(message_of([] {
+                small_settings(kSmallRecipe, {{"loss.margin", "{ type = 'arcface' }"}});
+              }),
+              HasSubstr("the last layer is of type 'dense'; use type 'cosine' there"));
+}
+
 TEST(LossSettings, RejectBadTables) {
   const auto read = [](const std::string& key, const std::string& value) {
     return [=] { small_settings(kSmallRecipe, {{key, value}}); };

@@ -138,6 +138,17 @@ TEST(StepLaunches, OfANetworkLikeCifar10QuickAreThoseOfARecordedStep) {
   { name = "fc2", type = "dense", out = 10, bias = false })");
 }
 
+// The cosines learn; are frozen after a layer that learns; and are alone.
+TEST(StepLaunches, OfCosinesAreThoseOfARecordedStep) {
+  constexpr const char* kLayers = R"(
+  { name = "fc1", type = "dense", out = 16 },
+  { name = "cos", type = "cosine", out = 10 })";
+  for (const Precision precision : {Precision::kBf16, Precision::kFp32})
+    for (const std::vector<std::string>& frozen :
+         {std::vector<std::string>{}, std::vector<std::string>{"cos"}, std::vector<std::string>{"fc1"}})
+      expect_the_launches_of("[8, 4, 4]", kLayers, precision, 0, frozen);
+}
+
 TEST(StepLaunches, OfActivationsAreThoseOfARecordedStep) {
   expect_the_launches_of("[8, 8, 8]", R"(
   { name = "act0", type = "activation", kind = "gelu" },

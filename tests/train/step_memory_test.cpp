@@ -41,6 +41,11 @@ const char* const kManyClasses = R"(
   { name = "fc1", type = "dense", out = 24, bias = false },
   { name = "fc2", type = "dense", out = 96, bias = false })";
 
+// The op of the cosines has scratch memory; and a few norms, of which the list says nothing.
+const char* const kCosines = R"(
+  { name = "fc1", type = "dense", out = 24, bias = false },
+  { name = "cos", type = "cosine", out = 96 })";
+
 struct Taken {
   int64_t weights = 0,
           batches = 0;  // memory of all ranks for the weights, and for images and activations
@@ -144,6 +149,18 @@ TEST(StepMemory, OfLogisticUnitsIsWhatTheListSaysByteForByte) {
       EXPECT_EQ(taken.batches, std::llround(need.step_row_bytes * kRows) * plan.ranks());
     });
   }
+}
+
+TEST(StepMemory, OfCosinesIsWhatTheListSaysButForTheirNorms) {
+  constexpr int64_t kRows = 48, kNorms = 4 * (kRows + 96);
+  for (const Precision precision : {Precision::kFp32, Precision::kBf16})
+    for (const Mode mode : {Mode::kTrain, Mode::kEval})
+      for_every_plan(kCosines, {precision, mode}, kRows,
+                     [](const MemoryNeed& need, const Taken& taken, const Plan& plan) {
+                       const int64_t said = std::llround(need.step_row_bytes * kRows) * plan.ranks();
+                       EXPECT_GE(taken.batches, said);
+                       EXPECT_LE(taken.batches, said + 2 * kNorms * plan.ranks());  // two tapes
+                     });
 }
 
 TEST(StepMemory, OfMicroBatchesIsWhatTheListSaysByteForByteAndLess) {

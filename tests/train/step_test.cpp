@@ -64,11 +64,13 @@ struct Case {
 };
 
 const char* const kLogistic = "logistic";
+const char* const kCosines = "cosines";
 
-// kSmallRecipe with other types of layers in the front part and the back part; or with logistic units, so many that the
-// loss works on columns of the logits.
+// kSmallRecipe with other types of layers in the front part and the back part; or with logistic units or with cosines
+// and a margin, so many that the loss works on columns of the logits.
 std::string recipe_of_net(const std::string& net) {
   if (net == "small") return kSmallRecipe;
+  if (net == kCosines) return cosine_recipe(50);
   if (net == kLogistic)
     return with(with(with(kSmallRecipe, "classes = 10", "classes = 50"), "out = 10\n", "out = 50\n"), "[data]",
                 "[loss]\ntype = \"logistic\"\nlabel_smoothing = 0.1\n[data]");
@@ -153,6 +155,7 @@ INSTANTIATE_TEST_SUITE_P(Served, StepEquality,
                                                               Case{"ps", 4},
                                                               Case{"ps", 3, 0, "[1, 3, 2]", "strategy", "adamw"},
                                                               Case{"ps", 2, 0, "[1, 1000]", "strategy", "adamw"},
+                                                              Case{"ps", 2, 0, "", "strategy", "sgd", 1, kCosines},
                                                               Case{"ps", 2, 0, "", "strategy", "sgd", 1, kLogistic})),
                          case_name);
 
@@ -211,6 +214,31 @@ std::vector<std::tuple<Device, Case>> with_other_layers() {
   return all;
 }
 INSTANTIATE_TEST_SUITE_P(OtherLayers, StepEquality, ::testing::ValuesIn(with_other_layers()), case_name);
+
+// A cosine layer that must be split by rows is split by columns all the same.
+INSTANTIATE_TEST_SUITE_P(
+    Cosines, StepEquality,
+    ::testing::Combine(::testing::ValuesIn(devices()),
+                       ::testing::Values(Case{"dp", 2, 0, "", "strategy", "sgd", 1, kCosines},
+                                         Case{"dp-zero", 3, 0, "", "strategy", "sgd", 1, kCosines},
+                                         Case{"dp-star", 4, 0, "", "strategy", "sgd", 1, kCosines},
+                                         Case{"owt-a", 2, 0, "", "strategy", "sgd", 1, kCosines},
+                                         Case{"owt-a", 3, 0, "", "strategy", "sgd", 1, kCosines},
+                                         Case{"owt-a", 4, 0, "", "strategy", "sgd", 1, kCosines},
+                                         Case{"owt-b", 2, 0, "", "strategy", "sgd", 1, kCosines},
+                                         Case{"owt-b", 4, 0, "", "strategy", "adamw", 1, kCosines},
+                                         Case{"owt-c", 2, 0, "", "strategy", "sgd", 1, kCosines},
+                                         Case{"owt-c", 3, 0, "", "strategy", "sgd", 1, kCosines},
+                                         Case{"owt-c", 4, 2, "", "strategy", "sgd", 2, kCosines},
+                                         Case{"owt-d", 2, 0, "", "strategy", "sgd", 1, kCosines},
+                                         Case{"owt-d", 4, 0, "", "rows", "sgd", 1, kCosines},
+                                         Case{"mp", 2, 0, "", "strategy", "sgd", 1, kCosines},
+                                         Case{"mp", 3, 0, "", "rows", "sgd", 1, kCosines},
+                                         Case{"mp-dense", 3, 0, "", "less", "sgd", 1, kCosines},
+                                         Case{"pipeline", 2, 0, "", "strategy", "sgd", 1, kCosines},
+                                         Case{"owt-b", 3, 0, "[1, 3, 2]", "strategy", "sgd", 1, kCosines},
+                                         Case{"owt-d", 4, 2, "[1, 3, 2, 5]", "strategy", "sgd", 3, kCosines})),
+    case_name);
 
 INSTANTIATE_TEST_SUITE_P(
     LogisticUnits, StepEquality,

@@ -95,7 +95,29 @@ def delays(pages, figure):
     left.legend(frameon=False)
 
 
-FIGURES = {"large-batches": (large_batches, 5.5), "async-delay": (delays, 8)}  # and how wide they are, in inches
+def glyphs(pages, figure):
+    with open(os.path.join(pages, "tables", "glyphs.csv"), encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    loss, top1 = figure.subplots(1, 2)
+    colours = {"owt": "tab:blue", "PyTorch": "tab:orange"}
+    lines = {"glyphs_1k": ("--", "1,000 classes"), "glyphs_41k": ("-", "40,959 classes")}
+    for recipe, program, seed in dict.fromkeys((row["recipe"], row["program"], row["seed"]) for row in rows):
+        curve = [row for row in rows if (row["recipe"], row["program"], row["seed"]) == (recipe, program, seed)]
+        style, classes = lines[recipe]
+        look = {"color": colours[program], "linestyle": style, "linewidth": 1,
+                "label": f"{program}, {classes}" if seed == "1" else None}
+        steps = [int(row["step"]) for row in curve]
+        loss.plot(steps, [float(row["loss"]) for row in curve], **look)
+        top1.plot(steps, [100 * float(row["top1"]) for row in curve], **look)
+    for axes, label in ((loss, "training loss"), (top1, "top-1 in training, %")):
+        axes.set_xscale("log")
+        axes.set_xlabel("step of 256 images")
+        axes.set_ylabel(label)
+        axes.set_ylim(bottom=0)
+    loss.legend(frameon=False)
+
+
+FIGURES = {"large-batches": (large_batches, 5.5), "async-delay": (delays, 8), "glyphs": (glyphs, 8)}  # and how wide they are, in inches
 
 
 def main():

@@ -23,6 +23,8 @@ MODELS = {
     "mobilenet_v2": (CONFIGS / "models" / "mobilenet_v2.toml", 16, 2),
     "resnet34": (CONFIGS / "models" / "resnet34.toml", 16, 2),
     "resnet101": (CONFIGS / "models" / "resnet101.toml", 8, 2),
+    "glyphs_1k": (CONFIGS / "models" / "glyphs_1k.toml", 256, 4),
+    "glyphs_41k": (CONFIGS / "models" / "glyphs_41k.toml", 256, 3),
 }
 
 

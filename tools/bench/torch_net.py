@@ -213,6 +213,17 @@ def make_activation(layer, shape):
 COMPOSITES = {"residual": Residual, "branches": Branches}
 
 
+class Cosine(nn.Module):
+    """Cosines between rows of features and rows of the weight."""
+
+    def __init__(self, features, out):
+        super().__init__()
+        self.weight = nn.Parameter(0.01 * torch.randn(out, features))
+
+    def forward(self, x):
+        return nn.functional.linear(nn.functional.normalize(x), nn.functional.normalize(self.weight))
+
+
 def make_layer(layer, shape):
     """The module of a [[layer]] table for inputs of `shape` (without the batch)."""
     bias = layer.get("bias", True) is not False
@@ -223,6 +234,8 @@ def make_layer(layer, shape):
                     groups=layer.get("groups", 1), bias=bias)
     if kind == "dense":
         return nn.Linear(shape[0], layer["out"], bias=bias)
+    if kind == "cosine":
+        return Cosine(shape[0], layer["out"])
     if kind == "batch_norm":
         return make_batch_norm(layer, shape)
     if kind in COMPOSITES:
@@ -251,7 +264,7 @@ def make_layers(layers, shape):
     named = []
     values = torch.zeros(1, *shape)
     for layer in layers:
-        if layer["type"] == "dense" and values.dim() == 4:
+        if layer["type"] in ("dense", "cosine") and values.dim() == 4:
             named.append((layer["name"] + "_flatten", nn.Flatten()))
             values = values.flatten(1)
         module = make_layer(layer, values.shape[1:])

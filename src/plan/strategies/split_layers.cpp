@@ -102,8 +102,9 @@ void place_back(Plan& plan, const std::vector<std::unique_ptr<Layer>>& layers) {
   };
   for (int64_t i = plan.boundary; i < static_cast<int64_t>(layers.size()); ++i) {
     LayerPlan& at = plan.layer(i);
-    const Columns columns = layers[static_cast<size_t>(i)]->columns();
-    if (columns == Columns::kSplits && splits_inputs(plan, i, layout)) at.inputs = slices(at.in.elements());
+    const Layer& layer = *layers[static_cast<size_t>(i)];
+    const Columns columns = layer.columns();
+    if (layer.can_split_inputs() && splits_inputs(plan, i, layout)) at.inputs = slices(at.in.elements());
     at.gather_before = layout == Layout::kFeature && columns != Columns::kKeeps && !at.by_inputs();
     if (columns == Columns::kSplits && dense.empty()) dense = at.name;
     if (splits(columns)) {

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <span>
 
-#include "layers/softmax_loss.h"
+#include "layers/loss/softmax_loss.h"
 #include "src/core/on_devices.h"
 
 namespace owt {
@@ -19,6 +19,32 @@ struct SmoothTarget {
   constexpr double every() const { return smoothing / classes; }
 };
 SmoothTarget target_of(const LossSettings& settings, Mode mode, int classes);
+
+// The logit of a row's label, and its derivative divided by the one of another class's logit.
+struct LabelLogit {
+  float logit, slope;
+};
+
+// How the loss makes logits from its inputs. By default they are its inputs, without any rounding.
+struct RowMargin {
+  float scale = 1;                           // for every class
+  double factor = 1, angle = 0, cosine = 0;  // LossMargin; in evaluation there is none
+  double least_sine = 0;
+
+  OWT_ON_DEVICES LabelLogit of_label(float input) const {
+    if (factor == 1 && angle == 0) return {scale * (input - static_cast<float>(cosine)), 1};
+    constexpr double kPi = 3.14159265358979323846;
+    const double x = static_cast<double>(input), c = x > 1 ? 1 : x < -1 ? -1 : x;
+    const double sine = sqrt((1 - c) * (1 + c)), moved = factor * acos(c) + angle;
+    double value = cos(moved), slope = factor * sin(moved) / (sine > least_sine ? sine : least_sine);
+    if (moved > kPi) {
+      value = factor == 1 ? c - angle * sin(angle) : -2 - value;
+      slope = factor == 1 ? 1 : -slope;
+    }
+    return {static_cast<float>(static_cast<double>(scale) * (value - cosine)), static_cast<float>(slope)};
+  }
+};
+RowMargin margin_of(const LossSettings& settings, Mode mode, DType inputs);
 
 // Throws Error for settings out of range, or if there are no classes.
 void check_loss(const LossSettings& settings, int64_t classes);
@@ -51,10 +77,11 @@ constexpr bool ranks_before(float logit, float own, bool lower) { return logit >
 
 // Computes dlogits of a row from exp(x - largest).
 struct RowGradient {
-  float weight, every, own;  // 1 / N; the other two: 1 / N times the target
+  float weight, every, own;  // scale / N; the other two: scale / N times the target
 
-  constexpr RowGradient(int64_t step_rows, const SmoothTarget& target)
-      : weight(1.0f / static_cast<float>(step_rows)),
+  // scale: RowMargin::scale
+  constexpr RowGradient(int64_t step_rows, const SmoothTarget& target, float scale)
+      : weight(scale / static_cast<float>(step_rows)),
         every(static_cast<float>(static_cast<double>(weight) * target.every())),
         own(static_cast<float>(static_cast<double>(weight) * target.own())) {}
 

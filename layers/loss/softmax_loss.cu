@@ -1,9 +1,9 @@
-#include "layers/softmax_loss.h"
+#include "layers/loss/softmax_loss.h"
 
 #include <span>
 
 #include "layers/gpu/last_block.cuh"
-#include "layers/softmax_rows.cuh"
+#include "layers/loss/softmax_rows.cuh"
 #include "src/core/elements.cuh"
 
 namespace owt {
@@ -22,7 +22,7 @@ struct AllRows {
 
 // A block per row. The row is read from memory once and from the cache twice.
 template <class T>
-__global__ void softmax_rows(const T* logits, const int32_t* labels, bool mixed, SmoothTarget target,
+__global__ void softmax_rows(const T* logits, const int32_t* labels, bool mixed, SmoothTarget target, RowMargin margin,
                              RowGradient gradient, T* dlogits, AllRows all) {
   wait_for_previous_kernel();
   const int classes = target.classes;
@@ -31,7 +31,9 @@ __global__ void softmax_rows(const T* logits, const int32_t* labels, bool mixed,
   const RowLabel label = RowLabel::at(labels, blockIdx.x, mixed);
   const int thread = static_cast<int>(threadIdx.x), threads = static_cast<int>(blockDim.x);
   const bool known = label.known(classes);
-  const float own = known ? to_float(x[label.first]) : kNaN;
+  const LabelLogit labels_own = margin.of_label(known ? to_float(x[label.first]) : kNaN);
+  const float own = labels_own.logit;
+  const auto logit_of = [=](int c) { return c == label.first ? own : margin.scale * to_float(x[c]); };
   const double labelled = known && mixed
                               ? label.mean(static_cast<double>(own), static_cast<double>(to_float(x[label.second])))
                               : static_cast<double>(own);
@@ -39,7 +41,7 @@ __global__ void softmax_rows(const T* logits, const int32_t* labels, bool mixed,
   float largest = -kInfinity;
   int before = 0;  // classes that rank before the label
   for (int c = thread; c < classes; c += threads) {
-    const float logit = to_float(x[c]);
+    const float logit = logit_of(c);
     largest = fmaxf(largest, logit);
     before += ranks_before(logit, own, c < label.first);
   }
@@ -49,7 +51,7 @@ __global__ void softmax_rows(const T* logits, const int32_t* labels, bool mixed,
   // NaN logits are not the largest; they appear in the sum.
   double sum = 0, below = 0;  // below: sum of logits minus the largest
   for (int c = thread; c < classes; c += threads) {
-    const float logit = to_float(x[c]);
+    const float logit = logit_of(c);
     sum += static_cast<double>(expf(logit - largest));
     below += static_cast<double>(logit) - static_cast<double>(largest);
   }
@@ -59,9 +61,10 @@ __global__ void softmax_rows(const T* logits, const int32_t* labels, bool mixed,
   if (dlogits) {
     const float scale = known ? gradient.scale(sum) : kNaN;
     for (int c = thread; c < classes; c += threads) {
-      const float exponential = expf(to_float(x[c]) - largest);
-      dlogits[first + c] = from_float<T>(label.has(c) ? gradient.at_label(exponential, scale, label.share_of(c))
-                                                      : gradient.at(exponential, scale));
+      const float exponential = expf(logit_of(c) - largest);
+      dlogits[first + c] =
+          from_float<T>(label.has(c) ? labels_own.slope * gradient.at_label(exponential, scale, label.share_of(c))
+                                     : gradient.at(exponential, scale));
     }
   }
   if (thread == 0)
@@ -114,6 +117,7 @@ class CudaLoss : public SoftmaxLoss {
     if (rows == 0) return;
     OWT_CHECK_EQ(logits.shape().row_elements(), int64_t{classes_}, "one logit per class");
     const SmoothTarget target = target_of(settings_, pass.mode, classes_);
+    const RowMargin margin = margin_of(settings_, pass.mode, logits.dtype());
     const std::span results(static_cast<RowResult*>(results_.raw()), static_cast<size_t>(rows));
     T* const gradient = dlogits ? dlogits->data<T>() : nullptr;
     LossFollowUp then = follow_up;
@@ -124,8 +128,8 @@ class CudaLoss : public SoftmaxLoss {
              all);
     else
       launch(softmax_rows<T>, static_cast<unsigned>(rows), threads_for(classes_), *pass.stream, logits.data<T>(),
-             labels.data<int32_t>(), settings_.mixed_labels, target, RowGradient(pass.step_rows, target), gradient,
-             all);
+             labels.data<int32_t>(), settings_.mixed_labels, target, margin,
+             RowGradient(pass.step_rows, target, margin.scale), gradient, all);
     if (!then.watched.empty()) add_rows(Cuda{}, {}, sums, then, *pass.stream);
   }
 

@@ -1,4 +1,4 @@
-#include "layers/softmax_rows.cuh"
+#include "layers/loss/softmax_rows.cuh"
 
 #include <algorithm>
 

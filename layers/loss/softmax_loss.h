@@ -17,6 +17,15 @@
 // A class then needs nothing from the other classes (Krizhevsky 2014, arXiv:1404.5997, section 4; PyTorch's
 // BCEWithLogitsLoss(reduction="sum")). Top-1 and top-5 follow the order of the logits as above.
 // Source of label smoothing: Szegedy et al. 2016, section 7; PyTorch's CrossEntropyLoss(label_smoothing) is the same.
+// With LossSettings::margin the inputs are cosines (layers/cosine.h) of angles t, and the logits of the softmax are
+//   s cos(t) for every class;  s (cos(m1 t + m2) - m3) for the label of a row in training
+// Inputs are clamped to [-1, 1] for the angle. In training the counts of top-1 and top-5 are of these logits too, so
+// they are lower than without a margin. Beyond m1 t + m2 = pi, where the cosine would rise again, the label's logit
+// falls further with t: for m1 = 1 it is s (cos(t) - m2 sin(m2) - m3), as InsightFace's ArcFace has it (a step down of
+// at most 0.6 s at pi - m2); else s (-2 - cos(m1 t + m2) - m3), SphereFace's second piece. The gradient
+// divides by sin(t), but at least by the sine where the cosine is half a step below 1: 2^-12 in f32, 2^-4 in bf16.
+// Sources: Deng et al. 2019, ArcFace (arXiv:1801.07698), with its combined margin; Wang et al. 2018, CosFace
+// (arXiv:1801.09414); Liu et al. 2017, SphereFace (arXiv:1704.08063).
 // sharded_softmax_loss.h computes the same loss when each rank holds some of the classes.
 #pragma once
 
@@ -46,10 +55,17 @@ enum LossSum : int { kLossSum, kTop1Sum, kTop5Sum, kRowSum, kLossSums };
 enum class LossType { kSoftmax, kLogistic };
 const char* name_of(LossType type);  // "softmax", "logistic"
 
+struct LossMargin {
+  double scale = 0;                          // s above, above 0; 0: the inputs are logits
+  double factor = 1, angle = 0, cosine = 0;  // m1 in [0.5, 1.5], m2 in [0, pi / 2], m3 in [0, 1]
+  double scale_or_1() const { return scale > 0 ? scale : 1; }
+};
+
 struct LossSettings {
   double label_smoothing = 0;  // e above, in [0, 1)
   bool mixed_labels = false;   // src/core/row_label.h
   LossType type = LossType::kSoftmax;
+  LossMargin margin{};  // not for logistic units, and not for mixed labels
   int64_t label_numbers() const { return mixed_labels ? RowLabel::kMixedNumbers : 1; }
 };
 

@@ -1,10 +1,11 @@
-#include "layers/softmax_loss.h"
+#include "layers/loss/softmax_loss.h"
 
 #include <algorithm>
 #include <cmath>
 #include <vector>
 
-#include "layers/softmax_rows.h"
+#include "layers/loss/softmax_rows.h"
+#include "layers/loss/softmax_sweeps.h"
 #include "src/core/bf16.h"
 #include "src/core/dispatch.h"
 #include "src/core/threads.h"
@@ -15,28 +16,23 @@ namespace {
 
 constexpr int64_t kSoftmaxGrain = 1 << 11;  // fewest exponentials per thread for which a thread is worth waking
 
-// exponentials: a buffer with an element for each class, used if a gradient is wanted.
-template <class T>
-RowResult run_row(const T* logits, const SmoothTarget& target, const RowLabel& label, const RowGradient& gradient,
-                  float* exponentials, T* dlogits) {
+// slope: LabelLogit::slope. dlogits may be null.
+template <class L, class T>
+RowResult run_row(const L* logits, float slope, const SmoothTarget& target, const RowLabel& label,
+                  const RowGradient& gradient, T* dlogits) {
   const int classes = target.classes;
-  const float largest = *std::max_element(logits, logits + classes), own = logits[label.first];
-  const double labelled = label.mean(static_cast<double>(own), static_cast<double>(float{logits[label.second]}));
-  double sum = 0, below = 0;  // below: sum of logits minus the largest
-  int before = 0;             // classes that rank before the first label
-  for (int c = 0; c < classes; ++c) {
-    const float logit = logits[c], exponential = std::exp(logit - largest);
-    if (dlogits) exponentials[c] = exponential;
-    sum += static_cast<double>(exponential);
-    below += static_cast<double>(logit) - static_cast<double>(largest);
-    before += ranks_before(logit, own, c < label.first);
-  }
+  const float largest = largest_of(logits, classes), own = logits[label.first], second = logits[label.second];
+  const double labelled = label.mean(static_cast<double>(own), static_cast<double>(second));
+  const int before = ranked_before(logits, classes, label.first, own);
+  const auto [sum, below] = row_exponentials(logits, classes, largest);
   if (dlogits) {
     const float scale = gradient.scale(sum);
-    const auto at_label = [&](int c) { return gradient.at_label(exponentials[c], scale, label.share_of(c)); };
-    for (int c = 0; c < classes; ++c) dlogits[c] = gradient.at(exponentials[c], scale);
-    dlogits[label.first] = at_label(label.first);
-    dlogits[label.second] = at_label(label.second);
+    const auto at_label = [&](float logit, int c) {
+      return slope * gradient.at_label(std::exp(logit - largest), scale, label.share_of(c));
+    };
+    write_row_gradient(logits, classes, largest, scale, gradient.every, dlogits);
+    dlogits[label.first] = at_label(own, label.first);
+    dlogits[label.second] = at_label(second, label.second);
   }
   return row_result(std::log(sum), labelled - static_cast<double>(largest), below / classes, before, target);
 }
@@ -46,12 +42,10 @@ template <class T>
 RowResult run_logistic_row(const T* logits, int classes, const LogisticTarget& target, const RowLabel& label,
                            T* dlogits) {
   double loss = 0;
-  int before = 0;
+  const int before = ranked_before(logits, classes, label.first, logits[label.first]);
   for (int c = 0; c < classes; ++c) {
-    const float logit = logits[c];
-    const UnitResult unit = target.compare(logit, label.share_of(c));
+    const UnitResult unit = target.compare(logits[c], label.share_of(c));
     loss += unit.loss;
-    before += ranks_before(logit, logits[label.first], c < label.first);
     if (dlogits) dlogits[c] = unit.gradient;
   }
   return counted(loss, before);
@@ -81,17 +75,23 @@ class CpuLoss : public SoftmaxLoss {
   template <class T>
   void run_rows(const Pass& pass, int64_t rows, const T* x, const int32_t* labels, T* dx) {
     const SmoothTarget target = target_of(settings_, pass.mode, classes_);
-    const RowGradient gradient(pass.step_rows, target);
+    const RowMargin margin = margin_of(settings_, pass.mode, DTypeOf<T>::value);
+    const RowGradient gradient(pass.step_rows, target, margin.scale);
     const LogisticTarget logistic(target, pass.step_rows);
+    const bool with_margin = settings_.margin.scale > 0;
     parallel_for(rows, std::max<int64_t>(1, kSoftmaxGrain / classes_), [&](int64_t begin, int64_t end) {
-      std::vector<float> exponentials(dx ? static_cast<size_t>(classes_) : 0);
+      std::vector<float> buffer(with_margin ? static_cast<size_t>(classes_) : 0);
       for (int64_t row = begin; row < end; ++row) {
         const int64_t first = row * classes_;
         const RowLabel label = RowLabel::at(labels, row, settings_.mixed_labels);
         T* const to = dx ? dx + first : nullptr;
-        results_[static_cast<size_t>(row)] = settings_.type == LossType::kLogistic
-                                                 ? run_logistic_row(x + first, classes_, logistic, label, to)
-                                                 : run_row(x + first, target, label, gradient, exponentials.data(), to);
+        results_[static_cast<size_t>(row)] =
+            settings_.type == LossType::kLogistic
+                ? run_logistic_row(x + first, classes_, logistic, label, to)
+                : with_logits(x + first, classes_, label.first, with_margin ? &margin : nullptr, buffer.data(),
+                              [&](const auto* logits, float slope) {
+                                return run_row(logits, slope, target, label, gradient, to);
+                              });
       }
     });
   }

@@ -1,4 +1,4 @@
-#include "layers/softmax_rows.h"
+#include "layers/loss/softmax_rows.h"
 
 #include <algorithm>
 #include <cmath>
@@ -13,10 +13,21 @@ SmoothTarget target_of(const LossSettings& settings, Mode mode, int classes) {
   return {mode == Mode::kTrain ? settings.label_smoothing : 0, classes};
 }
 
+RowMargin margin_of(const LossSettings& settings, Mode mode, DType inputs) {
+  const LossMargin& margin = settings.margin;
+  RowMargin row{.scale = static_cast<float>(margin.scale_or_1())};
+  if (mode != Mode::kTrain) return row;
+  row.factor = margin.factor, row.angle = margin.angle, row.cosine = margin.cosine;
+  row.least_sine = inputs == DType::kBF16 ? 0x1p-4 : 0x1p-12;
+  return row;
+}
+
 void check_loss(const LossSettings& settings, int64_t classes) {
   OWT_CHECK(classes >= 1, "a loss over ", classes, " classes");
   OWT_CHECK(settings.label_smoothing >= 0 && settings.label_smoothing < 1, "label_smoothing is ",
             settings.label_smoothing, ", wanted 0 to less than 1");
+  OWT_CHECK(settings.margin.scale == 0 || (settings.type == LossType::kSoftmax && !settings.mixed_labels),
+            "a margin is for the softmax of labels that are not mixed");
 }
 
 void check_labels(const int32_t* labels, int64_t rows, int64_t classes, const LossSettings& settings) {

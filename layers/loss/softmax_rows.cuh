@@ -4,7 +4,7 @@
 #include <limits>
 #include <span>
 
-#include "layers/softmax_rows.h"
+#include "layers/loss/softmax_rows.h"
 #include "src/core/elements.cuh"
 #include "src/core/launch.cuh"
 

@@ -1,4 +1,4 @@
-#include "layers/add_softmax.h"
+#include "layers/loss/add_softmax.h"
 
 #include <bit>
 #include <cmath>
