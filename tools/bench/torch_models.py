@@ -25,6 +25,7 @@ RECIPE = """
 model = "model.toml"
 [data]
 format = "cifar10"
+classes = "number"
 batch = 16
 augment = {{ pad = {pad}, crop = {side}, mean = "pixel", scale = 0.01 }}
 [optimizer]
