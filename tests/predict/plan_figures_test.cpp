@@ -251,13 +251,13 @@ struct Reference {
     return layer.inner.empty() ? 0 : layer.in.elements() + layer.out.elements() + 2 * widest + deepest;
   }
   int64_t kept(int64_t i) const { return i < first || by_inputs(i) ? out(i) : part_of_out(i); }
-  // Memory per row of layers [begin, end) between two moves: outputs, two gradients of the largest size, and what a
-  // composite layer needs.
+  // Memory per row of layers [begin, end) between two moves: outputs, two gradients of the largest size before the last
+  // output, and what a composite layer needs.
   int64_t held(int64_t begin, int64_t end) const {
     int64_t outputs = 0, largest = 0, deepest = 0;
     for (int64_t i = begin; i < end; ++i) {
       outputs += (at(i).in_place && i > begin ? 0 : kept(i)) + inner(at(i));
-      largest = std::max(largest, kept(i));
+      if (i != end - 1) largest = std::max(largest, kept(i));
       deepest = std::max(deepest, scratch(at(i)));
     }
     return outputs + 2 * largest + deepest;
