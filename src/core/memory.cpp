@@ -11,7 +11,7 @@ namespace {
 
 constexpr size_t kAlignment = 64, kHugePage = 2 << 20;
 
-std::atomic<int64_t> bytes_in_use{0}, most_bytes{0};
+std::atomic<int64_t> bytes_in_use{0}, most_bytes{0}, allocated_bytes{0};
 
 void count(int64_t bytes) {
   const int64_t now = bytes_in_use.fetch_add(bytes) + bytes;
@@ -34,13 +34,14 @@ std::shared_ptr<std::byte> allocate(Cpu, int64_t bytes) {
   // Weights and activations are read and written sequentially; huge pages gain about 5 % there.
   if (large) madvise(memory, size, MADV_HUGEPAGE);
   count(bytes);
+  allocated_bytes += bytes;
   return {static_cast<std::byte*>(memory), [bytes](std::byte* p) {
             std::free(p);
             count(-bytes);
           }};
 }
 
-HostMemory host_memory() { return {bytes_in_use.load(), most_bytes.load()}; }
+HostMemory host_memory() { return {bytes_in_use.load(), most_bytes.load(), allocated_bytes.load()}; }
 void restart_host_memory_peak() { most_bytes.store(bytes_in_use.load()); }
 
 std::shared_ptr<std::byte> allocate_shared_with(Cpu, int64_t bytes) { return allocate(Cpu{}, bytes); }

@@ -27,10 +27,10 @@ std::shared_ptr<std::byte> allocate(Cuda, int64_t bytes);
 std::shared_ptr<std::byte> allocate_shared_with(Cpu, int64_t bytes);
 std::shared_ptr<std::byte> allocate_shared_with(Cuda, int64_t bytes);
 
-// Bytes of host memory from allocate() in this process: the current amount, and the maximum since the last restart. For
-// tests of memory use.
+// Bytes of host memory from allocate() in this process: the current amount, the maximum since the last restart, and the
+// sum of all allocations, which does not depend on the order of threads. For tests of memory use.
 struct HostMemory {
-  int64_t in_use, most;
+  int64_t in_use, most, allocated;
 };
 HostMemory host_memory();
 void restart_host_memory_peak();

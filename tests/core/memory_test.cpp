@@ -34,13 +34,14 @@ TEST_P(MemoryTest, TooMuchAskedForIsAnErrorThatSaysHowMuchAndTheCure) {
   }
 }
 
-TEST(HostMemory, KnowsWhatIsInUseAndTheMostThatWas) {
-  const int64_t before = host_memory().in_use;
+TEST(HostMemory, KnowsWhatIsInUseTheMostThatWasAndTheSum) {
+  const HostMemory before = host_memory();
   restart_host_memory_peak();
   { const Tensor large({1000}), small({10}); }
   const Tensor after({100});
-  EXPECT_EQ(host_memory().in_use - before, 400);
-  EXPECT_EQ(host_memory().most - before, 4040);
+  EXPECT_EQ(host_memory().in_use - before.in_use, 400);
+  EXPECT_EQ(host_memory().most - before.in_use, 4040);
+  EXPECT_EQ(host_memory().allocated - before.allocated, 4440);
 }
 
 TEST_P(MemoryTest, WorksAfterTooMuchWasAskedFor) {

@@ -37,6 +37,7 @@ const Keys kOthers = {
     "type='conv' out=4 kernel=3 pad=1",
     "type='local' out=4 kernel=2",
     "type='dense' out=4",
+    "type='cosine' out=4",
     "type='batch_norm'",
     "type='lrn' size=3 alpha=0.5",
     "type='max_pool' kernel=2 stride=1",

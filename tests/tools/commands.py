@@ -339,6 +339,7 @@ COMMANDS = {
         "batch": Shows("--batch 2"),
         "opset": Shows("--opset 11"),
         "softmax": Shows("--softmax"),
+        "head": Unseen("--head", "the last layer is no cosine layer, so it is exported anyway"),
         "raw": Shows("--raw"),
         "set": Refused("--set run.nonsense=1", "no key 'nonsense'"),
     }),
