@@ -115,7 +115,8 @@ def glyphs(pages, figure):
         axes.set_xlabel("step of 256 images")
         axes.set_ylabel(label)
         axes.set_ylim(bottom=0)
-    top1.legend(frameon=False, loc="center right")
+    loss.set_ylim(top=17)  # room for the legend
+    loss.legend(frameon=False, loc="upper right")
 
 
 FIGURES = {"large-batches": (large_batches, 5.5), "async-delay": (delays, 8), "glyphs": (glyphs, 8)}  # and how wide they are, in inches
