@@ -86,8 +86,8 @@ auto with_logits(const T* inputs, int64_t count, int64_t label, const RowMargin*
   return use(static_cast<const float*>(buffer), own.slope);
 }
 
-// dlogits = exp(logit - origin) * scale - every: RowGradient::at(). The exponentials are computed again: this is
-// cheaper than memory for them.
+// dlogits = exp(logit - origin) * scale - every: RowGradient::at(). The exponentials are computed again, so that they
+// need no memory.
 template <class L, class T>
 void write_row_gradient(const L* logits, int64_t count, float origin, float scale, float every, T* dlogits) {
   for_each_vector(count, [&](int64_t c, auto lanes) {
