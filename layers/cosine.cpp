@@ -4,9 +4,8 @@
 #include <cmath>
 #include <optional>
 
-#include "layers/base/linear_params.h"
+#include "layers/base/linear_rows.h"
 #include "layers/dense.h"
-#include "src/core/cpu_bf16.h"
 #include "src/core/dispatch.h"
 #include "src/core/simd.h"
 #include "src/core/threads.h"
@@ -73,34 +72,13 @@ class CosineOp : public Op {
   std::optional<uint64_t> version_;  // the weight's, for of_weight_
 };
 
-class Cosine : public Layer {
+class Cosine : public LinearRows {
  public:
-  explicit Cosine(const LayerSpec& spec) : Layer(spec.name, "cosine"), in_(spec.in) {
-    const int64_t out = spec.config.integer("out", {.low = 1, .high = kMostOutputs}), features = in_.elements();
-    if (in_.rank() != 1 && in_.rank() != 3) fail("it takes images or rows of features");
+  explicit Cosine(const LayerSpec& spec)
+      : LinearRows(spec, "cosine", {.type = Initializer::Type::kGaussian, .std = 0.01}, /*may_have_bias=*/false) {
     OWT_CHECK(!spec.inputs, "layer '", spec.name, "' needs whole rows");
-    part_ = spec.part.value_or(Slice{0, out});
-    OWT_CHECK(0 <= part_.begin && part_.begin <= part_.end && part_.end <= out, "part of ", out, " outputs");
-    params_ = read_linear_params(spec, {.full_shape = in_.batch_of(out),
-                                        .file_shape = {out, features},
-                                        .fan_in = features,
-                                        .fan_out = out,
-                                        .part = part_,
-                                        .init = {.type = Initializer::Type::kGaussian, .std = 0.01},
-                                        .may_have_bias = false});
-    params_[0].cpu_reads_copy16 = cpu_has_bf16();  // else its product is widened
   }
 
-  Shape out_shape(const Shape& in) const override {
-    if (in.rank() != in_.rank() + 1 || in.row() != in_)
-      fail("layer '", name(), "' takes rows of ", in_, ", not an input of ", in);
-    return {in.rows(), part_.size()};
-  }
-  double flops(const Shape& in) const override {
-    return 2.0 * static_cast<double>(in.elements()) * static_cast<double>(part_.size());
-  }
-  std::vector<Param*> params() override { return pointers_to(params_); }
-  Columns columns() const override { return Columns::kSplits; }
   int64_t scratch_bytes(const Shape& in, const Compute& on) const override {
     return in.rows() * part_.size() * size_of(activation_type(on.precision));
   }
@@ -111,11 +89,6 @@ class Cosine : public Layer {
       return std::make_unique<CosineOp<decltype(tag)>>(tag, in.rows(), params_[0]);
     });
   }
-
- private:
-  Shape in_;  // one row of the layer's input
-  Slice part_;
-  std::vector<Param> params_;
 };
 
 // function(first, lanes) for vectors that hold each of [0, elements) once.
