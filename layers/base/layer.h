@@ -25,6 +25,7 @@
 
 #include "layers/base/description.h"
 #include "layers/base/param.h"
+#include "layers/base/sampled_rows.h"
 #include "src/core/device.h"
 #include "src/core/image_layout.h"
 #include "src/core/profiler.h"
@@ -59,7 +60,8 @@ struct Pass {
   // kernels must not get them as arguments.
   const int64_t* device_rows = nullptr;
   const int64_t* device_step = nullptr;
-  StepSums* sums = nullptr;  // null: this rank has all rows of the step
+  const SampledRows* sampled = nullptr;  // rows of the last layer's weight that take part; null: all
+  StepSums* sums = nullptr;              // null: this rank has all rows of the step
   // At least Op::scratch_bytes() bytes (u8) on the op's device. The ops of a net share it, because they run in
   // sequence.
   Tensor scratch;

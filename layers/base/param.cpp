@@ -109,7 +109,7 @@ void read_multipliers(Config& config, Param& param) {
 
 void Param::allocate(const Compute& on) {
   if (!value.defined()) value = Tensor(shape(), DType::kF32, on.device);
-  if (!grad.defined() && keeps_grad && learns(role)) grad = Tensor(shape(), grad_type, on.device);
+  if (!grad.defined() && keeps_grad && learns(role)) grad = Tensor(grad_shape(), grad_type, on.device);
   if (!copy16.defined() && has_copy16(on)) copy16 = Tensor(shape(), DType::kBF16, on.device);
   grad_is_zero = true;
 }

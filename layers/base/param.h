@@ -92,10 +92,15 @@ struct Param {
   bool keeps_grad = true;
   TakeGradient update;
   std::optional<GradientFactors> factors = {};
+  // With sampled classes (layers/sampled.h) grad has memory for this many rows, and they are the gradient of these rows
+  // of value: i32, kNoRow where there is none. All other rows have none, and an update leaves them as they are.
+  int64_t most_grad_rows = 0;  // 0: grad has shape()
+  Tensor grad_rows;
   bool grad_is_zero = true;  // the gradient is zero whatever its memory holds; the first contribution overwrites it
   uint64_t version = 0;      // incremented by code that changes value, so that packed copies are renewed
 
   Shape shape() const { return columns ? Shape{part.size(), columns->size()} : full_shape.with_rows(part.size()); }
+  Shape grad_shape() const { return most_grad_rows > 0 ? shape().with_rows(most_grad_rows) : shape(); }
   int64_t bytes() const { return shape().elements() * 4; }
   bool is_bias() const { return name.ends_with(".bias"); }
   bool has_copy16(const Compute& on) const {

@@ -26,6 +26,8 @@
 // divides by sin(t), but at least by the sine where the cosine is half a step below 1: 2^-12 in f32, 2^-4 in bf16.
 // Sources: Deng et al. 2019, ArcFace (arXiv:1801.07698), with its combined margin; Wang et al. 2018, CosFace
 // (arXiv:1801.09414); Liu et al. 2017, SphereFace (arXiv:1704.08063).
+// With LossSettings::sample below 1 the sums over classes in training are over the sampled ones (class_sample.h), as if
+// the others had no logit; so are the counts of top-1 and top-5. The loss then gets the logits of these classes only.
 // sharded_softmax_loss.h computes the same loss when each rank holds some of the classes.
 #pragma once
 
@@ -65,7 +67,9 @@ struct LossSettings {
   double label_smoothing = 0;  // e above, in [0, 1)
   bool mixed_labels = false;   // src/core/row_label.h
   LossType type = LossType::kSoftmax;
+  double sample = 1;  // rate of class_sample.h, above 0; 1: all classes. Only for labels that are not smoothed or mixed
   LossMargin margin{};  // not for logistic units, and not for mixed labels
+  bool samples() const { return sample < 1; }
   int64_t label_numbers() const { return mixed_labels ? RowLabel::kMixedNumbers : 1; }
 };
 

@@ -12,7 +12,7 @@
 
 namespace owt {
 
-enum class RandomStream : uint32_t { kInit = 1, kDropout, kShuffle, kAugment, kSynthetic, kTest, kVirtual };
+enum class RandomStream : uint32_t { kInit = 1, kDropout, kShuffle, kAugment, kSynthetic, kTest, kVirtual, kSample };
 
 class Philox {
  public:

@@ -56,7 +56,8 @@ GradientNorms::GradientNorms(const Plan& plan, RankModel& model, const WeightSyn
       const bool adapted = lars_ && (settings.adapt_all || param->full_shape.rank() > 1);
       decay.push_back(adapted ? settings.decay * param->decay_mult : -1);
       number_of_[param] = number;
-      if (counts(plan.layer(i), *param, place)) whole.push_back({param, {0, param->shape().elements()}, {}, number});
+      if (counts(plan.layer(i), *param, place))
+        whole.push_back({param, {0, param->grad_shape().elements()}, {}, number});
     }
   find_parts(plan, front);
   if (parts_.empty()) parts_ = std::move(whole);  // no updates are sharded

@@ -71,10 +71,20 @@ class Update {
   decltype(&sweep<Gradient::kPresent, Rule>) sweep_;
 };
 
+template <class Rule>
+void update_rows(const Update<Rule>& update, const UpdateItem& item, const float* gradient) {
+  const int64_t width = item.row_elements;
+  parallel_for(item.count / width, std::max<int64_t>(1, kGrain / width), [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end && item.rows[i] != kNoRow; ++i)
+      update(item.rows[i] * width, (item.rows[i] + 1) * width, gradient + i * width);
+  });
+}
+
 void update_trained(const UpdateRule& rule, const StepRates& now, const UpdateItem& item) {
   const auto* gradient = static_cast<const float*>(item.gradient);
   with_rule(rule.settings, [&](auto tag) {
     const Update<typename decltype(tag)::Rule> update(rule, now, item, gradient ? Gradient::kPresent : Gradient::kZero);
+    if (item.rows) return update_rows(update, item, gradient);
     parallel_for(item.count, kGrain,
                  [&](int64_t begin, int64_t end) { update(begin, end, gradient ? gradient + begin : nullptr); });
   });
@@ -262,6 +272,9 @@ void Optimizer::update(std::span<Param* const> params, const Rates& rates, doubl
   std::vector<ParamPart> parts;
   for (Param* param : params)
     parts.push_back({param, {0, param->shape().elements()}, param->grad_is_zero ? Tensor() : param->grad});
+  // The gradient of the other rows is not zero: they take no part.
+  std::erase_if(parts,
+                [](const ParamPart& part) { return part.param->most_grad_rows > 0 && part.param->grad_is_zero; });
   update(parts, rates, gradient_scale, stream);
 }
 
@@ -315,6 +328,11 @@ UpdateItem Optimizer::item_for(Param& param, Slice elements, const Tensor& gradi
   item.bf16_gradient = gradient.defined() && gradient.dtype() == DType::kBF16;
   item.copy16 = param.copy16.defined() && !value.defined() ? param.copy16.part(elements.begin, shape).raw() : nullptr;
   item.count = elements.size();
+  if (param.most_grad_rows > 0) {
+    item.rows = param.grad_rows.data<int32_t>();
+    item.row_elements = param.shape().row_elements();
+    item.count = gradient.elements();
+  }
   item.lr_mult = param.lr_mult;
   item.decay_mult = param.decay_mult;
   item.bias = param.is_bias();

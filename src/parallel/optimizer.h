@@ -107,7 +107,9 @@ struct UpdateItem {
   float* states[2];      // one per state tensor of the rule; null for running averages
   const void* gradient;  // null: zero
   void* copy16;          // null: there is no bf16 copy
-  int64_t count;
+  int64_t count;         // elements of the gradient
+  const int32_t* rows;   // Param::grad_rows: the rows of the weight whose gradient this is; null: all
+  int64_t row_elements;  // with `rows`
   double lr_mult, decay_mult;
   int factor;          // index of its rate factor in UpdateRule::factors
   bool average;        // a running average

@@ -26,13 +26,24 @@ void StepLabels::start(const Tensor& mine, const Stream& stream) {
 
 Tensor StepLabels::wait(int round, const Stream& stream) {
   stream.wait(gathered_);
+  return of_round_.rows(0, copy(rounds_[static_cast<size_t>(round)], of_round_, stream));
+}
+
+Tensor StepLabels::of_all_rounds(const Stream& stream) {
+  if (!of_rounds_.defined()) of_rounds_ = Tensor(all_.shape(), DType::kI32, all_.device());
+  int64_t rows = 0;
+  for (const Round& round : rounds_) rows += copy(round, of_rounds_.rows(rows, of_rounds_.shape().rows()), stream);
+  return of_rounds_.rows(0, rows);
+}
+
+int64_t StepLabels::copy(const Round& round, Tensor to, const Stream& stream) const {
   int64_t row = 0;
-  for (const RowRange& range : rounds_[static_cast<size_t>(round)]) {
+  for (const RowRange& range : round) {
     const int64_t first = range.rank * mine_.shape().rows();
-    of_round_.rows(row, row + range.size()).copy_from(all_.rows(first + range.begin, first + range.end), stream);
+    to.rows(row, row + range.size()).copy_from(all_.rows(first + range.begin, first + range.end), stream);
     row += range.size();
   }
-  return of_round_.rows(0, row);
+  return row;
 }
 
 }  // namespace owt

@@ -63,6 +63,11 @@ StepRunner::StepRunner(const Plan& plan, const Groups& groups, StepWeights& weig
       block_(Tensor(StepBlock::shape(), DType::kU8, stream.device())),
       others_sums_({kLossSums}, DType::kF64, stream.device()),
       moves_(plan, place(), groups.world(), weights, block_) {
+  if (const LayerPlan& last = plan.layers.back(); !last.sampled.empty()) {
+    const std::vector<Slice> whole{{0, last.columns_out()}};
+    sample_.emplace(last.parts.empty() ? whole : last.parts, last.sampled, place(), plan.request.loss.sample,
+                    stream.device());
+  }
   if (most_step_sums(plan) == 0) return;
   const Group front = plan.front_group();
   if (plan.ranks_of(front) > 1) front_sums_.emplace(plan, place(), groups.of(front), profiler);
@@ -120,8 +125,19 @@ void StepRunner::run(const Action& action, StepState& now) {
 void StepRunner::forward(int64_t layer, int round, StepState& now) {
   if (layer == plan_.back_layers(place()).begin) begin_round(round, now);
   begin_sums(layer, Phase::kForward, now);
+  if (sample_ && now.learns && layer + 1 == std::ssize(plan_.layers)) draw_sample(now);
   if (layer < plan_.boundary) return now.micro->front->forward(now.front_pass, layer);
   now.back(round).tape.forward(now.back_pass, layer);
+}
+
+// Once a step, before the last layer's forward of the first round; the labels of all rows have arrived.
+void StepRunner::draw_sample(StepState& now) {
+  if (now.back_pass.sampled) return;
+  const Profiler::Scope scope(profiler_, "sample", Phase::kForward);
+  StepLabels* const labels = now.micro->labels.get();
+  Tensor counter = (alone() ? now.host : block_).sums(kStepSums).part(kSampledSum, {1});
+  sample_->draw(now.back_pass, labels ? labels->of_all_rounds(stream_) : now.labels, counter);
+  now.front_pass.sampled = now.back_pass.sampled = &sample_->rows();
 }
 
 // The input of the back part has arrived by a transfer, or is made here.
@@ -151,7 +167,8 @@ void StepRunner::loss(const Action& action, StepState& now) {
   if (!plan_.split()) begin_round(round, now);
   BackPart& back = now.back(round);
   const Tensor& logits = back.tape.output();
-  const Tensor labels = now.micro->seam->labels(round, now.labels);
+  Tensor labels = now.micro->seam->labels(round, now.labels);
+  if (now.back_pass.sampled) labels = sample_->columns_of(labels, stream_);
   const RowIndexes& rows = now.micro->back_rows[static_cast<size_t>(round)];
   const bool prepares = action.transfer != kNoTransfer;
   if (prepares)

@@ -3,6 +3,7 @@
 
 #include <optional>
 
+#include "layers/loss/class_sample.h"
 #include "src/parallel/rank_sums.h"
 #include "src/parallel/step_program.h"
 #include "src/parallel/step_weights.h"
@@ -52,6 +53,7 @@ class StepRunner {
   void begin(MicroBatch& micro, StepState& now);
   void run(const Action& action, StepState& now);
   void forward(int64_t layer, int round, StepState& now);
+  void draw_sample(StepState& now);
   void begin_round(int round, StepState& now);
   void begin_sums(int64_t layer, Phase phase, const StepState& now);
   void loss(const Action& action, StepState& now);
@@ -79,6 +81,7 @@ class StepRunner {
   StepBlock block_;
   Tensor others_sums_;  // receives sums of rows that another rank counts
   StepMoves moves_;
+  std::optional<ClassSample> sample_;
   std::optional<RankSums> front_sums_, back_sums_;  // sums over all rows of a step, in the front part and the back part
 };
 

@@ -55,6 +55,7 @@ int64_t LayerPlan::velocity_bytes_on_rank() const {
 bool LayerPlan::has_columns() const { return layout == Layout::kFeature && !by_inputs(); }
 
 int64_t LayerPlan::scratch_bytes_on_rank() const {
+  if (!sampled.empty()) return scratch_bytes / columns_out() * sampled.front();
   return has_columns() ? scratch_bytes / columns_out() * parts.front().size() : scratch_bytes;
 }
 
@@ -70,6 +71,7 @@ double LayerPlan::share() const {
   const auto part = [](const Slice& of, int64_t whole) {
     return static_cast<double>(of.size()) / static_cast<double>(whole);
   };
+  if (!sampled.empty()) return part({0, sampled.front()}, columns_out());
   if (by_inputs()) return part(inputs.front(), in.elements());
   return layout == Layout::kFeature ? part(parts.front(), columns_out()) : 1;
 }

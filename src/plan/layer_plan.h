@@ -42,6 +42,9 @@ struct LayerPlan {
   // Layers split by input features (DenseSplit): the input columns of each rank of a model group. The outputs are then
   // partial sums of the kFeature outputs.
   std::vector<Slice> inputs;
+  // The last layer, if the loss samples classes (layers/sampled.h): the columns of a training step on each rank of a
+  // model group, or one number if the layer is not split.
+  std::vector<int64_t> sampled;
   int place = kEveryPlace;          // pipeline: the place in a model group whose stage has the layer
   bool gather_before = false;       // the input is all-gathered: kFeature -> kReplicated
   bool in_place = false;            // the output overwrites the input
@@ -72,10 +75,12 @@ struct LayerPlan {
   int64_t weight_bytes_on_rank() const;             // all params in f32, on the rank with the largest part
   int64_t velocity_bytes_on_rank() const;           // trained params in f32, on the rank with the largest part
   int64_t inner_elements() const;                   // activation elements per row inside a composite layer
-  int64_t scratch_bytes_on_rank() const;            // scratch_bytes, on the rank with the largest part
-  int64_t kept_elements() const;                    // output elements per row, on the rank with the largest part
-  Shape out_of(size_t place) const;                 // shape of an output row on the rank at this place
-  double share() const;  // the fraction of the layer's work on the rank with the largest part
+  int64_t scratch_bytes_on_rank() const;            // scratch_bytes in training, on the rank with the largest part
+  // Output elements per row, on the rank with the largest part. An evaluation needs all, also if classes are sampled.
+  int64_t kept_elements() const;
+  Shape out_of(size_t place) const;  // shape of an output row on the rank at this place
+  // The fraction of the layer's work in training that is done by the rank with the largest part.
+  double share() const;
   // Layer::step_sums() on the rank at this place of its model group.
   std::vector<int64_t> step_sums(Phase phase, int place) const;
   // An output row is pixels_out() groups of columns_out() values: the channels of each pixel, or all features once.

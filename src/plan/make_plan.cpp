@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "layers/base/in_place.h"
+#include "layers/loss/class_sample.h"
 #include "src/core/row_groups.h"
 #include "src/plan/plan_rows.h"
 #include "src/plan/plan_updates.h"
@@ -120,6 +121,26 @@ void check_step_sums(const Plan& plan) {
                    concat("but in the back part it sees one round at a time under ", name_of(plan.request.strategy)));
 }
 
+// Every rank must draw the same classes, from the labels of all rows of the step. The gradients of its rows must not be
+// sums over ranks, which would have to be packed in the same way.
+void sample_classes(Plan& plan) {
+  const PlanRequest& request = plan.request;
+  const auto refuse = [](const auto&... why) { fail("the loss samples classes (loss.sample), but ", why...); };
+  LayerPlan& last = plan.layers.back();
+  if (last.columns != Columns::kSplits)
+    refuse("the last layer '", last.name, "' is of type '", last.type, "'; use dense or cosine there");
+  if (request.ranks > 1 && std::ssize(last.parts) != request.ranks)
+    refuse("under ", name_of(request.strategy), plan.model_ranks > 1 ? concat(" in groups of ", plan.model_ranks) : "",
+           " the workers have the same classes; use owt-a, owt-b, owt-c or owt-d, without parallel.model_ranks");
+  if (request.on.device == Device::kCuda) refuse("the device is a GPU; use --device cpu");
+  if (request.slices > 1) refuse("data.accumulate divides the labels of a step; leave accumulate out");
+  if (request.norm_sums > 1) refuse("LARS needs the norm of all weights; use another optimizer");
+  last.can_update_at_once = false;
+  const std::vector<Slice> whole{{0, last.columns_out()}};
+  for (const Slice& part : last.parts.empty() ? whole : last.parts)
+    last.sampled.push_back(most_sampled(part.size(), request.loss.sample, request.step_rows));
+}
+
 // For a composite layer: its own work and the work of its branches. The gradient of the input and the gradient of the
 // weights each cost as much as forward, if they are used. Layers without weights count both.
 double backward_flops(const LayerPlan& at) {
@@ -206,6 +227,7 @@ Plan make_plan(const Model& model, const PlanRequest& request) {
   note_in_place(plan, layers);  // first pass: an in-place layer cannot begin a pipeline stage
   facts_of(request.strategy).place(plan, layers);
   note_in_place(plan, layers);
+  if (request.loss.samples()) sample_classes(plan);
   if (const auto check = acting_strategy(plan).check) check(plan);
   check_slices(plan);
   check_norms(plan);

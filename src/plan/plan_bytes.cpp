@@ -145,6 +145,12 @@ int64_t velocity_bytes_per_rank(const Plan& plan, int place) {
 int64_t gradient_bytes_per_rank(const Plan& plan, int place) {
   return at_place(plan, place, [&](int64_t i, const LayerPlan& layer) {
     int64_t bytes = 0;
+    if (!layer.sampled.empty()) {
+      for (size_t p = 0; p < layer.params.size(); ++p)
+        bytes += layer.params[p].with_rows(layer.sampled.front()).elements() *
+                 (4 + size_of(gradient_type(plan, i, p)) + (has_copy16(plan, i, p) ? 2 : 0));
+      return bytes;
+    }
     for (size_t p = 0; p < layer.params.size(); ++p)
       if (learns(layer.roles[p]) && (p > 0 || !updates_at_once(plan, i)))
         bytes += layer.most_elements(layer.params[p]) * size_of(gradient_type(plan, i, p));

@@ -1,4 +1,5 @@
 #include "src/plan/rank_model.h"
+#include "layers/sampled.h"
 #include "src/plan/back_part.h"
 #include "src/plan/plan_updates.h"
 
@@ -43,6 +44,10 @@ RankModel::RankModel(const Model& model, const Plan& plan, int rank) : layers_(s
     else if (at.layout == Layout::kFeature)
       part = at.parts[place];
     run.push_back(make_layer(model, i, at.in, part, inputs));
+    if (!at.sampled.empty()) {
+      const int64_t most = at.sampled[at.parts.empty() ? 0 : place];
+      run.back() = make_sampled(std::move(run.back()), make_layer(model, i, at.in, Slice{0, most}));
+    }
     const std::vector<Param*> params = run.back()->params();
     if (!params.empty()) params[0]->keeps_grad = !updates_at_once(plan, static_cast<int64_t>(i));
     for (size_t p = 0; p < params.size(); ++p) params[p]->grad_type = gradient_type(plan, static_cast<int64_t>(i), p);

@@ -136,6 +136,7 @@ void StepOrder::wait_for_home_until(int round) {
 void StepOrder::forward_dense(int round) {
   for (int64_t i = begin_; i < end_; ++i) {
     if (i > begin_) exchange(layer(i).transfers.input, round);
+    if (samples_before(i)) wait(plan_.of_step.labels, round);
     add(Action::Kind::kForward, {i, i + 1}, round);
     exchange(layer(i).transfers.output, round);
   }
@@ -176,7 +177,7 @@ void StepOrder::update_dense_after(int round) {
 
 // If logits are split over several ranks, each rank first computes the statistics that the others need.
 void StepOrder::loss(int round) {
-  wait(plan_.of_step.labels, round);
+  if (!samples_before(std::ssize(plan_.layers) - 1)) wait(plan_.of_step.labels, round);
   if (travels(plan_.of_step.loss_statistics)) {
     add({.kind = Action::Kind::kLoss, .round = round, .transfer = plan_.of_step.loss_statistics});
     start(plan_.of_step.loss_statistics, round);

@@ -83,6 +83,8 @@ class StepOrder {
   bool travels(TransferId id) const;
   TransferId summed() const;
 
+  // Whether the classes of a step are drawn, from its labels, before this layer's forward.
+  bool samples_before(int64_t i) const { return learns_ && !layer(i).sampled.empty(); }
   void end_loss(int round);
   void backward_weights(int64_t i, int round);
   void gradients_done(int64_t i, const std::function<void(int bucket)>& left = {});

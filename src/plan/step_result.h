@@ -8,8 +8,9 @@
 
 namespace owt {
 
-// The f64 values that are summed over the ranks: the sums of the loss, and the number of ranks that were asked to stop.
-enum StepSum : int { kStopSum = kLossSums, kStepSums };
+// The f64 values that are summed over the ranks: the sums of the loss, the number of ranks that were asked to stop, and
+// the number of classes that took part, if the loss samples them.
+enum StepSum : int { kStopSum = kLossSums, kSampledSum, kStepSums };
 
 using ResultSums = std::array<double, kStepSums>;
 
@@ -20,6 +21,7 @@ constexpr int64_t kPushHeaderBytes = kStepResultBytes + 4 * 8;
 struct StepResult {
   LossSums sums;      // over all rows of the step
   bool stop = false;  // a rank was asked to stop
+  int64_t sampled_classes = 0;
   // If updates wait for norms (PlanRequest::norm_sums): over all ranks if all of them know it.
   double gradient_norm = 0;
 };

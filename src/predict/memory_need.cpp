@@ -119,10 +119,11 @@ class Holdings {
   // Bytes per row: the gradient of the logits, and the gathered logits or statistics (rank_loss.h).
   int64_t loss_bytes() const {
     const LayerPlan& last = plan_.layers.back();
-    if (plan_.sharded_loss)
-      return size_ * last.parts.front().size() + 4 * (plan_.model_ranks + 1) * loss_stats(plan_.request.loss);
+    const int64_t all = plan_.sharded_loss ? last.parts.front().size() : last.out.elements();
+    const int64_t gradient = size_ * (last.sampled.empty() ? all : last.sampled.front());
+    if (plan_.sharded_loss) return gradient + 4 * (plan_.model_ranks + 1) * loss_stats(plan_.request.loss);
     const bool gathered = plan_.of_step.logits != kNoTransfer;
-    return size_ * (last.out.elements() + (gathered ? gather_elements(last) : 0));
+    return gradient + (gathered ? size_ * gather_elements(last) : 0);
   }
 
   int64_t most_rows() const {

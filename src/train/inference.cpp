@@ -72,6 +72,7 @@ void warn_of_unknown(const std::vector<std::string>& unused, const Model& model,
 Settings for_one_rank(Settings settings) {
   settings.parallel = {};
   settings.parallel.strategy = kPlainDataParallel;
+  settings.loss.sample = 1;  // classes are sampled in training only
   return settings;
 }
 

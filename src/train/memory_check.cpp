@@ -112,6 +112,7 @@ void check_memory_of_whole_networks(const Settings& settings) {
   request.on = settings.compute();
   request.strategy = kPlainDataParallel;
   request.model_ranks = 0;
+  request.loss.sample = 1;
   check_memory(make_plan(settings.model, request), MemoryUse{});
 }
 

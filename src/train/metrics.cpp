@@ -59,6 +59,7 @@ void MetricsLog::write(const TrainRecord& r) {
             {"data_wait_ms", r.data_wait_ms},
             {"seconds", r.seconds}};
   if (r.gradient_norm) line["gradient_norm"] = *r.gradient_norm;
+  if (r.sampled_classes) line["sampled_classes"] = *r.sampled_classes;
   if (r.corrupt_records > 0) line["corrupt_records"] = r.corrupt_records;
   write_line(line.dump());
 }

@@ -4,6 +4,7 @@
 //   {"kind":"train","step":1,"epoch":0,"loss":2.3,"top1":0.1,"lr":0.01,"images_per_second":2500.0,"data_wait_ms":0.1,
 //    "seconds":0.2}                                           ... since the first step of this process began
 //   ... "loss", "top1" and "lr" are null under owt simulate --times-only
+//   ... also "sampled_classes":104217 if the loss samples classes: the number that took part
 //   ... also "gradient_norm":4.2 if gradients are clipped, or with LARS (gradient_norms.h)
 //   ... also "corrupt_records":3 once there were any (data/corrupt_records.h)
 //   {"kind":"eval","split":"test","step":500,"epoch":0,"loss":1.1,"top1":0.6,"top5":0.95,"images":10000,"seconds":9.1}
@@ -58,6 +59,7 @@ struct TrainRecord {
   double data_wait_ms = 0;      // per step
   int64_t corrupt_records = 0;  // found by this process so far
   std::optional<double> gradient_norm{};
+  std::optional<int64_t> sampled_classes{};
   double seconds = 0;  // since the first step of this process began
 };
 

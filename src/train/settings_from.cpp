@@ -123,6 +123,12 @@ LossSettings read_loss(Config config, const std::string& last_layer) {
   loss.margin = read_margin(config, last_layer);
   if (loss.margin.scale > 0 && loss.type == LossType::kLogistic)
     config.error("margin", "'margin' is for the softmax, but type is 'logistic'; leave one of them out");
+  loss.sample = config.number("sample", 1, {.low = 1e-6, .high = 1});
+  if (loss.samples() && loss.type == LossType::kLogistic)
+    config.error("sample", "'sample' is for the softmax, but type is 'logistic'; leave one of them out");
+  if (loss.samples() && loss.label_smoothing > 0)
+    config.error("sample",
+                 "'sample' leaves classes out, but 'label_smoothing' is of all classes; leave one of them out");
   config.finish("[loss]");
   return loss;
 }
@@ -255,6 +261,10 @@ Settings settings_from(Config recipe, const std::string& name) {
   if (settings.loss.mixed_labels && settings.loss.margin.scale > 0)
     recipe.table("loss").error("margin",
                                "'margin' is for images with one label, but mixup or cutmix gives them two; leave one "
+                               "of them out");
+  if (settings.loss.mixed_labels && settings.loss.samples())
+    recipe.table("loss").error("sample",
+                               "'sample' is for images with one label, but mixup or cutmix gives them two; leave one "
                                "of them out");
   Config optimizer = recipe.table("optimizer"), schedule = recipe.table("schedule");
   settings.model.frozen = read_frozen(optimizer, settings.model);

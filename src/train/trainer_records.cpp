@@ -59,7 +59,9 @@ void Trainer::record(const StepResult& result, const Started& started) {
   const double data_wait_ms = waited_steps_ > 0 ? data_wait_ms_ / static_cast<double>(waited_steps_) : 0;
   metrics_->write(TrainRecord{started.step, started.epoch, loss, top1, started.lr, progress_->images_per_second(),
                               data_wait_ms, job_.corrupt ? job_.corrupt->count() : 0,
-                              job_.plan.has_norms() ? std::optional(result.gradient_norm) : std::nullopt, seconds()});
+                              job_.plan.has_norms() ? std::optional(result.gradient_norm) : std::nullopt,
+                              job_.plan.request.loss.samples() ? std::optional(result.sampled_classes) : std::nullopt,
+                              seconds()});
   data_wait_ms_ = 0;
   waited_steps_ = 0;
 }

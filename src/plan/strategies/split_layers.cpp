@@ -80,6 +80,7 @@ bool sends_less_by_inputs(const Plan& plan, int64_t layer) {
 }
 
 bool splits_inputs(const Plan& plan, int64_t layer, Layout input) {
+  if (plan.request.loss.samples() && layer + 1 == std::ssize(plan.layers)) return false;  // its columns are sampled
   DenseSplit split = plan.request.split;
   if (split == DenseSplit::kOfStrategy)
     split = facts_of(plan.request.strategy).by_inputs ? DenseSplit::kLess : DenseSplit::kColumns;
