@@ -66,12 +66,13 @@ std::vector<Slice> columns_of_sample(const std::vector<int64_t>& most) {
 }
 
 ClassSample::ClassSample(std::vector<Slice> parts, const std::vector<int64_t>& most, int rank, double rate,
-                         Device device)
+                         int64_t step_rows, Device device)
     : parts_(std::move(parts)),
       rank_(rank),
       rate_(rate),
       class_begins_(begins_of(parts_, device)),
-      column_begins_(begins_of(columns_of_sample(most), device)) {
+      column_begins_(begins_of(columns_of_sample(most), device)),
+      packed_labels_({step_rows}, DType::kI32, device) {
   OWT_CHECK_EQ(parts_.size(), most.size());
   rows_.rows = Tensor({most[static_cast<size_t>(rank)]}, DType::kI32, device);
 }
@@ -84,8 +85,6 @@ void ClassSample::draw(const Pass& pass, const Tensor& labels, Tensor& counter) 
 }
 
 Tensor ClassSample::columns_of(const Tensor& labels, const Stream& stream) {
-  if (!packed_labels_.defined() || packed_labels_.elements() < labels.elements())
-    packed_labels_ = Tensor(labels.shape(), DType::kI32, labels.device());
   Tensor columns = packed_labels_.part(0, labels.shape());
   dispatch(labels.device(), [&](auto tag) {
     find_columns(tag, class_begins_, column_begins_, rank_, rows_.rows, labels, columns, stream);

@@ -27,14 +27,15 @@ std::vector<Slice> columns_of_sample(const std::vector<int64_t>& most);
 class ClassSample {
  public:
   // parts: the classes of each rank, in order. most: their columns. rank: this one.
-  ClassSample(std::vector<Slice> parts, const std::vector<int64_t>& most, int rank, double rate, Device device);
+  ClassSample(std::vector<Slice> parts, const std::vector<int64_t>& most, int rank, double rate, int64_t step_rows,
+              Device device);
 
   // Draws the sample of a step. labels: of all its rows (i32, in any order), valid until the work queued here is done;
   // a label that is no class chooses none. counter: f64, one value; adds the number of this rank's classes.
   void draw(const Pass& pass, const Tensor& labels, Tensor& counter);
   const SampledRows& rows() const { return rows_; }  // the latest sample; row: class - first class of the part
 
-  // These labels as classes of a loss of packed logits, valid until the next call. A label of another rank becomes any
+  // These labels, of step_rows rows at most, as classes of a loss of packed logits; valid until the next call. A label of another rank becomes any
   // of that rank's columns. On the CPU it throws Error for a label that is no class.
   Tensor columns_of(const Tensor& labels, const Stream& stream);
 

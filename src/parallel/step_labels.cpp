@@ -17,6 +17,7 @@ StepLabels::StepLabels(const Plan& plan, const StepRows& rows, int rank, Communi
   mine_.zero();  // the padding travels too
   all_ = labels(rows.most_beside(rank) * plan.model_ranks);
   of_round_ = labels(most);
+  if (loss.samples()) of_rounds_ = labels(all_.shape().rows());
 }
 
 void StepLabels::start(const Tensor& mine, const Stream& stream) {
@@ -30,7 +31,6 @@ Tensor StepLabels::wait(int round, const Stream& stream) {
 }
 
 Tensor StepLabels::of_all_rounds(const Stream& stream) {
-  if (!of_rounds_.defined()) of_rounds_ = Tensor(all_.shape(), DType::kI32, all_.device());
   int64_t rows = 0;
   for (const Round& round : rounds_) rows += copy(round, of_rounds_.rows(rows, of_rounds_.shape().rows()), stream);
   return of_rounds_.rows(0, rows);

@@ -18,7 +18,7 @@ class StepLabels {
   void start(const Tensor& mine, const Stream& stream);
   // Waits for the labels of a round's dense batch, in its order; valid until the next call.
   Tensor wait(int round, const Stream& stream);
-  // After that: the labels of all rounds.
+  // After that, if the loss samples classes: the labels of all rounds.
   Tensor of_all_rounds(const Stream& stream);
 
  private:
@@ -27,7 +27,7 @@ class StepLabels {
   std::vector<Round> rounds_;
   Communicator& comm_;
   Tensor mine_, all_;            // padded to the most rows of a rank of the group; ranks x as many
-  Tensor of_round_, of_rounds_;  // the second is made when it is used
+  Tensor of_round_, of_rounds_;  // the second exists if the loss samples classes
   Event gathered_;
 };
 

@@ -66,7 +66,7 @@ StepRunner::StepRunner(const Plan& plan, const Groups& groups, StepWeights& weig
   if (const LayerPlan& last = plan.layers.back(); !last.sampled.empty()) {
     const std::vector<Slice> whole{{0, last.columns_out()}};
     sample_.emplace(last.parts.empty() ? whole : last.parts, last.sampled, place(), plan.request.loss.sample,
-                    stream.device());
+                    plan.request.step_rows, stream.device());
   }
   if (most_step_sums(plan) == 0) return;
   const Group front = plan.front_group();

@@ -69,6 +69,11 @@ int64_t at_place(const Plan& plan, int place, const std::function<int64_t(int64_
   return most;
 }
 
+// The elements of a parameter's gradient on the rank with the largest part.
+int64_t gradient_elements(const LayerPlan& layer, const Shape& param) {
+  return layer.sampled.empty() ? layer.most_elements(param) : param.with_rows(layer.sampled.front()).elements();
+}
+
 }  // namespace
 
 Star star_of(const Plan& plan) {
@@ -145,17 +150,20 @@ int64_t velocity_bytes_per_rank(const Plan& plan, int place) {
 int64_t gradient_bytes_per_rank(const Plan& plan, int place) {
   return at_place(plan, place, [&](int64_t i, const LayerPlan& layer) {
     int64_t bytes = 0;
-    if (!layer.sampled.empty()) {
-      for (size_t p = 0; p < layer.params.size(); ++p)
-        bytes += layer.params[p].with_rows(layer.sampled.front()).elements() *
-                 (4 + size_of(gradient_type(plan, i, p)) + (has_copy16(plan, i, p) ? 2 : 0));
-      return bytes;
-    }
     for (size_t p = 0; p < layer.params.size(); ++p)
       if (learns(layer.roles[p]) && (p > 0 || !updates_at_once(plan, i)))
-        bytes += layer.most_elements(layer.params[p]) * size_of(gradient_type(plan, i, p));
+        bytes += gradient_elements(layer, layer.params[p]) * size_of(gradient_type(plan, i, p));
     return bytes;
   });
+}
+
+int64_t sample_bytes(const Plan& plan) {
+  const LayerPlan& last = plan.layers.back();
+  if (last.sampled.empty()) return 0;
+  int64_t bytes = 4 * (last.sampled.front() + plan.request.step_rows + 2 * (std::ssize(last.sampled) + 1));
+  for (size_t p = 0; p < last.params.size(); ++p)
+    bytes += gradient_elements(last, last.params[p]) * (has_copy16(plan, std::ssize(plan.layers) - 1, p) ? 6 : 4);
+  return bytes;
 }
 
 int64_t trained_params(const Plan& plan) {

@@ -35,8 +35,9 @@ std::string sent_text(int64_t mean, int64_t busiest, int digits);
 // a pipeline.
 int64_t weight_bytes_per_rank(const Plan& plan, int place = kEveryPlace);
 int64_t velocity_bytes_per_rank(const Plan& plan, int place = kEveryPlace);  // momentum, if updates are not sharded
-// Gradients; with sampled classes (LayerPlan::sampled) also the packed values of their rows.
 int64_t gradient_bytes_per_rank(const Plan& plan, int place = kEveryPlace);
+// Sampled classes on the rank with the most: the packed values of their rows, their numbers, and labels as columns.
+int64_t sample_bytes(const Plan& plan);
 int64_t copy16_bytes_per_rank(const Plan& plan, int place = kEveryPlace);  // bf16 copies of weights
 int64_t weight_copy_bytes(const Plan& plan, int place);  // one stash of a stage's weights (Action::Kind::kCopyWeights)
 

@@ -132,7 +132,9 @@ class Holdings {
     return most;
   }
   int64_t labels_bytes() const {  // see step_labels.h
-    return 4 * plan_.request.loss.label_numbers() * ((plan_.model_ranks + 1) * most_beside_ + most_rows());
+    const int copies = plan_.layers.back().sampled.empty() ? 1 : 2;  // of the labels of all ranks
+    const int64_t rows = (copies * plan_.model_ranks + 1) * most_beside_ + most_rows();
+    return 4 * plan_.request.loss.label_numbers() * rows;
   }
 
   // Elements of the messages from and to neighbouring stages (stage_links.h).
@@ -241,7 +243,7 @@ int64_t rank_bytes(const Plan& plan, Mode mode, int rank) {
   const int64_t values = weight_bytes_per_rank(plan, place) + copy16_bytes_per_rank(plan, place);
   if (mode == Mode::kEval) return values + step_bytes(plan, evaluation(plan, plan.request.step_rows, place), rank);
   return values + gradient_bytes_per_rank(plan, place) + state_bytes(plan, place) + ema_bytes(plan, place) +
-         norm_bytes(plan) + (rank == 0 ? received_bytes(plan) : 0) +
+         norm_bytes(plan) + sample_bytes(plan) + (rank == 0 ? received_bytes(plan) : 0) +
          (updates_share(plan, rank) ? server_bytes(plan) : 0) +
          step_bytes(plan, training(plan, plan.request.step_rows, place), rank);
 }
@@ -270,7 +272,7 @@ MemoryNeed memory_need(const Plan& plan, const std::vector<Action>& actions, int
   // Except for stashes, the memory of weights does not depend on the order, so the list does not show it.
   need.weight_bytes = weight_bytes_per_rank(plan) + copy16_bytes_per_rank(plan) + gradient_bytes_per_rank(plan) +
                       state_bytes(plan) + received_bytes(plan) + server_bytes(plan) + copies + ema_bytes(plan) +
-                      norm_bytes(plan);
+                      norm_bytes(plan) + sample_bytes(plan);
   need.piece_bytes = piece_bytes(plan);
   need.step_row_bytes =
       static_cast<double>(most_step_bytes(plan, actions, place) - copies) / static_cast<double>(plan.request.step_rows);

@@ -46,6 +46,16 @@ const char* const kCosines = R"(
   { name = "fc1", type = "dense", out = 24, bias = false },
   { name = "cos", type = "cosine", out = 96 })";
 
+// All parts of 2, 3 and 4 ranks are even.
+const char* const kThousandClasses = R"(
+  { name = "fc1", type = "dense", out = 24, bias = false },
+  { name = "fc2", type = "dense", out = 1200, bias = true })";
+
+bool splits_classes(Strategy strategy) {
+  const StrategyFacts& facts = facts_of(strategy);
+  return facts.splits_dense && facts.updates == Updates::kAll;
+}
+
 struct Taken {
   int64_t weights = 0,
           batches = 0;  // memory of all ranks for the weights, and for images and activations
@@ -90,25 +100,29 @@ struct StepCase {
   bool mixed_labels = false;
   int norm_sums = 0;
   LossType loss = LossType::kSoftmax;
+  double sample = 1;
 };
 
 // Calls check(need, taken, plan) for every strategy on one to four ranks.
 template <class Check>
 void for_every_plan(const char* layers, const StepCase& step, int64_t step_rows, const Check& check) {
-  Model model = model_of("[12, 4, 4]", layers == kFewClasses ? 12 : 96, layers);
+  const int64_t classes = layers == kFewClasses ? 12 : layers == kThousandClasses ? 1200 : 96;
+  Model model = model_of("[12, 4, 4]", classes, layers);
   model.frozen = step.frozen;
   for (const Strategy strategy : strategies_without_stages())
     for (int ranks = 1; ranks <= 4; ++ranks) {
       if (step.norm_sums > 0 && !finds_norms(strategy)) continue;
-      const Plan plan = make_plan(model, {.ranks = ranks,
-                                          .strategy = strategy,
-                                          .step_rows = step_rows,
-                                          .on = {Device::kCpu, step.precision},
-                                          .loss = {.mixed_labels = step.mixed_labels, .type = step.loss},
-                                          .ema_every = step.ema_every,
-                                          .norm_sums = step.norm_sums,
-                                          .split = step.split,
-                                          .slices = step.slices});
+      if (step.sample < 1 && ranks > 1 && !splits_classes(strategy)) continue;
+      const Plan plan =
+          make_plan(model, {.ranks = ranks,
+                            .strategy = strategy,
+                            .step_rows = step_rows,
+                            .on = {Device::kCpu, step.precision},
+                            .loss = {.mixed_labels = step.mixed_labels, .type = step.loss, .sample = step.sample},
+                            .ema_every = step.ema_every,
+                            .norm_sums = step.norm_sums,
+                            .split = step.split,
+                            .slices = step.slices});
       const auto list = step.mode == Mode::kTrain ? training(plan, step_rows) : evaluation(plan, step_rows);
       SCOPED_TRACE(concat(name_of(strategy), " on ", ranks, " of ", model.classes, " classes, ", name_of(step.split),
                           ", ", step.precision, ", frozen ", step.frozen.size(),
@@ -147,6 +161,22 @@ TEST(StepMemory, OfLogisticUnitsIsWhatTheListSaysByteForByte) {
     step.loss = LossType::kLogistic;
     for_every_plan(kManyClasses, step, kRows, [](const MemoryNeed& need, const Taken& taken, const Plan& plan) {
       EXPECT_EQ(taken.batches, std::llround(need.step_row_bytes * kRows) * plan.ranks());
+    });
+  }
+}
+
+// The packed values of the rows are allocated with the step, and count as weights. The list says nothing of the values
+// of a step, which are on the host and on the device.
+TEST(StepMemory, OfSampledClassesIsWhatTheListSaysByteForByte) {
+  constexpr int64_t kRows = 48;
+  StepCase step{Precision::kFp32, Mode::kTrain};
+  step.sample = 0.1;
+  for (const Precision precision : {Precision::kFp32, Precision::kBf16}) {
+    step.precision = precision;
+    for_every_plan(kThousandClasses, step, kRows, [](const MemoryNeed& need, const Taken& taken, const Plan& plan) {
+      const int64_t values = 2 * static_cast<int64_t>(sizeof(StepValues)) + 8 * kLossSums;
+      const int64_t said = values + need.weight_bytes + std::llround(need.step_row_bytes * kRows);
+      EXPECT_EQ(taken.weights + taken.batches, said * plan.ranks());
     });
   }
 }

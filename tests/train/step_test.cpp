@@ -65,12 +65,18 @@ struct Case {
 
 const char* const kLogistic = "logistic";
 const char* const kCosines = "cosines";
+const char* const kSampledCosines = "sampled_cosines";
+const char* const kSampled = "sampled";
 
 // kSmallRecipe with other types of layers in the front part and the back part; or with logistic units or with cosines
-// and a margin, so many that the loss works on columns of the logits.
+// and a margin, so many that the loss works on columns of the logits; or with a third of so many classes in a step.
 std::string recipe_of_net(const std::string& net) {
   if (net == "small") return kSmallRecipe;
   if (net == kCosines) return cosine_recipe(50);
+  if (net == kSampledCosines) return cosine_recipe(300) + "sample = 0.3\n";
+  if (net == kSampled)
+    return with(with(with(kSmallRecipe, "classes = 10", "classes = 300"), "out = 10\n", "out = 300\n"), "[data]",
+                "[loss]\nsample = 0.3\n[data]");
   if (net == kLogistic)
     return with(with(with(kSmallRecipe, "classes = 10", "classes = 50"), "out = 10\n", "out = 50\n"), "[data]",
                 "[loss]\ntype = \"logistic\"\nlabel_smoothing = 0.1\n[data]");
@@ -238,6 +244,22 @@ INSTANTIATE_TEST_SUITE_P(
                                          Case{"pipeline", 2, 0, "", "strategy", "sgd", 1, kCosines},
                                          Case{"owt-b", 3, 0, "[1, 3, 2]", "strategy", "sgd", 1, kCosines},
                                          Case{"owt-d", 4, 2, "[1, 3, 2, 5]", "strategy", "sgd", 3, kCosines})),
+    case_name);
+
+INSTANTIATE_TEST_SUITE_P(
+    SampledClasses, StepEquality,
+    ::testing::Combine(::testing::Values(Device::kCpu),
+                       ::testing::Values(Case{"owt-a", 2, 0, "", "strategy", "sgd", 1, kSampledCosines},
+                                         Case{"owt-a", 3, 0, "", "strategy", "adamw", 1, kSampled},
+                                         Case{"owt-a", 4, 0, "", "strategy", "sgd", 1, kSampledCosines},
+                                         Case{"owt-b", 2, 0, "", "strategy", "sgd", 1, kSampledCosines},
+                                         Case{"owt-b", 4, 0, "[1, 3, 2, 5]", "strategy", "sgd", 1, kSampled},
+                                         Case{"owt-c", 3, 0, "", "strategy", "sgd", 1, kSampledCosines},
+                                         Case{"owt-c", 4, 0, "", "strategy", "adamw", 1, kSampledCosines},
+                                         Case{"owt-d", 2, 0, "", "rows", "sgd", 1, kSampled},
+                                         Case{"owt-d", 4, 0, "", "strategy", "sgd", 1, kSampledCosines},
+                                         Case{"mp", 3, 0, "", "strategy", "sgd", 1, kSampledCosines},
+                                         Case{"mp-dense", 2, 0, "", "rows", "rmsprop", 1, kSampled})),
     case_name);
 
 INSTANTIATE_TEST_SUITE_P(
