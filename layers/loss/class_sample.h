@@ -35,8 +35,8 @@ class ClassSample {
   void draw(const Pass& pass, const Tensor& labels, Tensor& counter);
   const SampledRows& rows() const { return rows_; }  // the latest sample; row: class - first class of the part
 
-  // These labels, of step_rows rows at most, as classes of a loss of packed logits; valid until the next call. A label of another rank becomes any
-  // of that rank's columns. On the CPU it throws Error for a label that is no class.
+  // These labels, of step_rows rows at most, as classes of a loss of packed logits; valid until the next call. A label
+  // of another rank becomes any of that rank's columns. On the CPU it throws Error for a label that is no class.
   Tensor columns_of(const Tensor& labels, const Stream& stream);
 
  private:

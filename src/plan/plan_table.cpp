@@ -1,6 +1,7 @@
 #include "src/plan/plan_table.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "src/plan/back_part.h"
 #include "src/plan/plan_bytes.h"
@@ -29,6 +30,21 @@ std::string steps_of(const Transfer& transfer, const Plan& plan) {
   if (transfer.every == 1) return "";
   if (transfer.every == 0) return format(" in the first {:g} epochs", plan.request.average_from);
   return format(" every {} steps", transfer.every);
+}
+
+// The columns of all ranks that a training step computes, as a fraction of all.
+double sampled_share(const LayerPlan& at) {
+  if (at.sampled.empty()) return 1;
+  const auto columns = std::accumulate(at.sampled.begin(), at.sampled.end(), int64_t{0});
+  return static_cast<double>(columns) / static_cast<double>(at.columns_out());
+}
+
+std::string sample_text(const Plan& plan) {
+  const LayerPlan& last = plan.layers.back();
+  if (last.sampled.empty()) return "";
+  return format("classes are sampled with rate {:g}: at most {} of {} of a worker take part in a step",
+                plan.request.loss.sample, last.sampled.front(),
+                last.parts.empty() ? last.columns_out() : last.parts.front().size());
 }
 
 // Adds a layer without a learning parameter; of a composite layer that partly learns, the frozen layers inside it.
@@ -88,6 +104,7 @@ std::string plan_table(const Plan& plan) {
                    plan.synchronizes() ? format(" after {:g} epochs", plan.request.average_from) : "");
   if (const auto headline = acting_strategy(plan).headline) text += headline(plan) + "\n";
   if (const std::string frozen = frozen_text(plan); !frozen.empty()) text += frozen + "\n";
+  if (const std::string sample = sample_text(plan); !sample.empty()) text += sample + "\n";
   text += format("{:<16} {:<16} {:>12} {:<11} {:>14} {:>11} {:>11} {:>10}\n", "layer", "type", "output", "layout",
                  "part", "weights MB", "MB/worker", "GFLOP/step");
   for (size_t i = 0; i < plan.layers.size(); ++i) {
@@ -96,7 +113,8 @@ std::string plan_table(const Plan& plan) {
     text += format("{:<16} {:<16} {:>12} {:<11} {:>14} {:>11} {:>11} {:>10.3f}\n", at.name, at.type, at.out.str(),
                    at.place == kEveryPlace ? name_of(at.layout) : place_name(plan, at.place), shard(at),
                    megabytes(at.weight_bytes), megabytes(at.weight_bytes_on_rank()),
-                   (at.flops_per_row + at.backward_flops_per_row) * static_cast<double>(plan.request.step_rows) / 1e9);
+                   (at.flops_per_row + at.backward_flops_per_row) * sampled_share(at) *
+                       static_cast<double>(plan.request.step_rows) / 1e9);
   }
   text += format("\n{:<28} {:<15} {:<26} {:>6} {:>14} {:>10}\n", "transfer", "collective", "layouts", "calls",
                  "bytes/worker", "MB/worker");

@@ -132,7 +132,7 @@ class Holdings {
     return most;
   }
   int64_t labels_bytes() const {  // see step_labels.h
-    const int copies = plan_.layers.back().sampled.empty() ? 1 : 2;  // of the labels of all ranks
+    const int copies = plan_.request.loss.samples() ? 2 : 1;
     const int64_t rows = (copies * plan_.model_ranks + 1) * most_beside_ + most_rows();
     return 4 * plan_.request.loss.label_numbers() * rows;
   }

@@ -38,6 +38,7 @@ Settings settings_of_virtual_workers(Settings settings, const VirtualCluster& cl
   if (rules.delay != kNoBound && rules.delay + 1 < cluster.push_every)
     fail("with a push for every ", cluster.push_every, " tasks a delay of ", rules.delay,
          " would make all workers wait for ever; give ", cluster.push_every - 1, " or more, or inf");
+  if (settings.loss.samples()) fail("owt simulate trains with all classes; leave loss.sample out");
   if (settings.compute().device != Device::kCpu) fail("owt simulate computes on the CPU; add --device cpu");
   for (const Straggler& each : cluster.stragglers)
     if (each.worker >= parallel.workers)

@@ -94,6 +94,7 @@ inline const std::vector<RecipeKey>& recipe_keys() {
        "0",
        {{"0.1", "0.1"}, {"0.99", "0.99"}},
        {"-0.1", "1", "2"}},
+      {"loss.sample", OWT_SHOWN(loss.sample), "1", {{"0.1", "0.1"}, {"1", "1"}}, {"0", "-0.1", "1.5"}},
       {"optimizer.momentum", OWT_SHOWN(optimizer.momentum), "0.9", {{"0", "0"}, {"0.99", "0.99"}}, {"-0.1", "1"}},
       {"optimizer.decay", OWT_SHOWN(optimizer.decay), "0.0005", {{"0", "0"}, {"2", "2"}}, {"-1"}},
       {"optimizer.clip", OWT_SHOWN(optimizer.clip), "0", {{"5", "5"}}, {"-1"}},

@@ -69,7 +69,7 @@ const char* const kSampledCosines = "sampled_cosines";
 const char* const kSampled = "sampled";
 
 // kSmallRecipe with other types of layers in the front part and the back part; or with logistic units or with cosines
-// and a margin, so many that the loss works on columns of the logits; or with a third of so many classes in a step.
+// and a margin, so many that the loss works on columns of the logits; or with samples of 300 classes.
 std::string recipe_of_net(const std::string& net) {
   if (net == "small") return kSmallRecipe;
   if (net == kCosines) return cosine_recipe(50);
