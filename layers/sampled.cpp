@@ -51,11 +51,8 @@ class PackedRows {
   void begin_gradients() {
     for (size_t p = 0; p < whole_.size(); ++p) packed_[p]->grad_is_zero = whole_[p]->grad_is_zero;
   }
-  void end_gradients(const SampledRows& sampled) {
-    for (size_t p = 0; p < whole_.size(); ++p) {
-      whole_[p]->grad_is_zero = packed_[p]->grad_is_zero;
-      whole_[p]->grad_rows = sampled.rows;
-    }
+  void end_gradients() {
+    for (size_t p = 0; p < whole_.size(); ++p) whole_[p]->grad_is_zero = packed_[p]->grad_is_zero;
   }
 
  private:
@@ -87,7 +84,7 @@ class SampledOp : public Op {
     OWT_CHECK(pass.sampled, "the gradient holds sampled rows only");
     rows_.begin_gradients();
     packed_->backward_weights(pass, x, sampled_part(dy, pass.sampled->most()));
-    rows_.end_gradients(*pass.sampled);
+    rows_.end_gradients();
   }
 
   int64_t scratch_bytes(Phase phase) const override {

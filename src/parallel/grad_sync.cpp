@@ -15,10 +15,10 @@ GradSync::GradSync(std::span<const Bucket> buckets, const LayerOf& layer_of, con
     group.all.zero();  // padding travels too
     int64_t used = 0;
     for (Param* param : group.params) {
-      OWT_CHECK(used + param->shape().elements() <= bucket.elements);
+      OWT_CHECK(used + param->grad_shape().elements() <= bucket.elements);
       OWT_CHECK(param->grad_type == DType::kF32, param->name, ": gradients of several ranks are added in f32");
-      param->grad = group.all.part(used, param->shape());
-      used += aligned_elements(param->shape().elements());
+      param->grad = group.all.part(used, param->grad_shape());
+      used += aligned_elements(param->grad_shape().elements());
     }
     groups_.push_back(std::move(group));
   }

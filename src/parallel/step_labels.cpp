@@ -2,10 +2,15 @@
 
 #include <algorithm>
 
+#include "src/plan/plan_rows.h"
+
 namespace owt {
 
-StepLabels::StepLabels(const Plan& plan, const StepRows& rows, int rank, Communicator& comm) : comm_(comm) {
-  rounds_ = rows.rounds(rank);
+StepLabels::StepLabels(const Plan& plan, const StepRows& rows, int rank, const Groups& groups)
+    : comm_(groups.wire(label_group(plan, rows, rank).group)), rounds_(rows.rounds(rank)) {
+  const LabelGroup gathers = label_group(plan, rows, rank);
+  first_of_rounds_ = rank - plan.place_of(rank) - gathers.first;
+  for (int r = 0; r < gathers.ranks; ++r) rows_.push_back(rows.of(gathers.first + r).size());
   int64_t most = 0;
   for (const Round& round : rounds_) most = std::max(most, rows_of(round));
   const LossSettings& loss = plan.request.loss;
@@ -13,11 +18,11 @@ StepLabels::StepLabels(const Plan& plan, const StepRows& rows, int rank, Communi
     const Shape shape = loss.mixed_labels ? Shape{count, loss.label_numbers()} : Shape{count};
     return Tensor(shape, DType::kI32, plan.request.on.device);
   };
-  mine_ = labels(rows.most_beside(rank));
+  mine_ = labels(gathers.most_rows);
   mine_.zero();  // the padding travels too
-  all_ = labels(rows.most_beside(rank) * plan.model_ranks);
+  all_ = labels(gathers.most_rows * gathers.ranks);
   of_round_ = labels(most);
-  if (loss.samples()) of_rounds_ = labels(all_.shape().rows());
+  if (loss.samples()) of_step_ = labels(all_.shape().rows());
 }
 
 void StepLabels::start(const Tensor& mine, const Stream& stream) {
@@ -27,23 +32,26 @@ void StepLabels::start(const Tensor& mine, const Stream& stream) {
 
 Tensor StepLabels::wait(int round, const Stream& stream) {
   stream.wait(gathered_);
-  return of_round_.rows(0, copy(rounds_[static_cast<size_t>(round)], of_round_, stream));
-}
-
-Tensor StepLabels::of_all_rounds(const Stream& stream) {
-  int64_t rows = 0;
-  for (const Round& round : rounds_) rows += copy(round, of_rounds_.rows(rows, of_rounds_.shape().rows()), stream);
-  return of_rounds_.rows(0, rows);
-}
-
-int64_t StepLabels::copy(const Round& round, Tensor to, const Stream& stream) const {
   int64_t row = 0;
-  for (const RowRange& range : round) {
-    const int64_t first = range.rank * mine_.shape().rows();
-    to.rows(row, row + range.size()).copy_from(all_.rows(first + range.begin, first + range.end), stream);
+  for (const RowRange& range : rounds_[static_cast<size_t>(round)]) {
+    of_rank(first_of_rounds_ + range.rank, {range.begin, range.end}, of_round_, row, stream);
     row += range.size();
   }
-  return row;
+  return of_round_.rows(0, row);
+}
+
+Tensor StepLabels::of_step(const Stream& stream) {
+  int64_t row = 0;
+  for (size_t r = 0; r < rows_.size(); ++r) {
+    of_rank(static_cast<int>(r), {0, rows_[r]}, of_step_, row, stream);
+    row += rows_[r];
+  }
+  return of_step_.rows(0, row);
+}
+
+void StepLabels::of_rank(int rank, const Slice& rows, Tensor& to, int64_t row, const Stream& stream) const {
+  const int64_t first = rank * mine_.shape().rows();
+  to.rows(row, row + rows.size()).copy_from(all_.rows(first + rows.begin, first + rows.end), stream);
 }
 
 }  // namespace owt

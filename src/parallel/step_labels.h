@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "src/comm/communicator.h"
+#include "src/plan/groups.h"
 #include "src/plan/plan.h"
 #include "src/plan/rounds.h"
 
@@ -11,23 +12,26 @@ namespace owt {
 
 class StepLabels {
  public:
-  // The plan must have a labels transfer. comm: of the model group; it must outlive this. rank: among all ranks.
-  StepLabels(const Plan& plan, const StepRows& rows, int rank, Communicator& comm);
+  // The plan must have a labels transfer. rank: among all ranks. groups: must outlive this.
+  StepLabels(const Plan& plan, const StepRows& rows, int rank, const Groups& groups);
 
-  // Starts an all-gather of the labels in the group. mine: the labels of this rank's rows (i32).
+  // Starts an all-gather of the labels. mine: the labels of this rank's rows (i32).
   void start(const Tensor& mine, const Stream& stream);
   // Waits for the labels of a round's dense batch, in its order; valid until the next call.
   Tensor wait(int round, const Stream& stream);
-  // After that, if the loss samples classes: the labels of all rounds.
-  Tensor of_all_rounds(const Stream& stream);
+  // After that, if the loss samples classes: the labels of all rows of the step.
+  Tensor of_step(const Stream& stream);
 
  private:
-  int64_t copy(const Round& round, Tensor to, const Stream& stream) const;  // returns its rows
+  // Copies the labels of some rows of a rank to `to`, from its row `row` on. rank: among those that gather.
+  void of_rank(int rank, const Slice& rows, Tensor& to, int64_t row, const Stream& stream) const;
 
-  std::vector<Round> rounds_;
   Communicator& comm_;
-  Tensor mine_, all_;            // padded to the most rows of a rank of the group; ranks x as many
-  Tensor of_round_, of_rounds_;  // the second exists if the loss samples classes
+  std::vector<Round> rounds_;
+  int first_of_rounds_;        // the first rank of this rank's model group, among the ranks that gather
+  std::vector<int64_t> rows_;  // the number of rows of each of these ranks
+  Tensor mine_, all_;          // padded to the most rows of one of them; as many for each of them
+  Tensor of_round_, of_step_;  // the second exists if the loss samples classes
   Event gathered_;
 };
 

@@ -98,7 +98,7 @@ StepProgram::StepProgram(const Plan& plan, const Groups& groups, StepTapes& tape
       micro.labels = micro_batch(alike).labels;
     } else {
       micro.seam = make_seam(plan, part, rank, group);
-      if (plan.of_step.labels != kNoTransfer) micro.labels = std::make_shared<StepLabels>(plan, part, rank, group);
+      if (plan.of_step.labels != kNoTransfer) micro.labels = std::make_shared<StepLabels>(plan, part, rank, groups);
     }
     micro_batches_.push_back(std::move(micro));
   }

@@ -67,6 +67,7 @@ StepRunner::StepRunner(const Plan& plan, const Groups& groups, StepWeights& weig
     const std::vector<Slice> whole{{0, last.columns_out()}};
     sample_.emplace(last.parts.empty() ? whole : last.parts, last.sampled, place(), plan.request.loss.sample,
                     plan.request.step_rows, stream.device());
+    weights.update_rows(sample_->rows().rows);
   }
   if (most_step_sums(plan) == 0) return;
   const Group front = plan.front_group();
@@ -135,8 +136,9 @@ void StepRunner::draw_sample(StepState& now) {
   if (now.back_pass.sampled) return;
   const Profiler::Scope scope(profiler_, "sample", Phase::kForward);
   StepLabels* const labels = now.micro->labels.get();
-  Tensor counter = (alone() ? now.host : block_).sums(kStepSums).part(kSampledSum, {1});
-  sample_->draw(now.back_pass, labels ? labels->of_all_rounds(stream_) : now.labels, counter);
+  const bool counts = groups_.world().rank() < plan_.model_ranks;  // the ranks of one copy of the layer
+  Tensor counter = counts ? (alone() ? now.host : block_).sums(kStepSums).part(kSampledSum, {1}) : others_sums_;
+  sample_->draw(now.back_pass, labels ? labels->of_step(stream_) : now.labels, counter);
   now.front_pass.sampled = now.back_pass.sampled = &sample_->rows();
 }
 

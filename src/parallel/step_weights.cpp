@@ -103,6 +103,10 @@ bool StepWeights::wait(const Action& action, const Stream& stream) {
   return true;
 }
 
+void StepWeights::update_rows(const Tensor& rows) {
+  for (Param* param : model_.layer(std::ssize(plan_.layers) - 1).params()) param->grad_rows = rows;
+}
+
 void StepWeights::update(const Action& action, const Optimizer::Rates& rates, double gradient_scale,
                          const Stream& stream) {
   if (!updates_) return leave(action.layers);

@@ -60,6 +60,8 @@ class StepWeights {
   bool start(const Action& action, const Tensor& share, const Stream& stream);
   bool wait(const Action& action, const Stream& stream);
 
+  // The rows of the last layer's weights whose gradients updates take, if classes are sampled.
+  void update_rows(const Tensor& rows);
   // gradient_scale: of the gradients; 0: there are no rows, and nothing is updated.
   void update(const Action& action, const Optimizer::Rates& rates, double gradient_scale, const Stream& stream);
   // Updates the layer's first parameter while backward computes its gradient (Action::updates).

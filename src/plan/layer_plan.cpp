@@ -38,6 +38,10 @@ int64_t LayerPlan::most_elements(const Shape& param) const {
   return param.rank() == 1 ? param.elements() : param.rows() * inputs.front().size();  // one rank has the whole bias
 }
 
+int64_t LayerPlan::gradient_elements(const Shape& param) const {
+  return sampled.empty() ? most_elements(param) : param.with_rows(sampled.front()).elements();
+}
+
 int64_t LayerPlan::weight_bytes_on_rank() const {
   int64_t bytes = 0;
   for (const Shape& param : params) bytes += 4 * most_elements(param);

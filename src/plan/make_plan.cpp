@@ -29,7 +29,7 @@ void refuse_sums_of(std::span<const LayerPlan> layers, const std::string& why) {
 int64_t elements_in(const Bucket& bucket, const LayerPlan& at) {
   int64_t elements = 0;
   for (size_t p = 0; p < at.params.size(); ++p)
-    if (bucket.holds(at.roles[p])) elements += aligned_elements(at.most_elements(at.params[p]));
+    if (bucket.holds(at.roles[p])) elements += aligned_elements(at.gradient_elements(at.params[p]));
   return elements;
 }
 
@@ -121,18 +121,18 @@ void check_step_sums(const Plan& plan) {
                    concat("but in the back part it sees one round at a time under ", name_of(plan.request.strategy)));
 }
 
-// Every rank must draw the same classes, from the labels of all rows of the step. The gradients of its rows must not be
-// sums over ranks, which would have to be packed in the same way.
+// Every rank needs the labels of all rows of the step. Updates work on rows, not on other parts of the weights.
 void sample_classes(Plan& plan) {
   const PlanRequest& request = plan.request;
   const auto refuse = [](const auto&... why) { fail("the loss samples classes (loss.sample), but ", why...); };
   LayerPlan& last = plan.layers.back();
   if (last.columns != Columns::kSplits)
     refuse("the last layer '", last.name, "' is of type '", last.type, "'; use dense or cosine there");
-  if (request.ranks > 1 && std::ssize(last.parts) != request.ranks)
+  if (plan.ranks() > 1 && !facts_of(request.strategy).gathers_labels && std::ssize(last.parts) != plan.ranks())
     refuse("under ", name_of(request.strategy), last.parts.empty() ? "" : concat(" in groups of ", plan.model_ranks),
-           " the workers have the same classes; use owt-a, owt-b, owt-c or owt-d",
-           last.parts.empty() ? "" : ", without parallel.model_ranks");
+           " no worker knows all labels of a step; use owt-a, owt-b, owt-c, owt-d or dp");
+  if (plan.averages() && !plan.split())
+    refuse("with parallel.average_every each worker trains on its own; leave average_every out");
   if (request.on.device == Device::kCuda) refuse("the device is a GPU; use --device cpu");
   if (request.slices > 1) refuse("data.accumulate divides the labels of a step; leave accumulate out");
   if (request.norm_sums > 1) refuse("LARS needs the norm of all weights; use another optimizer");

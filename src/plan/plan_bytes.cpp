@@ -69,11 +69,6 @@ int64_t at_place(const Plan& plan, int place, const std::function<int64_t(int64_
   return most;
 }
 
-// The elements of a parameter's gradient on the rank with the largest part.
-int64_t gradient_elements(const LayerPlan& layer, const Shape& param) {
-  return layer.sampled.empty() ? layer.most_elements(param) : param.with_rows(layer.sampled.front()).elements();
-}
-
 }  // namespace
 
 Star star_of(const Plan& plan) {
@@ -152,7 +147,7 @@ int64_t gradient_bytes_per_rank(const Plan& plan, int place) {
     int64_t bytes = 0;
     for (size_t p = 0; p < layer.params.size(); ++p)
       if (learns(layer.roles[p]) && (p > 0 || !updates_at_once(plan, i)))
-        bytes += gradient_elements(layer, layer.params[p]) * size_of(gradient_type(plan, i, p));
+        bytes += layer.gradient_elements(layer.params[p]) * size_of(gradient_type(plan, i, p));
     return bytes;
   });
 }
@@ -162,7 +157,7 @@ int64_t sample_bytes(const Plan& plan) {
   if (last.sampled.empty()) return 0;
   int64_t bytes = 4 * (last.sampled.front() + plan.request.step_rows + 2 * (std::ssize(last.sampled) + 1));
   for (size_t p = 0; p < last.params.size(); ++p)
-    bytes += gradient_elements(last, last.params[p]) * (has_copy16(plan, std::ssize(plan.layers) - 1, p) ? 6 : 4);
+    bytes += last.gradient_elements(last.params[p]) * (has_copy16(plan, std::ssize(plan.layers) - 1, p) ? 6 : 4);
   return bytes;
 }
 

@@ -54,6 +54,15 @@ std::vector<int64_t> round_rows(const Plan& plan, const StepRows& step) {
   return all;
 }
 
+LabelGroup label_group(const Plan& plan, const StepRows& rows, int rank) {
+  LabelGroup all{Group::kModel, rank / plan.model_ranks * plan.model_ranks, plan.model_ranks, rows.most_beside(rank)};
+  if (!plan.request.loss.samples()) return all;
+  all = {Group::kWorld, 0, plan.ranks(), 0};
+  for (int first = 0; first < all.ranks; first += plan.model_ranks)
+    all.most_rows = std::max(all.most_rows, rows.most_beside(first));
+  return all;
+}
+
 Group rows_group(const Plan& plan, int64_t layer) {
   return layer < plan.boundary ? plan.front_group() : Group::kReplicas;
 }

@@ -31,6 +31,15 @@ struct LayerRows {
 LayerRows layer_rows(const Plan& plan, int64_t layer, int64_t step_rows);
 std::vector<int64_t> round_rows(const Plan& plan, const StepRows& step);  // rows of every round, over all replicas
 
+// The ranks that gather their labels in a step, and the most rows of one of them. All ranks do if classes are sampled,
+// else the ranks of a model group.
+struct LabelGroup {
+  Group group;
+  int first, ranks;
+  int64_t most_rows;
+};
+LabelGroup label_group(const Plan& plan, const StepRows& rows, int rank);
+
 // The ranks that share the rows of a step in a layer, each with different rows.
 Group rows_group(const Plan& plan, int64_t layer);
 bool counts_rows(const Plan& plan, int rank);  // among ranks whose loss sees the same rows, one counts them

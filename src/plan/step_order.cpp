@@ -57,7 +57,10 @@ bool StepOrder::next_slice() {
 }
 
 void StepOrder::forward_front() {
-  for (int64_t i = 0; i < plan_.boundary; ++i) add(Action::Kind::kForward, {i, i + 1}, kOwnRows);
+  for (int64_t i = 0; i < plan_.boundary; ++i) {
+    if (samples_before(i)) wait(plan_.of_step.labels, 0);
+    add(Action::Kind::kForward, {i, i + 1}, kOwnRows);
+  }
 }
 
 void StepOrder::backward_front(const std::function<void(int bucket)>& left) {

@@ -43,7 +43,9 @@ class StepOrder {
 
   // The number of rounds (dense batches) of the micro-batch, and the transfer of their rows.
   int rounds() const { return static_cast<int>(round_rows_.size()); }
-  void start_labels() { start(plan_.of_step.labels); }
+  void start_labels() {  // without a back part they are needed in training only
+    if (learns_ || plan_.split()) start(plan_.of_step.labels);
+  }
   // Starts the transfer of a round's rows, if there is such a round. It first waits for room: kRoundsAtOnce rounds are
   // in memory until their gradients have been returned.
   void bring_rows(int round);

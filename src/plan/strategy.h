@@ -60,6 +60,8 @@ struct StrategyFacts {
   bool shares_rows = false;      // all ranks of a model group have the same rows
   bool by_inputs = false;        // a dense layer is split by inputs if that sends less (DenseSplit::kOfStrategy)
   Updates updates = Updates::kAll;
+  // Whether its order begins with start_labels(), so that every rank knows all labels of a step.
+  bool gathers_labels = false;
   // Whether ranks may update their own copies of the front part's weights and average them from time to time
   // (PlanRequest::average_every). The order must then end with average_front().
   bool can_average = false;

@@ -28,11 +28,13 @@ class TransferList {
     for (int64_t i = 0; i < std::ssize(plan_.layers); ++i) add_sums(i);
   }
 
-  // The labels of all rows of the group, in every micro-batch.
+  // The labels of all rows that the ranks need, in every micro-batch.
   void labels() {
-    for (int slice = 0; slice < rows_.slices(); ++slice)
-      add(plan_.of_step.labels, "labels", Collective::kAllGather, Group::kModel, Layout::kBatch, Layout::kReplicated,
-          rows_.slice(slice).most_beside(first_) * plan_.model_ranks * plan_.request.loss.label_numbers() * 4);
+    for (int slice = 0; slice < rows_.slices(); ++slice) {
+      const LabelGroup of = label_group(plan_, rows_.slice(slice), first_);
+      add(plan_.of_step.labels, "labels", Collective::kAllGather, of.group, Layout::kBatch, Layout::kReplicated,
+          of.most_rows * of.ranks * plan_.request.loss.label_numbers() * 4);
+    }
   }
 
   // Calls the function for each round of each micro-batch.

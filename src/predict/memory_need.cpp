@@ -132,8 +132,9 @@ class Holdings {
     return most;
   }
   int64_t labels_bytes() const {  // see step_labels.h
-    const int copies = plan_.request.loss.samples() ? 2 : 1;
-    const int64_t rows = (copies * plan_.model_ranks + 1) * most_beside_ + most_rows();
+    const LabelGroup gathers = label_group(plan_, rows_.slice(slice_), rank_);
+    const int copies = plan_.request.loss.samples() ? 2 : 1;  // with the step's labels, side by side
+    const int64_t rows = (copies * gathers.ranks + 1) * gathers.most_rows + most_rows();
     return 4 * plan_.request.loss.label_numbers() * rows;
   }
 

@@ -164,6 +164,14 @@ TEST(SampledTraining, OfAllClassesIsTrainingWithoutASample) {
       }
 }
 
+// The packed rows must follow an update within a step.
+TEST(SampledTraining, OfAllClassesIsTrainingWithoutASampleIfEveryRoundUpdates) {
+  const Overrides rounds{{"parallel.workers", "3"}, {"parallel.strategy", "owt-b"}, {"parallel.dense_update", "round"}};
+  const SmallRun all = run_small(cosine_recipe(50), 6, rounds);
+  const SmallRun sampled = run_small(cosine_recipe(50), 6, merged(rounds, {{"loss.sample", "0.999999"}}));
+  EXPECT_THAT(sampled.losses, Pointwise(testing::DoubleNear(1e-5), all.losses));
+}
+
 // The copy that products read must follow the sampled rows.
 TEST(SampledTraining, KeepsCopiesInBf16) {
   const Overrides bf16{{"run.precision", "bf16"}, {"loss.sample", "0.3"}};
@@ -190,11 +198,15 @@ TEST(SampledTraining, IsRefusedWhereItCannotBe) {
     return message_of([&] { small_settings(recipe, merged({{"loss.sample", "0.5"}}, changes)).plan_to_run(); });
   };
   EXPECT_EQ(said(kSmallRecipe, {}), "");
-  for (const char* const strategy : {"dp", "dp-zero", "dp-star", "ps", "pipeline"})
+  for (const char* const strategy : {"dp-zero", "dp-star", "ps", "pipeline"})
     EXPECT_THAT(said(kSmallRecipe, {{"parallel.workers", "2"}, {"parallel.strategy", strategy}}),
-                HasSubstr(concat("under ", strategy, " the workers have the same classes; use owt-a")));
-  EXPECT_THAT(said(kSmallRecipe, {{"parallel.workers", "4"}, {"parallel.model_ranks", "2"}}),
-              HasSubstr("under owt-a in groups of 2 the workers have the same classes"));
+                HasSubstr(concat("under ", strategy, " no worker knows all labels of a step; use owt-a")));
+  EXPECT_THAT(
+      said(kSmallRecipe, {{"parallel.workers", "4"}, {"parallel.strategy", "mp"}, {"parallel.model_ranks", "2"}}),
+      HasSubstr("under mp in groups of 2 no worker knows all labels of a step"));
+  EXPECT_THAT(
+      said(kSmallRecipe, {{"parallel.workers", "2"}, {"parallel.strategy", "dp"}, {"parallel.average_every", "2"}}),
+      HasSubstr("leave average_every out"));
   EXPECT_THAT(said(kSmallRecipe, {{"data.accumulate", "2"}}), HasSubstr("leave accumulate out"));
   EXPECT_THAT(said(kSmallRecipe, {{"optimizer.type", "lars"}}), HasSubstr("LARS needs the norm"));
   EXPECT_THAT(said(kSmallRecipe, {{"loss.label_smoothing", "0.1"}}), HasSubstr("'label_smoothing' is of all classes"));

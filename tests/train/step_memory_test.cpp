@@ -49,12 +49,9 @@ const char* const kCosines = R"(
 // All parts of 2, 3 and 4 ranks are even.
 const char* const kThousandClasses = R"(
   { name = "fc1", type = "dense", out = 24, bias = false },
-  { name = "fc2", type = "dense", out = 1200, bias = true })";
+  { name = "fc2", type = "dense", out = 1200, bias = false })";
 
-bool splits_classes(Strategy strategy) {
-  const StrategyFacts& facts = facts_of(strategy);
-  return facts.splits_dense && facts.updates == Updates::kAll;
-}
+bool knows_labels(Strategy strategy) { return facts_of(strategy).gathers_labels || facts_of(strategy).shares_rows; }
 
 struct Taken {
   int64_t weights = 0,
@@ -112,7 +109,7 @@ void for_every_plan(const char* layers, const StepCase& step, int64_t step_rows,
   for (const Strategy strategy : strategies_without_stages())
     for (int ranks = 1; ranks <= 4; ++ranks) {
       if (step.norm_sums > 0 && !finds_norms(strategy)) continue;
-      if (step.sample < 1 && ranks > 1 && !splits_classes(strategy)) continue;
+      if (step.sample < 1 && ranks > 1 && !knows_labels(strategy)) continue;
       const Plan plan =
           make_plan(model, {.ranks = ranks,
                             .strategy = strategy,

@@ -249,7 +249,11 @@ INSTANTIATE_TEST_SUITE_P(
 INSTANTIATE_TEST_SUITE_P(
     SampledClasses, StepEquality,
     ::testing::Combine(::testing::Values(Device::kCpu),
-                       ::testing::Values(Case{"owt-a", 2, 0, "", "strategy", "sgd", 1, kSampledCosines},
+                       ::testing::Values(Case{"dp", 3, 0, "", "strategy", "sgd", 1, kSampledCosines},
+                                         Case{"dp", 4, 0, "[1, 1000, 1, 1]", "strategy", "adamw", 1, kSampled},
+                                         Case{"owt-b", 4, 2, "[1, 3, 2, 5]", "strategy", "sgd", 1, kSampledCosines},
+                                         Case{"owt-d", 4, 2, "", "strategy", "adamw", 1, kSampled},
+                                         Case{"owt-a", 2, 0, "", "strategy", "sgd", 1, kSampledCosines},
                                          Case{"owt-a", 3, 0, "", "strategy", "adamw", 1, kSampled},
                                          Case{"owt-a", 4, 0, "", "strategy", "sgd", 1, kSampledCosines},
                                          Case{"owt-b", 2, 0, "", "strategy", "sgd", 1, kSampledCosines},

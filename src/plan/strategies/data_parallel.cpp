@@ -12,6 +12,7 @@ namespace {
 // average the weights.
 // Source: Li et al. 2020, "PyTorch Distributed: Experiences on Accelerating Data Parallel Training", section 3.2.
 void data_parallel(StepOrder& step) {
+  step.start_labels();
   step.forward_front();
   step.loss(0);
   step.backward_front();
@@ -46,6 +47,7 @@ std::vector<StrategyFacts> data_parallel_family() {
   return {
       {.name = "dp",
        .help = "every worker has all weights; gradients are summed",
+       .gathers_labels = true,
        .can_average = true,
        .order = data_parallel},
       {.name = "dp-zero",

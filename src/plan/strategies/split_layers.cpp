@@ -169,6 +169,7 @@ StrategyFacts variant(const char* name, const char* help, Rounds rounds, bool by
           .rounds = rounds,
           .splits_dense = true,
           .by_inputs = by_inputs,
+          .gathers_labels = true,
           .can_average = true,
           .order = one_weird_trick};
 }
@@ -197,8 +198,9 @@ void split_layers(Plan& plan, const std::vector<std::unique_ptr<Layer>>& layers)
 }
 
 void one_weird_trick_transfers(TransferList& list) {
+  const bool samples = list.plan().request.loss.samples() && list.plan().ranks() > 1;
+  if (list.plan().split() || samples) list.labels();
   if (list.plan().split()) {
-    list.labels();
     list.each_round([&](const StepRows::RoundSize& round) {
       gather_rows(list, round);
       list.features(round.rows);
