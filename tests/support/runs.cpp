@@ -179,6 +179,7 @@ SmallRun run_small(const std::string& recipe, int64_t steps, const Overrides& ch
       ++finished;
       if (comm.rank() != 0) return;
       run.losses.push_back(all.sums.loss / static_cast<double>(all.sums.rows));
+      run.sampled_classes.push_back(all.sampled_classes);
       if (job.plan.has_norms()) run.gradient_norms.push_back(all.gradient_norm);
     };
     for (int64_t i = 0; i < steps; ++i) {

@@ -12,8 +12,9 @@
 namespace owt {
 
 struct SmallRun {
-  std::vector<double> losses;          // mean of each step
-  std::vector<double> gradient_norms;  // one for each step, if updates wait for them
+  std::vector<double> losses;            // mean of each step
+  std::vector<double> gradient_norms;    // one for each step, if updates wait for them
+  std::vector<int64_t> sampled_classes;  // StepResult::sampled_classes of each step
   // Parameters of rank 0 after the last step, by name; and their bf16 copies if the precision has them.
   std::map<std::string, std::vector<float>> weights, copies16;
   std::vector<int64_t> bytes;  // sent by each rank, without the steps that end an epoch with fewer rows

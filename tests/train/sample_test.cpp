@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <numeric>
 #include <set>
 
 #include "src/comm/solo.h"
@@ -30,17 +31,19 @@ Model one_layer(const std::string& type = "dense', bias = false") {
   return model_of("[3, 2, 2]", kClasses, concat("{ name = 'fc', out = ", kClasses, ", type = '", type, " }"));
 }
 
-PlanRequest request_of(double sample) { return {.step_rows = kRows, .loss = {.sample = sample}}; }
+PlanRequest request_of(double sample, double clip) {
+  return {.step_rows = kRows, .loss = {.sample = sample}, .norm_sums = clip > 0 ? 1 : 0};
+}
 
 // One worker that trains a network on made-up rows.
 struct OneWorker {
-  OneWorker(const Model& of, double sample)
+  OneWorker(const Model& of, double sample, double clip = 0)
       : model(of),
-        plan(make_plan(model, request_of(sample))),
+        plan(make_plan(model, request_of(sample, clip))),
         comm(make_solo_communicator(Device::kCpu)),
         mine(model, plan, 0),
-        optimizer({.learning_rate = kLearning, .momentum = kMomentum, .decay = kDecay}),
-        step(plan, mine, optimizer, *comm, nullptr, {.seed = kSeed}),
+        optimizer({.learning_rate = kLearning, .momentum = kMomentum, .decay = kDecay, .clip = clip}),
+        step(plan, mine, optimizer, *comm, nullptr, {.seed = kSeed, .norms = {.clip = clip}}),
         batch(made_up_batch(model, {0, kRows}, plan.request)) {
     mine.initialize(kSeed);
   }
@@ -75,6 +78,7 @@ std::vector<int64_t> sample_of(int64_t step, const std::vector<int32_t>& labels)
 struct Reference {
   std::vector<double> x, weight, velocity = std::vector<double>(kClasses * kFeatures);
   std::vector<int32_t> labels;
+  double clip = 0, norm = 0;  // 0: no clipping; the norm of the latest gradient
 
   double train(int64_t step) {
     const std::vector<int64_t> classes = sample_of(step, labels);
@@ -96,10 +100,12 @@ struct Reference {
         for (int64_t f = 0; f < kFeatures; ++f) at(gradient, classes[i], f) += slope * at(x, n, f) / kRows;
       }
     }
+    norm = std::sqrt(std::inner_product(gradient.begin(), gradient.end(), gradient.begin(), 0.0));
+    const double scale = clip > 0 ? std::min(1.0, clip / norm) : 1;
     for (const int64_t c : classes)
       for (int64_t f = 0; f < kFeatures; ++f) {
         double& v = at(velocity, c, f);
-        v = kMomentum * v - kLearning * (at(gradient, c, f) + kDecay * at(weight, c, f));
+        v = kMomentum * v - kLearning * (scale * at(gradient, c, f) + kDecay * at(weight, c, f));
         at(weight, c, f) += v;
       }
     return loss;
@@ -110,14 +116,18 @@ struct Reference {
   }
 };
 
-TEST(SampledTraining, FollowsTheSumsOfItsDefinition) {
-  OneWorker run(one_layer(), kRate);
-  Reference reference{doubles(run.batch.images), doubles(run.weight().value), {}, labels_of(run.batch)};
+class SampledSums : public ::testing::TestWithParam<double> {};
+INSTANTIATE_TEST_SUITE_P(Clips, SampledSums, ::testing::Values(0, 0.3));
+
+TEST_P(SampledSums, FollowTheirDefinition) {
+  OneWorker run(one_layer(), kRate, GetParam());
+  Reference reference{doubles(run.batch.images), doubles(run.weight().value), {}, labels_of(run.batch), GetParam()};
   reference.velocity.assign(reference.weight.size(), 0);
   for (int64_t step = 0; step < 8; ++step) {
     const double wanted = reference.train(step);
     const StepResult result = run.train(step);
     EXPECT_NEAR(result.sums.loss, wanted, 1e-5 * wanted) << "step " << step;
+    EXPECT_NEAR(result.gradient_norm, GetParam() > 0 ? reference.norm : 0, 1e-5 * reference.norm);
     EXPECT_EQ(result.sampled_classes, std::ssize(sample_of(step, reference.labels)));
     EXPECT_THAT(doubles(run.weight().value), Pointwise(testing::DoubleNear(1e-5), reference.weight));
     EXPECT_THAT(doubles(run.optimizer.states(run.weight())[0]),

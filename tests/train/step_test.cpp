@@ -122,6 +122,7 @@ TEST_P(StepEquality, LearnsWhatOneRankLearnsAndSendsTheBytesOfThePlan) {
   expect_same_losses(one_rank(), many, 1e-4);
   expect_planned_bytes(many);
   EXPECT_EQ(many.planned_bytes > 0, many.bytes.size() > 1);
+  EXPECT_EQ(many.sampled_classes, one_rank().sampled_classes);
 }
 
 std::string case_name(const ::testing::TestParamInfo<StepEquality::ParamType>& info) {
