@@ -3,7 +3,8 @@
 //   x: N x F  ->  y: N x out, of which training writes the first N x most elements, as a matrix: a column for each
 //                    sampled row, and kNoLogit in the columns without a row
 // The rows are packed before forward, and a second layer of the same type works on them. Its gradient is in Param::grad
-// of this layer, packed too; the caller sets Param::grad_rows. So memory and time of a step grow with the sample, not with the layer.
+// of this layer, packed too; the caller sets Param::grad_rows. So memory and time of a step grow with the sample, not
+// with the layer.
 #pragma once
 
 #include <memory>

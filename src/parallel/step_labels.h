@@ -23,7 +23,7 @@ class StepLabels {
   Tensor of_step(const Stream& stream);
 
  private:
-  // Copies the labels of some rows of a rank to `to`, from its row `row` on. rank: among those that gather.
+  // Copies the labels of some rows of a rank to `to`, from its row `row` on. rank: among the ranks that gather.
   void of_rank(int rank, const Slice& rows, Tensor& to, int64_t row, const Stream& stream) const;
 
   Communicator& comm_;

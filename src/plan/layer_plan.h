@@ -71,13 +71,12 @@ struct LayerPlan {
 
   bool learns() const;                                         // at least one parameter learns
   bool runs_backward() const { return wants_dx || learns(); }  // all later layers then do too
-  int64_t most_elements(const Shape& param) const;  // elements of a parameter on the rank with the largest part
-  int64_t gradient_elements(
-      const Shape& param) const;           // of its gradient: of the rows of the sample, or most_elements()
-  int64_t weight_bytes_on_rank() const;    // all params in f32, on the rank with the largest part
-  int64_t velocity_bytes_on_rank() const;  // trained params in f32, on the rank with the largest part
-  int64_t inner_elements() const;          // activation elements per row inside a composite layer
-  int64_t scratch_bytes_on_rank() const;   // scratch_bytes in training, on the rank with the largest part
+  int64_t most_elements(const Shape& param) const;      // elements of a parameter on the rank with the largest part
+  int64_t gradient_elements(const Shape& param) const;  // fewer than most_elements() if classes are sampled
+  int64_t weight_bytes_on_rank() const;                 // all params in f32, on the rank with the largest part
+  int64_t velocity_bytes_on_rank() const;               // trained params in f32, on the rank with the largest part
+  int64_t inner_elements() const;                       // activation elements per row inside a composite layer
+  int64_t scratch_bytes_on_rank() const;                // scratch_bytes in training, on the rank with the largest part
   // Output elements per row, on the rank with the largest part. An evaluation needs all, also if classes are sampled.
   int64_t kept_elements() const;
   Shape out_of(size_t place) const;  // shape of an output row on the rank at this place
