@@ -189,6 +189,7 @@ StepResult Step::finish() {
   const ResultSums sums = pass.mode == Mode::kTrain ? weights_.front().result(values.sums) : values.sums;
   StepResult result = step_result(sums.data());
   result.gradient_norm = values.gradient_norm;
+  result.sampled_classes = static_cast<int64_t>(values.sampled_classes);
   if (!std::isfinite(result.sums.loss))
     report_bad_loss(result, pass, programs_.of(pass.step_rows).bad_layer(pass, slot.images, values.bad_layer));
   slot.images = {};

@@ -135,8 +135,11 @@ struct StepValues {
   double kept;   // Step::Rates::kept
   double gradient_norm;
   ResultSums sums;
+  double sampled_classes;  // travels with the sums
   int32_t bad_layer;  // the first layer in the plan with a value that is not finite
 };
+
+static_assert(offsetof(StepValues, sampled_classes) == offsetof(StepValues, sums) + sizeof(ResultSums));
 
 // StepValues in memory: on the device, or on the host where the device can copy from and to. Its parts are views.
 class StepBlock {
@@ -155,6 +158,7 @@ class StepBlock {
   Tensor kept() const { return part(offsetof(StepValues, kept), DType::kF64); }
   Tensor gradient_norm() const { return part(offsetof(StepValues, gradient_norm), DType::kF64); }
   Tensor sums(int64_t count) const { return part(offsetof(StepValues, sums), DType::kF64, count); }
+  Tensor sampled_classes() const { return part(offsetof(StepValues, sampled_classes), DType::kF64); }
   Tensor bad_layer() const { return part(offsetof(StepValues, bad_layer), DType::kI32); }
 
  private:

@@ -43,7 +43,7 @@ void StepMoves::wait(const Action& action, StepState& now, const Stream& stream)
 
 // What servers collect is read when the step has finished.
 void StepMoves::start_result(const StepState& now, const Stream& stream) {
-  Tensor sums = block_.sums(kStepSums);
+  Tensor sums = block_.sums(now.back_pass.sampled ? kStepSums + 1 : kStepSums);
   const StepRates& rates = now.host.values().front;
   const double share = static_cast<double>(now.program.own_rows()) / static_cast<double>(now.batch.step_rows);
   const PushedFor pushed{rates.weights, rates.biases, rates.sgd_share, share};
@@ -137,7 +137,7 @@ void StepRunner::draw_sample(StepState& now) {
   const Profiler::Scope scope(profiler_, "sample", Phase::kForward);
   StepLabels* const labels = now.micro->labels.get();
   const bool counts = groups_.world().rank() < plan_.model_ranks;  // the ranks of one copy of the layer
-  Tensor counter = counts ? (alone() ? now.host : block_).sums(kStepSums).part(kSampledSum, {1}) : others_sums_;
+  Tensor counter = counts ? (alone() ? now.host : block_).sampled_classes() : others_sums_;
   sample_->draw(now.back_pass, labels ? labels->of_step(stream_) : now.labels, counter);
   now.front_pass.sampled = now.back_pass.sampled = &sample_->rows();
 }

@@ -9,7 +9,6 @@ StepResult step_result(const double* sums) {
   result.sums.top5 = static_cast<int64_t>(sums[kTop5Sum]);
   result.sums.rows = static_cast<int64_t>(sums[kRowSum]);
   result.stop = sums[kStopSum] > 0;
-  result.sampled_classes = static_cast<int64_t>(sums[kSampledSum]);
   return result;
 }
 

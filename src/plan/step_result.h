@@ -8,9 +8,9 @@
 
 namespace owt {
 
-// The f64 values that are summed over the ranks: the sums of the loss, the number of ranks that were asked to stop, and
-// the number of classes that took part, if the loss samples them.
-enum StepSum : int { kStopSum = kLossSums, kSampledSum, kStepSums };
+// The f64 values that are summed over the ranks: the sums of the loss, and the number of ranks that were asked to stop.
+// If the loss samples classes, one more follows: the number of classes that took part.
+enum StepSum : int { kStopSum = kLossSums, kStepSums };
 
 using ResultSums = std::array<double, kStepSums>;
 
@@ -26,7 +26,7 @@ struct StepResult {
   double gradient_norm = 0;
 };
 
-// The result from the sums over all ranks, in which every row of the step is counted by one rank only.
+// The result, except sampled_classes, from the sums over all ranks, in which every row of the step is counted by one rank only.
 StepResult step_result(const double* sums);
 
 }  // namespace owt

@@ -130,7 +130,8 @@ class TransferList {
   }
 
   // The sum of the ranks' results, which follows if it is not called.
-  void result(Collective collective = Collective::kAllReduce, int64_t bytes = kStepResultBytes) {
+  void result() { result(Collective::kAllReduce, kStepResultBytes + (plan_.request.loss.samples() ? 8 : 0)); }
+  void result(Collective collective, int64_t bytes) {
     add(plan_.of_step.result, "step result", collective, Group::kWorld, Layout::kPartial, Layout::kReplicated, bytes);
   }
 

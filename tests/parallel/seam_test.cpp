@@ -88,10 +88,11 @@ class RankSteps {
       : plan_(plan),
         device_(plan.request.on.device),
         rank_(comm.rank()),
+        groups_(plan, comm),
         rows_(rows_of(plan, step_rows)),
         rounds_(rows_.rounds(rank_)),
         seam_(make_seam(plan, rows_, rank_, comm)) {
-    if (plan.of_step.labels != kNoTransfer) labels_.emplace(plan, rows_, rank_, comm);
+    if (plan.of_step.labels != kNoTransfer) labels_.emplace(plan, rows_, rank_, groups_);
   }
 
   // Like a step: the next round is gathered before this one is computed; there is memory for two rounds. Every rank's
@@ -153,6 +154,7 @@ class RankSteps {
   const Plan& plan_;
   Device device_;
   int rank_;
+  Groups groups_;
   StepRows rows_;
   std::vector<Round> rounds_;
   std::shared_ptr<Seam> seam_;
