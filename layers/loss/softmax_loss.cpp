@@ -21,8 +21,8 @@ template <class T>
 RowResult run_row(const RowLogits<T>& logits, const SmoothTarget& target, const RowGradient& gradient, T* dlogits) {
   const float largest = largest_of(logits), own = logits[logits.label.first], second = logits[logits.label.second];
   const double labelled = logits.label.mean(static_cast<double>(own), static_cast<double>(second));
-  const auto [sum, below] = row_exponentials(logits, largest);
-  if (dlogits) write_row_gradient(logits, largest, sum, gradient, dlogits);
+  const auto [sum, below] = row_exponentials(logits, largest, kept_in(dlogits));
+  if (dlogits) write_row_gradient(logits, largest, 1, sum, gradient, dlogits);
   return row_result(std::log(sum), labelled - static_cast<double>(largest), below / target.classes,
                     ranked_before(logits), target);
 }

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <type_traits>
 
 #include "layers/loss/softmax_rows.h"
 #include "src/core/bf16.h"
@@ -78,13 +79,20 @@ struct RowExponentials {
   double below = 0;  // logit - origin over the classes
 };
 
+// Where the exponentials of a row are kept until its gradient is written: in the memory of the gradient. In bf16 they
+// would be rounded there, and the gradient once more, so they are computed again.
+inline float* kept_in(float* dlogits) { return dlogits; }
+inline float* kept_in(Bf16*) { return nullptr; }
+
+// kept: kept_in().
 template <class T>
-RowExponentials row_exponentials(const RowLogits<T>& logits, float origin) {
+RowExponentials row_exponentials(const RowLogits<T>& logits, float origin, float* kept) {
   constexpr int64_t kBlock = 512;  // stays in the first-level cache
-  float below[kBlock], exponentials[kBlock];
+  float below[kBlock], own_memory[kBlock];
   RowExponentials row;
   for (int64_t first = 0; first < logits.count; first += kBlock) {
     const int64_t size = std::min(kBlock, logits.count - first), label = logits.label.first - first;
+    float* const exponentials = kept ? kept + first : own_memory;
     for_each_vector(size, [&](int64_t i, auto lanes) {
       const Vector x = load(logits.inputs + first + i, lanes) * logits.scale - origin;
       store(x, below + i, lanes);
@@ -106,14 +114,20 @@ RowExponentials row_exponentials(const RowLogits<T>& logits, float origin) {
 }
 
 // RowGradient::at() and at_label() for these classes. origin, sum: the largest logit of the whole row, and its sum of
-// exp(logit - origin). The exponentials are computed again, so that they need no memory.
+// exp(logit - origin). growth: what turns kept exponentials into exp(logit - origin).
 template <class T>
-void write_row_gradient(const RowLogits<T>& logits, float origin, double sum, const RowGradient& gradient, T* dlogits) {
-  const float scale = gradient.scale(sum);
-  for_each_vector(logits.count, [&](int64_t c, auto lanes) {
-    const Vector below = load(logits.inputs + c, lanes) * logits.scale - origin;
-    store(exponential_up_to_1(below) * scale - gradient.every, dlogits + c, lanes);
-  });
+void write_row_gradient(const RowLogits<T>& logits, float origin, float growth, double sum, const RowGradient& gradient,
+                        T* dlogits) {
+  const float scale = gradient.scale(sum), every = gradient.every;
+  if constexpr (std::is_same_v<T, float>) {
+    const float factor = growth * scale;
+    for (int64_t c = 0; c < logits.count; ++c) dlogits[c] = dlogits[c] * factor - every;
+  } else {
+    for_each_vector(logits.count, [&](int64_t c, auto lanes) {
+      const Vector below = load(logits.inputs + c, lanes) * logits.scale - origin;
+      store(exponential_up_to_1(below) * scale - every, dlogits + c, lanes);
+    });
+  }
   for (const int c : {logits.label.first, logits.label.second})
     if (logits.has(c))
       dlogits[c] = logits.own.slope * gradient.at_label(std::exp(logits[c] - origin), scale, logits.label.share_of(c));

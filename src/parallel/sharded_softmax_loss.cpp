@@ -90,14 +90,14 @@ RowExponentials logistic_row(const RowLogits<T>& logits, const LogisticTarget& t
   return row;
 }
 
-// logistic: null unless the classes are logistic units; only these have a gradient here, and dlogits may be null.
+// logistic: null unless the classes are logistic units; only these have a gradient here. dlogits may be null.
 template <class T>
 void summarize_row(const RowLogits<T>& logits, bool mixed, const LogisticTarget* logistic, T* dlogits, float* stats) {
   float top[kTopClasses];
   find_largest(logits, top);
   const float origin = origin_of(top[0]);
   const RowExponentials row =
-      logistic ? logistic_row(logits, *logistic, origin, dlogits) : row_exponentials(logits, origin);
+      logistic ? logistic_row(logits, *logistic, origin, dlogits) : row_exponentials(logits, origin, kept_in(dlogits));
   ShardOwn own;
   if (logits.has(logits.label.first)) own.logit = logits.own.logit, own.before = ranked_before(logits);
   if (logits.has(logits.label.second)) own.second = logits[logits.label.second];
@@ -192,7 +192,8 @@ class CpuShardedLoss : public ShardedSoftmaxLoss {
       if (!dx || logistic) return;
       const int64_t first = row * columns();
       const RowLogits<T> logits(x + first, columns(), here(label, row), margin);
-      write_row_gradient(logits, of_row.largest, of_row.sum, gradient, dx + first);
+      const float growth = std::exp(stats[(parts_.rank() * rows + row) * numbers + kTopStats] - of_row.largest);
+      write_row_gradient(logits, of_row.largest, growth, of_row.sum, gradient, dx + first);
     });
   }
 
