@@ -16,39 +16,27 @@ namespace {
 
 constexpr int64_t kSoftmaxGrain = 1 << 11;  // fewest exponentials per thread for which a thread is worth waking
 
-// slope: LabelLogit::slope. dlogits may be null.
-template <class L, class T>
-RowResult run_row(const L* logits, float slope, const SmoothTarget& target, const RowLabel& label,
-                  const RowGradient& gradient, T* dlogits) {
-  const int classes = target.classes;
-  const float largest = largest_of(logits, classes), own = logits[label.first], second = logits[label.second];
-  const double labelled = label.mean(static_cast<double>(own), static_cast<double>(second));
-  const int before = ranked_before(logits, classes, label.first, own);
-  const auto [sum, below] = row_exponentials(logits, classes, largest);
-  if (dlogits) {
-    const float scale = gradient.scale(sum);
-    const auto at_label = [&](float logit, int c) {
-      return slope * gradient.at_label(std::exp(logit - largest), scale, label.share_of(c));
-    };
-    write_row_gradient(logits, classes, largest, scale, gradient.every, dlogits);
-    dlogits[label.first] = at_label(own, label.first);
-    dlogits[label.second] = at_label(second, label.second);
-  }
-  return row_result(std::log(sum), labelled - static_cast<double>(largest), below / classes, before, target);
+// dlogits may be null.
+template <class T>
+RowResult run_row(const RowLogits<T>& logits, const SmoothTarget& target, const RowGradient& gradient, T* dlogits) {
+  const float largest = largest_of(logits), own = logits[logits.label.first], second = logits[logits.label.second];
+  const double labelled = logits.label.mean(static_cast<double>(own), static_cast<double>(second));
+  const auto [sum, below] = row_exponentials(logits, largest, kept_in(dlogits));
+  if (dlogits) write_row_gradient(logits, largest, 1, sum, gradient, dlogits);
+  return row_result(std::log(sum), labelled - static_cast<double>(largest), below / target.classes,
+                    ranked_before(logits), target);
 }
 
 // Like run_row() for logistic units; dlogits may be null.
 template <class T>
-RowResult run_logistic_row(const T* logits, int classes, const LogisticTarget& target, const RowLabel& label,
-                           T* dlogits) {
+RowResult run_logistic_row(const RowLogits<T>& logits, const LogisticTarget& target, T* dlogits) {
   double loss = 0;
-  const int before = ranked_before(logits, classes, label.first, logits[label.first]);
-  for (int c = 0; c < classes; ++c) {
-    const UnitResult unit = target.compare(logits[c], label.share_of(c));
+  for (int c = 0; c < logits.count; ++c) {
+    const UnitResult unit = target.compare(logits[c], logits.label.share_of(c));
     loss += unit.loss;
     if (dlogits) dlogits[c] = unit.gradient;
   }
-  return counted(loss, before);
+  return counted(loss, ranked_before(logits));
 }
 
 class CpuLoss : public SoftmaxLoss {
@@ -78,20 +66,14 @@ class CpuLoss : public SoftmaxLoss {
     const RowMargin margin = margin_of(settings_, pass.mode, DTypeOf<T>::value);
     const RowGradient gradient(pass.step_rows, target, margin.scale);
     const LogisticTarget logistic(target, pass.step_rows);
-    const bool with_margin = settings_.margin.scale > 0;
     parallel_for(rows, std::max<int64_t>(1, kSoftmaxGrain / classes_), [&](int64_t begin, int64_t end) {
-      std::vector<float> buffer(with_margin ? static_cast<size_t>(classes_) : 0);
       for (int64_t row = begin; row < end; ++row) {
         const int64_t first = row * classes_;
-        const RowLabel label = RowLabel::at(labels, row, settings_.mixed_labels);
+        const RowLogits<T> logits(x + first, classes_, RowLabel::at(labels, row, settings_.mixed_labels), margin);
         T* const to = dx ? dx + first : nullptr;
-        results_[static_cast<size_t>(row)] =
-            settings_.type == LossType::kLogistic
-                ? run_logistic_row(x + first, classes_, logistic, label, to)
-                : with_logits(x + first, classes_, label.first, with_margin ? &margin : nullptr, buffer.data(),
-                              [&](const auto* logits, float slope) {
-                                return run_row(logits, slope, target, label, gradient, to);
-                              });
+        results_[static_cast<size_t>(row)] = settings_.type == LossType::kLogistic
+                                                 ? run_logistic_row(logits, logistic, to)
+                                                 : run_row(logits, target, gradient, to);
       }
     });
   }

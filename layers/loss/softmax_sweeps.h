@@ -3,11 +3,14 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <limits>
+#include <type_traits>
 
 #include "layers/loss/softmax_rows.h"
 #include "src/core/bf16.h"
+#include "src/core/row_label.h"
 #include "src/core/simd_exp.h"
 
 namespace owt {
@@ -24,20 +27,48 @@ float largest_of(const T* logits, int64_t count) {
   return largest;
 }
 
-// The number of classes that rank before a label with the logit `own`: ranks_before() of softmax_rows.h. The label is
-// in [0, count].
+// The logits of one row, or of some of its classes: the inputs of the loss times a scale, but the label's has a margin.
+// By default they are the inputs, without any rounding.
 template <class T>
-int ranked_before(const T* logits, int64_t count, int64_t label, float own) {
+struct RowLogits {
+  const T* inputs;
+  int64_t count;
+  RowLabel label;  // relative to these classes; may be outside of them
+  float scale;
+  LabelLogit own;  // the first label's; not used if that is outside
+
+  RowLogits(const T* of_inputs, int64_t classes, const RowLabel& of_row, const RowMargin& margin)
+      : inputs(of_inputs), count(classes), label(of_row), scale(margin.scale), own{0, 1} {
+    if (has(label.first)) own = margin.of_label(inputs[label.first]);
+  }
+  bool has(int64_t c) const { return c >= 0 && c < count; }
+  float operator[](int64_t c) const { return c == label.first ? own.logit : scale * float{inputs[c]}; }
+};
+
+// The largest logit of a whole row.
+template <class T>
+float largest_of(const RowLogits<T>& row) {
+  const int64_t label = row.label.first;
+  const float others =
+      std::max(largest_of(row.inputs, label), largest_of(row.inputs + label + 1, row.count - label - 1));
+  return std::max(row.scale * others, row.own.logit);  // NaN is ignored here too
+}
+
+// The number of these classes that rank before the first label, which is one of them: ranks_before() of softmax_rows.h.
+template <class T>
+int ranked_before(const RowLogits<T>& row) {
+  const T* const inputs = row.inputs;
+  const float scale = row.scale, own = row.own.logit;
   int before = 0;
 #pragma omp simd reduction(+ : before)
-  for (int64_t c = 0; c < label; ++c) before += float{logits[c]} >= own;
+  for (int64_t c = 0; c < row.label.first; ++c) before += scale * float{inputs[c]} >= own;
 #pragma omp simd reduction(+ : before)
-  for (int64_t c = label; c < count; ++c) before += float{logits[c]} > own;
+  for (int64_t c = row.label.first + 1; c < row.count; ++c) before += scale * float{inputs[c]} > own;
   return before;
 }
 
-// exp(below) for below <= 0 or NaN; 0 near the least normal number and under it, so that an impossible class has no
-// gradient.
+// exp(below) for below <= 0, up to rounding, or NaN; 0 near the least normal number and under it, so that an impossible
+// class has no gradient.
 inline Vector exponential_up_to_1(Vector below) {
   const Vector value = exponential(below);
   return below < -87.0f ? Vector{} : value;  // NaN stays NaN
@@ -48,18 +79,29 @@ struct RowExponentials {
   double below = 0;  // logit - origin over the classes
 };
 
+// Where the exponentials of a row are kept until its gradient is written: in the memory of the gradient. In bf16 they
+// would be rounded there, and the gradient once more, so they are computed again.
+inline float* kept_in(float* dlogits) { return dlogits; }
+inline float* kept_in(Bf16*) { return nullptr; }
+
+// kept: kept_in().
 template <class T>
-RowExponentials row_exponentials(const T* logits, int64_t count, float origin) {
+RowExponentials row_exponentials(const RowLogits<T>& logits, float origin, float* kept) {
   constexpr int64_t kBlock = 512;  // stays in the first-level cache
-  float below[kBlock], exponentials[kBlock];
+  float below[kBlock], own_memory[kBlock];
   RowExponentials row;
-  for (int64_t first = 0; first < count; first += kBlock) {
-    const int64_t size = std::min(kBlock, count - first);
+  for (int64_t first = 0; first < logits.count; first += kBlock) {
+    const int64_t size = std::min(kBlock, logits.count - first), label = logits.label.first - first;
+    float* const exponentials = kept ? kept + first : own_memory;
     for_each_vector(size, [&](int64_t i, auto lanes) {
-      const Vector x = load(logits + first + i, lanes) - origin;
+      const Vector x = load(logits.inputs + first + i, lanes) * logits.scale - origin;
       store(x, below + i, lanes);
       store(exponential_up_to_1(x), exponentials + i, lanes);
     });
+    if (label >= 0 && label < size) {
+      below[label] = logits.own.logit - origin;
+      exponentials[label] = exponential_up_to_1(all_lanes(below[label]))[0];
+    }
     double sum = 0, sum_below = 0;
 #pragma omp simd reduction(+ : sum, sum_below)
     for (int64_t i = 0; i < size; ++i) {
@@ -71,28 +113,24 @@ RowExponentials row_exponentials(const T* logits, int64_t count, float origin) {
   return row;
 }
 
-// Calls use(logits, slope) with the logits of these inputs of the loss, and the slope of the label's logit. The label
-// may be outside of [0, count); the slope is then 1. margin: null for inputs that are logits. buffer: `count` elements,
-// used with a margin only.
-template <class T, class Use>
-auto with_logits(const T* inputs, int64_t count, int64_t label, const RowMargin* margin, float* buffer,
-                 const Use& use) {
-  if (!margin) return use(inputs, 1.0f);
-  for_each_vector(count,
-                  [&](int64_t c, auto lanes) { store(load(inputs + c, lanes) * margin->scale, buffer + c, lanes); });
-  if (label < 0 || label >= count) return use(static_cast<const float*>(buffer), 1.0f);
-  const LabelLogit own = margin->of_label(inputs[label]);
-  buffer[label] = own.logit;
-  return use(static_cast<const float*>(buffer), own.slope);
-}
-
-// dlogits = exp(logit - origin) * scale - every: RowGradient::at(). The exponentials are computed again, so that they
-// need no memory.
-template <class L, class T>
-void write_row_gradient(const L* logits, int64_t count, float origin, float scale, float every, T* dlogits) {
-  for_each_vector(count, [&](int64_t c, auto lanes) {
-    store(exponential_up_to_1(load(logits + c, lanes) - origin) * scale - every, dlogits + c, lanes);
-  });
+// RowGradient::at() and at_label() for these classes. origin, sum: the largest logit of the whole row, and its sum of
+// exp(logit - origin). growth: what turns kept exponentials into exp(logit - origin).
+template <class T>
+void write_row_gradient(const RowLogits<T>& logits, float origin, float growth, double sum, const RowGradient& gradient,
+                        T* dlogits) {
+  const float scale = gradient.scale(sum), every = gradient.every;
+  if constexpr (std::is_same_v<T, float>) {
+    const float factor = growth * scale;
+    for (int64_t c = 0; c < logits.count; ++c) dlogits[c] = dlogits[c] * factor - every;
+  } else {
+    for_each_vector(logits.count, [&](int64_t c, auto lanes) {
+      const Vector below = load(logits.inputs + c, lanes) * logits.scale - origin;
+      store(exponential_up_to_1(below) * scale - every, dlogits + c, lanes);
+    });
+  }
+  for (const int c : {logits.label.first, logits.label.second})
+    if (logits.has(c))
+      dlogits[c] = logits.own.slope * gradient.at_label(std::exp(logits[c] - origin), scale, logits.label.share_of(c));
 }
 
 }  // namespace owt

@@ -66,23 +66,23 @@ constexpr int64_t kShardGrain = 1 << 11;  // exponentials per thread that justif
 
 // The largest logits in descending order; -infinity where there are fewer. NaN is ignored.
 template <class T>
-void find_largest(const T* logits, int classes, float (&top)[kTopClasses]) {
-  constexpr int kBlock = 64;  // few blocks have a logit that is among the largest
+void find_largest(const RowLogits<T>& logits, float (&top)[kTopClasses]) {
+  constexpr int64_t kBlock = 64;  // few blocks have a logit that is among the largest
   std::fill(top, top + kTopClasses, -kInfinity);
-  for (int first = 0; first < classes; first += kBlock) {
-    const int size = std::min(kBlock, classes - first);
-    if (!(largest_of(logits + first, size) > top[kTopClasses - 1])) continue;
-    for (int c = first; c < first + size; ++c) keep_largest(top, logits[c]);
+  for (int64_t first = 0; first < logits.count; first += kBlock) {
+    const int64_t end = std::min(first + kBlock, logits.count);
+    const bool labelled = logits.label.first >= first && logits.label.first < end;
+    if (!labelled && !(logits.scale * largest_of(logits.inputs + first, end - first) > top[kTopClasses - 1])) continue;
+    for (int64_t c = first; c < end; ++c) keep_largest(top, logits[c]);
   }
 }
 
 // The sums of a shard's logistic units: of their losses, and of logit - origin.
-template <class L, class T>
-RowExponentials logistic_row(const L* logits, int classes, const RowLabel& label, const LogisticTarget& target,
-                             float origin, T* dlogits) {
+template <class T>
+RowExponentials logistic_row(const RowLogits<T>& logits, const LogisticTarget& target, float origin, T* dlogits) {
   RowExponentials row;
-  for (int c = 0; c < classes; ++c) {
-    const UnitResult unit = target.compare(logits[c], label.share_of(c));
+  for (int c = 0; c < logits.count; ++c) {
+    const UnitResult unit = target.compare(logits[c], logits.label.share_of(c));
     row.below += static_cast<double>(logits[c]) - static_cast<double>(origin);
     row.sum += unit.loss;
     if (dlogits) dlogits[c] = unit.gradient;
@@ -90,27 +90,19 @@ RowExponentials logistic_row(const L* logits, int classes, const RowLabel& label
   return row;
 }
 
-// label: relative to the first of these classes; it may be outside of them. logistic: null unless the classes are
-// logistic units; only these have a gradient here, and dlogits may be null.
-template <class L, class T>
-void summarize_row(const L* logits, int classes, const RowLabel& label, bool mixed, const LogisticTarget* logistic,
-                   T* dlogits, float* stats) {
+// logistic: null unless the classes are logistic units; only these have a gradient here. dlogits may be null.
+template <class T>
+void summarize_row(const RowLogits<T>& logits, bool mixed, const LogisticTarget* logistic, T* dlogits, float* stats) {
   float top[kTopClasses];
-  find_largest(logits, classes, top);
+  find_largest(logits, top);
   const float origin = origin_of(top[0]);
-  RowExponentials row;
-  if (logistic)
-    row = logistic_row(logits, classes, label, *logistic, origin, dlogits);
-  else
-    row = row_exponentials(logits, classes, origin);
+  const RowExponentials row =
+      logistic ? logistic_row(logits, *logistic, origin, dlogits) : row_exponentials(logits, origin, kept_in(dlogits));
   ShardOwn own;
-  if (label.first >= 0 && label.first < classes) {
-    own.logit = logits[label.first];
-    own.before = ranked_before(logits, classes, label.first, own.logit);
-  }
-  if (label.second >= 0 && label.second < classes) own.second = logits[label.second];
+  if (logits.has(logits.label.first)) own.logit = logits.own.logit, own.before = ranked_before(logits);
+  if (logits.has(logits.label.second)) own.second = logits[logits.label.second];
   std::copy(top, top + kTopClasses, stats + kTopStats);
-  write_stats(stats, row.sum, row.below, classes, own, mixed);
+  write_stats(stats, row.sum, row.below, static_cast<int>(logits.count), own, mixed);
 }
 
 // The sums of a whole row.
@@ -160,14 +152,10 @@ class CpuShardedLoss : public ShardedSoftmaxLoss {
       using T = decltype(element);
       const T* x = logits.data<T>();
       T* const dx = dlogits ? dlogits->data<T>() : nullptr;
-      over_rows(rows, [&](int64_t row, float* buffer) {
+      over_rows(rows, [&](int64_t row) {
         const int64_t first = row * columns();
-        const RowLabel label = here(labels.data<int32_t>(), row);
-        with_logits(x + first, columns(), label.first, with_margin() ? &margin : nullptr, buffer,
-                    [&](const auto* logits_of_row, float) {
-                      summarize_row(logits_of_row, static_cast<int>(columns()), label, settings_.mixed_labels, logistic,
-                                    dx ? dx + first : nullptr, out + row * loss_stats(settings_));
-                    });
+        summarize_row(RowLogits<T>(x + first, columns(), here(labels.data<int32_t>(), row), margin),
+                      settings_.mixed_labels, logistic, dx ? dx + first : nullptr, out + row * loss_stats(settings_));
       });
     });
   }
@@ -193,7 +181,7 @@ class CpuShardedLoss : public ShardedSoftmaxLoss {
     const RowMargin margin = margin_of(settings_, pass.mode, DTypeOf<T>::value);
     const RowGradient gradient(pass.step_rows, target, margin.scale);
     const int64_t numbers = loss_stats(settings_);
-    over_rows(rows, [&](int64_t row, float* buffer) {
+    over_rows(rows, [&](int64_t row) {
       const RowSums of_row = add_up(stats + row * numbers, rows * numbers, parts_,
                                     RowLabel::at(label, row, settings_.mixed_labels), settings_.mixed_labels);
       const bool logistic = settings_.type == LossType::kLogistic;
@@ -202,20 +190,10 @@ class CpuShardedLoss : public ShardedSoftmaxLoss {
                    : row_result(std::log(of_row.sum), of_row.labelled - static_cast<double>(of_row.largest),
                                 of_row.mean, of_row.before, target);
       if (!dx || logistic) return;
-      const float scale = gradient.scale(of_row.sum);
       const int64_t first = row * columns();
-      const RowLabel own = here(label, row);
-      with_logits(x + first, columns(), own.first, with_margin() ? &margin : nullptr, buffer,
-                  [&](const auto* logits, float slope) {
-                    const auto write_label = [&](int c) {
-                      if (c < 0 || c >= columns()) return;
-                      const float exponential = std::exp(logits[c] - of_row.largest);
-                      dx[first + c] = slope * gradient.at_label(exponential, scale, own.share_of(c));
-                    };
-                    write_row_gradient(logits, columns(), of_row.largest, scale, gradient.every, dx + first);
-                    write_label(own.first);
-                    write_label(own.second);
-                  });
+      const RowLogits<T> logits(x + first, columns(), here(label, row), margin);
+      const float growth = std::exp(stats[(parts_.rank() * rows + row) * numbers + kTopStats] - of_row.largest);
+      write_row_gradient(logits, of_row.largest, growth, of_row.sum, gradient, dx + first);
     });
   }
 
@@ -227,16 +205,13 @@ class CpuShardedLoss : public ShardedSoftmaxLoss {
     return label;
   }
 
-  bool with_margin() const { return settings_.margin.scale > 0; }
   int64_t columns() const { return parts_.mine().size(); }
 
-  // Calls function(row, buffer for with_logits()).
   template <class Function>
   void over_rows(int64_t rows, const Function& function) const {
     parallel_for(rows, std::max<int64_t>(1, kShardGrain / std::max<int64_t>(columns(), kLossStats)),
                  [&](int64_t begin, int64_t end) {
-                   std::vector<float> buffer(with_margin() ? static_cast<size_t>(columns()) : 0);
-                   for (int64_t row = begin; row < end; ++row) function(row, buffer.data());
+                   for (int64_t row = begin; row < end; ++row) function(row);
                  });
   }
 

@@ -25,8 +25,8 @@ class ShardedSoftmaxLoss {
 
   // In both functions: logits: rows x classes of this rank (may be 0), activations. labels: as in SoftmaxLoss, among
   // all classes. 0 rows are allowed. A label that is no class throws Error with row and value on the CPU; on a GPU its
-  // row's loss is NaN. dlogits: like logits, or null if no gradient is needed; for logistic units summarize() writes
-  // it, else finish().
+  // row's loss is NaN. dlogits: like logits, the same in both, or null if no gradient is needed; for logistic units
+  // summarize() writes it, else finish(), which may need what summarize() has left there.
 
   // stats: rows x loss_stats(), f32; it is overwritten.
   virtual void summarize(const Pass& pass, const Tensor& logits, const Tensor& labels, Tensor* dlogits,

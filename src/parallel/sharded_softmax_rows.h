@@ -15,6 +15,7 @@ class ClassParts {
   // Throws Error if the parts are not consecutive, or if the rank does not exist.
   ClassParts(std::vector<Slice> parts, int rank, const LossSettings& settings);
 
+  int rank() const { return rank_; }
   int ranks() const { return static_cast<int>(parts_.size()); }
   int classes() const { return static_cast<int>(parts_.back().end); }
   int64_t widest() const;

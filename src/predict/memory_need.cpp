@@ -102,7 +102,11 @@ class Holdings {
     if (first.gather_before) elements += gather_elements(plan_.layer(begin - 1));
     if (last.by_inputs()) elements += gather_elements(last.parts);
     if (begin > plan_.back_layers(place_).begin && first.wants_dx) elements += input_of(plan_, begin, 0).elements();
-    for (int64_t i = begin; i < end; ++i) scratch_ = std::max(scratch_, rows * plan_.layer(i).scratch_bytes_on_rank());
+    for (int64_t i = begin; i < end; ++i) {
+      const LayerPlan& layer = plan_.layer(i);
+      scratch_ = std::max(scratch_, rows * layer.scratch_bytes_on_rank());
+      if (layer.type == "cosine") hold(&layer.out, rows, 4 * (rows + layer.kept_elements()), tape);  // its op's norms
+    }
     hold(&first, rows, size_ * rows * elements, tape);
     if (first.place != kEveryPlace) return hold(&first.in, 0, size_ * links_elements());
     if (begin == plan_.boundary) hold(&first.in, alike_, size_ * own_rows_ * home_elements());

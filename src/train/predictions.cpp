@@ -25,6 +25,7 @@ std::string csv_quoted(const std::string& text) {
 
 // log(exp(a) + exp(b)) without overflow.
 double log_sum(double a, double b) {
+  if (std::isnan(a) || std::isnan(b)) return a + b;
   const double high = std::max(a, b), low = std::min(a, b);
   return std::isinf(high) ? high : high + std::log1p(std::exp(low - high));
 }
@@ -60,12 +61,16 @@ Tensor of_ranks(const ClassShard& shard, const Tensor& mine) {
   return shard.ranks ? on_host::gather(*shard.ranks, mine, shard.device) : mine;
 }
 
+// A class in a CSV file; empty for kNoClass.
+constexpr int kNoClass = -1;
+std::string number_of(int64_t c) { return c == kNoClass ? "" : std::to_string(c); }
+
 // The names of a data set's classes; further classes have their numbers as names.
 class ClassNames {
  public:
   explicit ClassNames(const Dataset& images) : names_(images.class_names()) {}
   std::string of(int64_t c) const {
-    return c < std::ssize(names_) ? names_[static_cast<size_t>(c)] : std::to_string(c);
+    return c >= 0 && c < std::ssize(names_) ? names_[static_cast<size_t>(c)] : number_of(c);
   }
   std::string quoted(int64_t c) const { return csv_quoted(of(c)); }
 
@@ -223,7 +228,6 @@ Tensor Predictions::start_view(const Batch& step, std::span<const int64_t> rows,
   return of_ranks(shard_, sums);
 }
 
-// A class that is not there has the number -1.
 void Predictions::write_line(const MeanProbabilities& mean, double* to) const {
   to[kTimes] = 1;
   to[kLoss] = mean.loss();
@@ -233,18 +237,18 @@ void Predictions::write_line(const MeanProbabilities& mean, double* to) const {
   for (int t = 0; t < top(); ++t) {
     const bool is_there = t < std::ssize(ranked);
     const RankedClass one = is_there ? ranked[static_cast<size_t>(t)] : RankedClass{};
-    to[kTopClasses + 2 * t] = is_there ? static_cast<double>(shard_.classes.begin + one.index) : -1;
+    to[kTopClasses + 2 * t] = is_there ? static_cast<double>(shard_.classes.begin + one.index) : kNoClass;
     to[kTopClasses + 2 * t + 1] = one.probability;
   }
 }
 
-// lines: of one image; the line of the next rank is `stride` later.
+// lines: of one image; the line of the next rank is `stride` later. Probabilities that are no numbers have no order.
 void Predictions::merge(std::span<const double> lines, int64_t stride, double* to) const {
   std::vector<RankedClass> best;
   for (int64_t first = 0; first < std::ssize(lines); first += stride) {
     const double* const line = lines.data() + first;
     for (const Field field : {kLoss, kOfLabel, kRankedLabel}) to[field] += line[field];
-    for (int64_t at = kTopClasses; at < fields() && line[at] >= 0; at += 2)
+    for (int64_t at = kTopClasses; at < fields() && line[at] != kNoClass; at += 2)
       best.push_back({static_cast<int>(line[at]), line[at + 1]});
   }
   to[kTimes] += 1;
@@ -252,12 +256,13 @@ void Predictions::merge(std::span<const double> lines, int64_t stride, double* t
     return a.probability != b.probability ? a.probability > b.probability : a.index < b.index;
   });
   for (int t = 0; t < top(); ++t) {
-    to[kTopClasses + 2 * t] = best[static_cast<size_t>(t)].index;
+    to[kTopClasses + 2 * t] = std::isnan(to[kLoss]) ? kNoClass : best[static_cast<size_t>(t)].index;
     to[kTopClasses + 2 * t + 1] = best[static_cast<size_t>(t)].probability;
   }
 }
 
 int Predictions::before_label(int64_t image) const {
+  if (predicted(image) == kNoClass) return std::numeric_limits<int>::max();
   const double* const of_image = line(image);
   const int label = images_.label(image);
   int before = 0;
@@ -297,7 +302,7 @@ std::vector<ClassAccuracy> Predictions::by_class() const {
     ++own.images;
     own.top1 += before_label(image) < 1;
     own.top5 += before_label(image) < 5;
-    if (predicted(image) != label) ++taken[{label, predicted(image)}];
+    if (const int c = predicted(image); c != label && c != kNoClass) ++taken[{label, c}];
   }
   for (const auto& [pair, times] : taken)
     if (ClassAccuracy& own = classes[pair.first]; times > own.times)
@@ -323,7 +328,7 @@ void Predictions::write_csv(const std::string& path) const {
     for (int t = 0; t < top(); ++t) {
       const double* const ranked = line(image) + kTopClasses + 2 * t;
       const int c = static_cast<int>(ranked[0]);
-      text += format(",{},{},{:.9g}", c, names.quoted(c), ranked[1]);
+      text += format(",{},{},{:.9g}", number_of(c), names.quoted(c), ranked[1]);
     }
     file.add(text + format(",{:.9g}\n", line(image)[kOfLabel]));
   }
@@ -341,7 +346,8 @@ void Predictions::write_confusion_csv(const std::string& path) const {
   for (auto pair = pairs.begin(); pair != pairs.end();) {
     const auto next = std::upper_bound(pair, pairs.end(), *pair);
     const auto [label, taken] = *pair;
-    file.add(format("{},{},{},{},{}\n", label, names.quoted(label), taken, names.quoted(taken), next - pair));
+    file.add(
+        format("{},{},{},{},{}\n", label, names.quoted(label), number_of(taken), names.quoted(taken), next - pair));
     pair = next;
   }
   file.close();

@@ -79,7 +79,8 @@ struct ClassShard {
 };
 
 // The predictions for all images of a data set, collected from the evaluation steps of all ranks. If the classes are
-// split over ranks, each computes the probabilities of its own; then they exchange what they found for each image.
+// split over ranks, each computes the probabilities of its own; then they exchange what they found for each image. An
+// image whose loss is not a number (softmax_loss.h) counts as wrong and has no predicted class.
 class Predictions {
  public:
   // images: must outlive this. They come in steps of `batch`, each step once per view. Without a shard, all classes are
@@ -97,7 +98,8 @@ class Predictions {
   Evaluation evaluation() const;  // loss: of mean probabilities; without classes
   std::vector<ClassAccuracy> by_class() const;
   // Writes a CSV with one line per image in order: index, name of its source, label; number, name and probability of
-  // the five most probable classes; probability of the label. Classes without names have their numbers as names.
+  // the five most probable classes; probability of the label. Classes without names have their numbers as names. The
+  // number and the name of a class that there is not are empty.
   void write_csv(const std::string& path) const;
   // Writes a CSV with a line for each pair of classes that occurs, in order: label and its name, predicted class and
   // its name, number of such images.
@@ -109,6 +111,7 @@ class Predictions {
   int top() const { return classes_ < 5 ? classes_ : 5; }
   int64_t fields() const { return kTopClasses + 2 * top(); }
   const double* line(int64_t image) const { return table_.data<double>() + image * fields(); }
+  // -1: none
   int predicted(int64_t image) const { return static_cast<int>(line(image)[kTopClasses]); }
   int before_label(int64_t image) const;  // how many of the most probable classes rank before the label
   Tensor start_view(const Batch& step, std::span<const int64_t> rows, const Tensor& logits);

@@ -118,9 +118,11 @@ TEST_P(MarginTest, ScaledCosinesWithoutAMarginAreLogits) {
     EXPECT_NEAR(found.dlogits[i], 16 * wanted.dlogits[i], 1e-6 * std::abs(found.dlogits[i])) << i;
 }
 
-// The margin puts 0.8 below 0.7.
+// The margin puts 0.8 below 0.7 and above 0.3.
 TEST_P(MarginTest, TrainingCountsWithTheMargin) {
-  LossCase one{.logits = {0.8f, 0.7f}, .labels = {0}, .settings = {.margin = kArc}};
+  LossCase one{.logits = {0.8f, 0.3f}, .labels = {0}, .settings = {.margin = kArc}};
+  EXPECT_EQ(run_loss(one, device()).sums.top1, 1);
+  one.logits[1] = 0.7f;
   EXPECT_EQ(run_loss(one, device()).sums.top1, 0);
   one.mode = Mode::kEval;
   EXPECT_EQ(run_loss(one, device()).sums.top1, 1);

@@ -231,6 +231,37 @@ TEST_P(ShardedSoftmaxLossTest, ManyClassesGiveTheLossOfTheDefinition) {
   }
 }
 
+// One margin puts the label's logit below the largest others, the other one above all of them.
+TEST_P(ShardedSoftmaxLossTest, AMarginAmongManyClassesGivesTheLossOfTheDefinition) {
+  constexpr int64_t kClasses = 9001;
+  for (const LossMargin& margin : {LossMargin{.scale = 16, .angle = 0.5}, {.scale = 16, .factor = 0.5}}) {
+    LossCase of{distinct_values(4 * kClasses, 0.9, 5), {9000, 17, 4700, 600}, {.margin = margin}};
+    double wanted = 0;
+    for (size_t row = 0; row < 4; ++row) {
+      const auto first = of.logits.begin() + static_cast<std::ptrdiff_t>(row) * kClasses;
+      first[of.labels[row]] = 0.85f;
+      wanted += loss_of_row({first, first + kClasses}, of.label(row), of.settings);
+    }
+    for (const Widths& widths : {Widths{kClasses}, {4501, 4500}, {8999, 2}}) {
+      const LossSums found = run_sharded(of, widths, device()).sums;
+      EXPECT_NEAR(found.loss, wanted, 1e-6 * wanted);
+      EXPECT_EQ(found.top1, margin.factor < 1 ? 4 : 0);
+      EXPECT_EQ(found.top5, margin.factor < 1 ? 4 : 0);
+      expect_whole(of, widths, device());
+    }
+  }
+}
+
+// All cosines are near -1, and half the angle puts the label's logit further above the others than exp() reaches.
+TEST_P(ShardedSoftmaxLossTest, ALogitThatItsMarginPutsFarAboveTheOthersHasNoLoss) {
+  LossCase of{std::vector<float>(130, -0.9f), {129}, {.margin = {.scale = 128, .factor = 0.5}}};
+  of.logits[129] = -0.95f;
+  for (const Widths& widths : {Widths{130}, {64, 66}}) {
+    EXPECT_EQ(run_sharded(of, widths, device()).sums.loss, 0);
+    expect_whole(of, widths, device());
+  }
+}
+
 TEST_P(ShardedSoftmaxLossTest, GradientIsThatOfDifferences) {
   for (const double smoothing : {0.0, 0.1}) {
     const LossCase of{distinct_values(3 * 8, 4, 1), {0, 7, 3}, {smoothing}, Mode::kTrain, 5};
@@ -392,7 +423,7 @@ TEST_P(ShardedSoftmaxLossTest, GivesTheGradientWithoutSumsAndSumsWithoutTheGradi
   const LossCase of{distinct_values(4 * 9, 3, 2), {0, 4, 5, 8}};
   Ranks ranks(of, {5, 4}, device());
   Tensor sums = no_sums(device());
-  EXPECT_EQ(ranks.finish(1, nullptr), ranks.finish(1, &sums));
+  EXPECT_EQ(Ranks(of, {5, 4}, device()).finish(1, nullptr), ranks.finish(1, &sums));
   EXPECT_EQ(ranks.evaluate(1).loss, read_sums(sums).loss);
   EXPECT_EQ(ranks.evaluate(0).loss, read_sums(sums).loss);
 }

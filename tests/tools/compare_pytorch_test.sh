@@ -56,6 +56,14 @@ compare --owt "$work/owt" --repeats 1 || wrong "it ended with $?"
 expect '\| 12800\.0 \(.* \| eager \| 3\.20 '
 passed
 
+begin "a recipe's file is a model with its own rows"
+echo 10 >"$work/ours"
+echo 20 >"$work/eager"
+printf '[model]\n[data]\nbatch = 16\n' >"$work/small.toml"
+compare --owt "$work/owt" --repeats 1 --model "$work/small.toml" || wrong "it ended with $?"
+expect '^\| small \| 16 \| bf16 \| 2 \| 1600\.0 .* \| eager \| 2\.00 '
+passed
+
 begin "an evaluation is one of both"
 echo 5 >"$work/ours_evaluation"
 echo 20 >"$work/evaluation"

@@ -90,7 +90,7 @@ if ! virtual_hosts_possible 2>"$work/output"; then
   echo "skipped: $case_name: $(cat "$work/output")"
   exit 0
 fi
-timeout -s KILL 120 bash "$bench/slow_network.sh" --owt "$owt" --nets cifar10_quick --hosts 2 --rates 1gbit --rows 16 --steps 6 --probe 1 \
+timeout -s KILL 120 bash "$bench/slow_network.sh" --owt "$owt" --nets "$bench/../../configs/cifar10_quick.toml" --hosts 2 --rates 1gbit --rows 16 --steps 6 --probe 1 \
   --strategies "dp owt-a owt-c" --keep "$work/points" >"$work/output" 2>&1 || wrong "it failed"
 expect '^pass: the interfaces counted the plan.s bytes to 5 %: 3 of 3$'
 passed

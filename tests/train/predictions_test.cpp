@@ -474,6 +474,57 @@ TEST(Predictions, AClassSaysWhatItIsTakenForMostOften) {
   EXPECT_EQ(classes[1].taken_for, "");
 }
 
+// The loss is not a number because of one logit in one view: of the label, of another class of its rank, or of another
+// rank. Image 3 has good logits.
+TEST(Predictions, AnImageWhoseLossIsNotANumberIsWrongAndHasNoClass) {
+  constexpr int kClasses = 7;
+  const TempFolder folder;
+  const MemoryDataset images({1, 1, 1}, kClasses, {0, 0, 0, 0}, {0, 0, 6, 0}, {});
+  const int spoilt[] = {0, 4, 5, -1};
+  for (const Views& views : {Views(1), Views(2), Views::mirror()})
+    for (const LossType type : {LossType::kSoftmax, LossType::kLogistic})
+      for (const std::vector<Slice>& parts : {std::vector<Slice>{{0, 7}}, {{0, 3}, {3, 7}}})
+        for (int bad_view = 0; bad_view < views.count; ++bad_view) {
+          SCOPED_TRACE(concat(views.name(), " views, ", name_of(type), ", ", parts.size(), " parts, view ", bad_view));
+          run_ranks(static_cast<int>(parts.size()), 1, [&](Communicator& comm) {
+            const Slice mine = parts[static_cast<size_t>(comm.rank())];
+            Predictions predictions(images, kClasses, views, 4, type, ClassShard{mine, &comm});
+            const int64_t rows[] = {0, 1, 2, 3};
+            for (int view = 0; view < views.count; ++view) {
+              Tensor logits({4, mine.size()});
+              for (int64_t row = 0; row < 4; ++row)
+                for (int64_t c = mine.begin; c < mine.end; ++c)
+                  logits.data()[row * mine.size() + c - mine.begin] = view == bad_view && c == spoilt[row]
+                                                                          ? std::nanf("")
+                                                                      : c == images.label(row) ? 9.0f
+                                                                                               : 0.0f;
+              Batch batch;
+              batch.view = views.first + view;
+              predictions.add(batch, rows, logits);
+            }
+            predictions.gather(comm, Device::kCpu);
+            if (comm.rank() != 0) return;
+            EXPECT_TRUE(std::isnan(predictions.evaluation().loss));
+            EXPECT_EQ(predictions.evaluation().top1, 0.25);
+            EXPECT_EQ(predictions.evaluation().top5, 0.25);
+            const std::vector<ClassAccuracy> classes = predictions.by_class();
+            ASSERT_EQ(classes.size(), 2u);
+            EXPECT_EQ(classes[0].top1, 1);
+            EXPECT_EQ(classes[0].top5, 1);
+            EXPECT_EQ(classes[1].top5, 0);
+            EXPECT_EQ(classes[0].times + classes[1].times, 0);
+            predictions.write_csv(folder.file("all.csv"));
+            const auto lines = read_csv(folder.file("all.csv"));
+            EXPECT_THAT(std::vector(lines[1].begin() + 2, lines[1].begin() + 6), ElementsAre("0", "0", "", ""));
+            EXPECT_EQ(lines[4][4], "0");
+            predictions.write_confusion_csv(folder.file("pairs.csv"));
+            EXPECT_THAT(read_csv(folder.file("pairs.csv")),
+                        ElementsAre(testing::_, ElementsAre("0", "0", "", "", "2"),
+                                    ElementsAre("0", "0", "0", "0", "1"), ElementsAre("6", "6", "", "", "1")));
+          });
+        }
+}
+
 TEST(Predictions, ConfusionsOfAHundredThousandClassesTakeNoMoreThanTheirImages) {
   constexpr int kClasses = 100'000;
   const MemoryDataset images({1, 1, 3}, kClasses, {0, 0, 0, 0, 0, 0, 0, 0, 0}, {7, 3, 7}, {});

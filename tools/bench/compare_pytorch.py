@@ -4,6 +4,7 @@
     usage: compare_pytorch.py --owt PROGRAM [--model NAME,...] [--precision fp32,bf16] [--threads 2,1] [--evaluate]
                               [--compile] [--batch N] [--repeats R] [--python PROGRAM]
 
+NAME may also be a file NAME.toml: a recipe, whose loss PyTorch computes too, with `margin` and `sample` (Partial FC).
 A step is forward, loss, backward and update on one batch in memory; with --evaluate forward and loss. The programs
 alternate, each in a fresh process. A process reports the median of its steps after three untimed ones. PyTorch uses
 its faster layout, channels-last, its fused update, and for bf16 autocast. With --compile it also uses its compiler,
@@ -22,6 +23,7 @@ import tempfile
 import time
 
 from owt_time import MODELS, owt_step, run_measured, spread
+from recipe import read_recipe
 
 UNTIMED_STEPS = 3
 HEAD = ("net", "batch", "precision", "threads", "owt, images/s", "PyTorch, images/s", "", "owt / PyTorch",
@@ -51,9 +53,14 @@ def torch_step(python, **case):
         return json.load(answer)
 
 
+def case_of(model):
+    """File, rows of a step, and number of timed steps."""
+    return MODELS[model] if model in MODELS else (pathlib.Path(model), read_recipe(model)["data"]["batch"], 5)
+
+
 def measure(options, model, batch, precision, threads):
     """Name of a program -> [(milliseconds, MB)] of its turns."""
-    config, _, steps = MODELS[model]
+    config, _, steps = case_of(model)
     steps *= 3 if options.evaluate else 1
     theirs = dict(config=str(config), batch=batch, steps=steps, threads=threads, precision=precision,
                   evaluation=options.evaluate)
@@ -88,7 +95,7 @@ def main():
     parser.add_argument("--owt", required=True, metavar="PROGRAM")
     parser.add_argument("--python", default=sys.executable, metavar="PROGRAM", help="that has PyTorch; default: this one")
     parser.add_argument("--model", type=several, default=list(MODELS), metavar="NAME,...",
-                        help=f"of {', '.join(MODELS)}; default: all")
+                        help=f"of {', '.join(MODELS)}, or a recipe's file; default: all")
     parser.add_argument("--precision", type=several, default=["fp32", "bf16"], metavar="NAME,...")
     parser.add_argument("--threads", type=numbers, default=[2, 1], metavar="T,...")
     parser.add_argument("--evaluate", action="store_true", help="forward and loss only")
@@ -97,16 +104,16 @@ def main():
     parser.add_argument("--repeats", type=int, metavar="R", default=7, help="turns of each")
     options = parser.parse_args()
     for what, named, known in (("model", options.model, MODELS), ("precision", options.precision, ("fp32", "bf16"))):
-        if unknown := set(named) - set(known):
+        if unknown := {name for name in named if not name.endswith(".toml")} - set(known):
             parser.error(f"no {what} '{unknown.pop()}'; there are {', '.join(known)}")
 
     print(line(HEAD), line("---" for _ in HEAD), sep="\n", flush=True)
     for threads in options.threads:
         for model in options.model:
             for precision in options.precision:
-                batch = options.batch or MODELS[model][1]
+                batch = options.batch or case_of(model)[1]
                 turns = measure(options, model, batch, precision, threads)
-                print(line((model, batch, precision, threads, *cells(batch, turns))), flush=True)
+                print(line((pathlib.Path(model).stem, batch, precision, threads, *cells(batch, turns))), flush=True)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,8 @@
 #
 #   usage: tools/bench/slow_network.sh [OPTION]...
 #     --owt PROGRAM          default build/owt
-#     --nets "NAME ..."      alexnet_small (96 % of the weights in dense layers), cifar10_quick (none); default both
+#     --nets "NAME ..."      alexnet_small (96 % of the weights in dense layers), cifar10_quick (none); default both. Any
+#                            recipe or model in configs, or a recipe's file NAME.toml
 #     --hosts "K ..."        default "2 4"
 #     --rates "RATE ..."     rate of every link in both directions, in tc's units; default "1gbit 100mbit"
 #     --strategies "..."     default "dp dp-zero dp-star owt-a owt-b owt-c owt-d mp-dense pipeline auto"
@@ -71,7 +72,7 @@ read_options() {
 
 config_of() {
   local net=$1
-  for file in "$configs/$net.toml" "$configs/models/$net.toml"; do
+  for file in "$net" "$configs/$net.toml" "$configs/models/$net.toml"; do
     if [ -f "$file" ]; then
       echo "$file"
       return
@@ -156,13 +157,14 @@ predict() {
 }
 
 measure_all() {
-  local net count rate strategy words network
+  local recipe net count rate strategy words network
   for count in $hosts; do
     for rate in $rates; do
       make_hosts "$count" "$rate"
       measure_links "$count" "$rate"
-      for net in $nets; do
-        set_words "$net" "$count"
+      for recipe in $nets; do
+        net=$(basename "$recipe" .toml)
+        set_words "$recipe" "$count"
         for strategy in $strategies; do
           predict "$net" "$count" "$rate" "$strategy"
           if [ $SECONDS -ge "$seconds" ]; then

@@ -3,6 +3,7 @@
 Used by torch_step.py, torch_check.py, torch_models.py and compare_layers.py; needs only PyTorch and numpy.
 """
 import json
+import math
 import pathlib
 import struct
 import sys
@@ -221,7 +222,36 @@ class Cosine(nn.Module):
         self.weight = nn.Parameter(0.01 * torch.randn(out, features))
 
     def forward(self, x):
-        return nn.functional.linear(nn.functional.normalize(x), nn.functional.normalize(self.weight))
+        return self.cosines(x, self.weight)
+
+    def of_sample(self, x, labels, rate):
+        """The cosines of this fraction of the classes, drawn at random with all labels among them, and the labels'
+        numbers in the sample: Partial FC (An et al. 2022, arXiv:2203.15565), whose public code draws and indexes like
+        this."""
+        labelled = labels.unique()
+        order = torch.rand(len(self.weight), device=x.device)
+        order[labelled] = 2
+        count = max(int(rate * len(self.weight)), len(labelled))
+        index = order.topk(count).indices.sort().values
+        return self.cosines(x, self.weight[index]), torch.searchsorted(index, labels)
+
+    @staticmethod
+    def cosines(x, weight):
+        return nn.functional.linear(nn.functional.normalize(x), nn.functional.normalize(weight))
+
+
+def with_margin(cosines, labels, margin):
+    """The logits of owt's `[loss] margin`. For angles beyond pi - m2 they are ArcFace's; m1 must be 1."""
+    own = {"arcface": {"m2": margin.get("m", 0.5)}, "cosface": {"m3": margin.get("m", 0.35)}, "combined": margin}
+    m1, m2, m3 = (own[margin["type"]].get(key, default) for key, default in (("m1", 1.0), ("m2", 0.0), ("m3", 0.0)))
+    assert m1 == 1, "a factor of the angle has no logits here"
+    at = labels[:, None]
+    cosine = cosines.gather(1, at).float()
+    moved = cosine
+    if m2 > 0:
+        angle = cosine.clamp(-1 + 1e-7, 1 - 1e-7).acos()
+        moved = torch.where(angle + m2 > math.pi, cosine - m2 * math.sin(m2), (angle + m2).cos())
+    return margin.get("scale", 64.0) * cosines.scatter(1, at, (moved - m3).to(cosines.dtype))
 
 
 def make_layer(layer, shape):

@@ -8,7 +8,7 @@ import inspect
 import torch
 
 from recipe import read_recipe
-from torch_net import all_layers, make_net, make_optimizer
+from torch_net import all_layers, make_net, make_optimizer, with_margin
 
 
 ENGINES = ("eager", "graphed", "compiled", "autotuned")
@@ -82,9 +82,23 @@ def make_net_and_step(config, batch, precision, engine, device, evaluation, rate
         images = images.to(torch.bfloat16)
     labels = (torch.arange(batch) % model["classes"]).to(device)
 
+    loss_settings = recipe.get("loss", {})
+
+    def logits_of(images, labels):
+        """The logits, and the labels' numbers among them."""
+        if (rate := loss_settings.get("sample", 1)) < 1 and not evaluation:
+            *before, head = net.order
+            for module in before:
+                images = module(images)
+            logits, labels = head.of_sample(images, labels, rate)
+        else:
+            logits = net(images)
+        margin = loss_settings.get("margin")
+        return with_margin(logits, labels, margin) if margin else logits, labels
+
     def loss_of(images, labels):
         with torch.autocast(device, torch.bfloat16, enabled=precision == "bf16"):
-            return torch.nn.functional.cross_entropy(net(images), labels)
+            return torch.nn.functional.cross_entropy(*logits_of(images, labels))
 
     if engine in MODES:  # on a CPU "max-autotune" only measures products, for minutes
         loss_of = torch.compile(loss_of, mode=MODES[engine] if device == "cuda" else None)

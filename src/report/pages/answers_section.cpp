@@ -27,8 +27,9 @@ std::vector<Answer> answers_in(const CsvTable& table) {
   std::vector<Answer> all;
   for (const auto& row : table.rows) {
     if (row.size() < table.head.size()) continue;
-    Answer answer{std::stoll(row[index]), row[label], row[taken], table.number(row, "top1_probability"),
-                  table.number(row, "label_probability")};
+    const std::string& predicted = row[taken];
+    Answer answer{std::stoll(row[index]), row[label], predicted.empty() ? "no class" : predicted,
+                  table.number(row, "top1_probability"), table.number(row, "label_probability")};
     // Two classes may have the same name.
     if (row[number_label] != row[number_taken] && answer.label == answer.taken_for)
       answer.taken_for += " (" + row[number_taken] + ")";
