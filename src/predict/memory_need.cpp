@@ -105,7 +105,9 @@ class Holdings {
     for (int64_t i = begin; i < end; ++i) {
       const LayerPlan& layer = plan_.layer(i);
       scratch_ = std::max(scratch_, rows * layer.scratch_bytes_on_rank());
-      if (layer.type == "cosine") hold(&layer.out, rows, 4 * (rows + layer.kept_elements()), tape);  // its op's norms
+      int64_t norms = rows + layer.kept_elements();  // of cosines; with sampled classes there are two ops
+      if (!layer.sampled.empty()) norms += rows + layer.sampled.front();
+      if (layer.type == "cosine") hold(&layer.out, rows, 4 * norms, tape);
     }
     hold(&first, rows, size_ * rows * elements, tape);
     if (first.place != kEveryPlace) return hold(&first.in, 0, size_ * links_elements());

@@ -50,6 +50,10 @@ const char* const kCosines = R"(
 const char* const kThousandClasses = R"(
   { name = "fc1", type = "dense", out = 24, bias = false },
   { name = "fc2", type = "dense", out = 1200, bias = false })";
+const char* const kThousandCosines = R"(
+  { name = "fc1", type = "dense", out = 24, bias = false },
+  { name = "fc2", type = "cosine", out = 1200 })";
+bool has_thousand(const char* layers) { return layers == kThousandClasses || layers == kThousandCosines; }
 
 bool knows_labels(Strategy strategy) { return facts_of(strategy).gathers_labels || facts_of(strategy).shares_rows; }
 
@@ -103,7 +107,7 @@ struct StepCase {
 // Calls check(need, taken, plan) for every strategy on one to four ranks.
 template <class Check>
 void for_every_plan(const char* layers, const StepCase& step, int64_t step_rows, const Check& check) {
-  const int64_t classes = layers == kFewClasses ? 12 : layers == kThousandClasses ? 1200 : 96;
+  const int64_t classes = layers == kFewClasses ? 12 : has_thousand(layers) ? 1200 : 96;
   Model model = model_of("[12, 4, 4]", classes, layers);
   model.frozen = step.frozen;
   for (const Strategy strategy : strategies_without_stages())
@@ -168,14 +172,15 @@ TEST(StepMemory, OfSampledClassesIsWhatTheListSaysByteForByte) {
   constexpr int64_t kRows = 48;
   StepCase step{Precision::kFp32, Mode::kTrain};
   step.sample = 0.1;
-  for (const Precision precision : {Precision::kFp32, Precision::kBf16}) {
-    step.precision = precision;
-    for_every_plan(kThousandClasses, step, kRows, [](const MemoryNeed& need, const Taken& taken, const Plan& plan) {
-      const int64_t values = 2 * static_cast<int64_t>(sizeof(StepValues)) + 8 * kLossSums;
-      const int64_t said = values + need.weight_bytes + std::llround(need.step_row_bytes * kRows);
-      EXPECT_EQ(taken.weights + taken.batches, said * plan.ranks());
-    });
-  }
+  for (const char* layers : {kThousandClasses, kThousandCosines})
+    for (const Precision precision : {Precision::kFp32, Precision::kBf16}) {
+      step.precision = precision;
+      for_every_plan(layers, step, kRows, [](const MemoryNeed& need, const Taken& taken, const Plan& plan) {
+        const int64_t values = 2 * static_cast<int64_t>(sizeof(StepValues)) + 8 * kLossSums;
+        const int64_t said = values + need.weight_bytes + std::llround(need.step_row_bytes * kRows);
+        EXPECT_EQ(taken.weights + taken.batches, said * plan.ranks());
+      });
+    }
 }
 
 TEST(StepMemory, OfCosinesIsWhatTheListSaysByteForByte) {
