@@ -86,12 +86,15 @@ void store_in_run(const Verification& result, const VerifyOptions& options) {
   namespace fs = std::filesystem;
   if (options.run.empty()) return;
   const fs::path folder = fs::path(options.run) / kVerificationFolder;
+  bool made = false;
   try {
-    fs::create_directory(folder);
+    made = fs::create_directory(folder);
     write_file_atomically((folder / fs::path(options.pairs).stem()).string() + ".json",
                           verification_json(result, options));
   } catch (const std::exception& e) {
     log_warn("the run does not get the result: {}", own_words(e));
+    std::error_code ignored;
+    if (made) fs::remove(folder, ignored);  // it is empty
   }
 }
 
