@@ -12,13 +12,13 @@ constexpr const char* kVerificationFolder = "verification";
 constexpr const char* kVerificationFormat = "owt verification 1";
 
 struct AcceptRates {
-  double far = 0, tar = 0;  // of different and of same pairs
+  double far = 0, tar = 0;  // shares of different and of same pairs
 };
 
 struct VerificationRecord {
-  std::string name;     // of the list, without its folder and extension
+  std::string name;     // file name of the list without its extension
   std::string weights;  // the weights file
-  std::string layer;    // whose outputs are the embedding
+  std::string layer;    // the layer whose outputs are the embedding
   int64_t features = 0;
   bool mirrored = false;  // the mean with the embedding of the mirror image
   int64_t images = 0, same_pairs = 0, different_pairs = 0;
