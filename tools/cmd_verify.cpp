@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "src/commands/verify.h"
+#include "src/train/data_facts.h"
 #include "tools/commands.h"
 
 namespace owt {
@@ -20,13 +21,13 @@ std::vector<double> false_accept_rates(const Options& options) {
 int command_verify(const Arguments& arguments) {
   Options options(
       "owt verify",
-      "Compares the embeddings of two images to find out whether they show the same person, character or product, and "
-      "prints "
-      "how often that is right. Two images are the same if the cosine similarity of their embeddings is a "
-      "threshold or more. Accuracy: the mean over ten folds of consecutive pairs, with the best threshold of "
-      "the other nine. TAR at FAR: the share of same pairs that are accepted (true accept rate) with the "
-      "threshold that accepts this share of different pairs at most (false accept rate). EER: the error rate "
-      "where both errors are equally frequent. AUC: the area under the curve of TAR over FAR (ROC).");
+      "Compares the embeddings of two images to find out whether they show the same person, character or product, "
+      "and prints how often that is right. Two images are the same if the cosine similarity of their embeddings is a "
+      "threshold or more. Accuracy: the mean over ten folds of consecutive pairs, with the best threshold of the "
+      "other nine. TAR at FAR: the share of same pairs that are accepted (true accept rate) with the threshold that "
+      "accepts this share of different pairs at most (false accept rate). EER: the error rate where both errors are "
+      "equally frequent. AUC: the area under the curve of TAR over FAR (ROC). The result is also stored in the run "
+      "folder of the weights, as verification/NAME.json for the list NAME.txt; owt report shows it.");
   declare_trained(options);
   options.positional("PAIRS",
                      "text file with a line 'A B 1' for each pair of the same, and 'A B 0' of different ones. A and B "
@@ -56,6 +57,8 @@ int command_verify(const Arguments& arguments) {
   FeatureSource& source = verification.source;
   source.weights = trained_weights(options);
   source.run_folder = run_of_facts(options, source.weights);
+  verification.run = run_of_weights(source.weights);
+  verification.pairs = options.string("PAIRS");
   source.threads = shared_threads(options);
   if (options.given("layer")) source.layer = options.string("layer");
   source.mirrored = options.boolean("flip");

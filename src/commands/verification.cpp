@@ -82,10 +82,21 @@ Roc roc_of(std::span<const ScoredPair> pairs) {
 const RocPoint& Roc::at_far(double most) const {
   // A product such as 0.001 * 3000 may be rounded to just below a whole number.
   const double allowed = most * static_cast<double>(different) * (1 + 1e-9);
-  const auto beyond = std::ranges::find_if(
-      points, [&](const RocPoint& point) { return static_cast<double>(point.different) > allowed; });
+  const auto beyond = std::ranges::partition_point(
+      points, [&](const RocPoint& point) { return static_cast<double>(point.different) <= allowed; });
   const auto highest = beyond - 1;  // the first point accepts nothing
-  return *std::ranges::find(points.begin(), beyond, highest->same, &RocPoint::same);
+  return *std::ranges::lower_bound(points.begin(), beyond, highest->same, {}, &RocPoint::same);
+}
+
+std::vector<AcceptRates> Roc::curve() const {
+  const double decades = std::log10(static_cast<double>(different));
+  std::vector<AcceptRates> rates;
+  const auto last = static_cast<int>(std::ceil(kPointsPerDecade * decades));
+  for (int i = 0; i <= last; ++i) {
+    const double far = i == last ? 1 : std::pow(10, static_cast<double>(i) / kPointsPerDecade - decades);
+    rates.push_back({far, tar(at_far(far))});
+  }
+  return rates;
 }
 
 double Roc::area() const {

@@ -8,6 +8,8 @@
 #include <span>
 #include <vector>
 
+#include "src/files/verification_record.h"
+
 namespace owt {
 
 struct ScoredPair {
@@ -17,6 +19,7 @@ struct ScoredPair {
 
 constexpr double kAcceptsNone = 2, kAcceptsAll = -1;
 constexpr int kFolds = 10;
+constexpr int kPointsPerDecade = 30;
 
 struct FoldAccuracy {
   double threshold = 0;  // the most accurate one of the other folds; of equally accurate ones the highest
@@ -42,6 +45,9 @@ struct Roc {
   double far(const RocPoint& at) const { return static_cast<double>(at.different) / static_cast<double>(different); }
   // The point with the highest TAR whose FAR is `most` or lower.
   const RocPoint& at_far(double most) const;
+  // For a drawing with a logarithmic axis of FARs: at_far() at kPointsPerDecade FARs in each power of ten, from one
+  // accepted different pair to all of them.
+  std::vector<AcceptRates> curve() const;
   double area() const;  // under the curve: the probability that a same pair is more similar, ties count half
   double equal_error_rate() const;  // where FAR = 1 - TAR, between two points on their line
 };

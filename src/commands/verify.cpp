@@ -3,13 +3,16 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <filesystem>
 #include <numeric>
 
 #include "src/commands/json_output.h"
 #include "src/commands/run.h"
 #include "src/core/threads.h"
+#include "src/files/verification_record.h"
 #include "src/system/files.h"
 #include "src/system/log.h"
+#include "src/system/own_words.h"
 
 namespace owt {
 namespace {
@@ -78,6 +81,23 @@ void write_files(const Verification& result, const std::vector<ScoredPair>& scor
   if (!options.json.empty()) write_file_atomically(options.json, verification_json(result, options));
 }
 
+// The folder may belong to another user.
+void store_in_run(const Verification& result, const VerifyOptions& options) {
+  namespace fs = std::filesystem;
+  if (options.run.empty()) return;
+  const fs::path folder = fs::path(options.run) / kVerificationFolder;
+  bool made = false;
+  try {
+    made = fs::create_directory(folder);
+    write_file_atomically((folder / fs::path(options.pairs).stem()).string() + ".json",
+                          verification_json(result, options));
+  } catch (const std::exception& e) {
+    log_warn("the run does not get the result: {}", own_words(e));
+    std::error_code ignored;
+    if (made) fs::remove(folder, ignored);  // it is empty
+  }
+}
+
 double mean_of(const std::vector<FoldAccuracy>& folds, double FoldAccuracy::*field) {
   double sum = 0;
   for (const FoldAccuracy& fold : folds) sum += fold.*field;
@@ -112,6 +132,7 @@ Verification verify(const Settings& settings, ImagePairs pairs, const VerifyOpti
                       .roc = roc_of(scores)};
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   write_files(result, scores, options);
+  store_in_run(result, options);
   return result;
 }
 
@@ -134,7 +155,7 @@ std::string verification_text(const Verification& result, const VerifyOptions& o
 std::string verification_json(const Verification& result, const VerifyOptions& options) {
   using Json = OutputJson;
   const Roc& roc = result.roc;
-  Json json{{"format", "owt verification 1"},
+  Json json{{"format", kVerificationFormat},
             {"weights", options.source.weights},
             {"layer", result.layer},
             {"features", result.features},
@@ -152,6 +173,7 @@ std::string verification_json(const Verification& result, const VerifyOptions& o
     json["at_far"].push_back(
         {{"far", far}, {"tar", roc.tar(at)}, {"threshold", at.threshold}, {"accepted_different_pairs", at.different}});
   }
+  for (const auto& [far, tar] : roc.curve()) json["roc"].push_back({{"far", far}, {"tar", tar}});
   json["equal_error_rate"] = roc.equal_error_rate();
   json["area_under_roc"] = roc.area();
   json["seconds"] = result.seconds;

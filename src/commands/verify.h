@@ -17,6 +17,8 @@ struct VerifyOptions {
   std::string roc{};           // CSV file to write, a line for each point; empty: none
   std::string similarities{};  // CSV file to write, a line for each pair; empty: none
   std::string json{};          // JSON file to write; empty: none
+  std::string run{};           // run folder to store the JSON in (verification_record.h); empty: none
+  std::string pairs{};         // path of the list, whose name the JSON in the run folder has
 };
 
 struct Verification {
@@ -33,7 +35,8 @@ struct Verification {
 };
 
 // The cosine similarity of the two embeddings of each pair, and what follows from it. The similarity is 0 if an
-// embedding is 0. Memory holds the embeddings of all images, 4 bytes a value, and the pairs. Throws Error.
+// embedding is 0. Memory holds the embeddings of all images, 4 bytes a value, and the pairs. Throws Error. A run folder
+// that cannot be written to is only a warning.
 Verification verify(const Settings& settings, ImagePairs pairs, const VerifyOptions& options);
 
 std::string verification_text(const Verification& result, const VerifyOptions& options);

@@ -106,6 +106,28 @@ TEST(Rocs, AllowAWholeNumberOfPairs) {
   EXPECT_EQ(roc_of(pairs).at_far(0.28).same, 0);
 }
 
+// With 100 different pairs FARs from 1/100 to 1, each with the highest TAR within it.
+TEST(Rocs, HaveACurveForALogarithmicAxis) {
+  Pairs pairs;
+  for (int i = 0; i < 100; ++i) pairs.push_back({0.01 * i, false}), pairs.push_back({0.01 * i - 0.095, true});
+  const Roc roc = roc_of(pairs);
+  const std::vector<AcceptRates> curve = roc.curve();
+  ASSERT_EQ(curve.size(), 2u * kPointsPerDecade + 1);
+  EXPECT_NEAR(curve.front().far, 0.01, 1e-12);
+  EXPECT_NEAR(curve[kPointsPerDecade].far, 0.1, 1e-12);
+  EXPECT_EQ(curve.back().far, 1);
+  EXPECT_EQ(curve.front().tar, 0) << "one different pair";
+  EXPECT_EQ(curve[kPointsPerDecade].tar, 0.01) << "ten different pairs, above 0.89";
+  EXPECT_EQ(curve[kPointsPerDecade + 10].tar, 0.12) << "21 different pairs, above 0.78; the FAR is 0.2154";
+  EXPECT_EQ(curve.back().tar, 1);
+  for (size_t i = 1; i < curve.size(); ++i) EXPECT_GT(curve[i].far, curve[i - 1].far);
+
+  const std::vector<AcceptRates> one = roc_of(Pairs{{0.9, true}, {0.1, false}}).curve();
+  ASSERT_EQ(one.size(), 1u);
+  EXPECT_EQ(one[0].far, 1);
+  EXPECT_EQ(one[0].tar, 1);
+}
+
 TEST(Rocs, NeedPairsOfBothKinds) {
   EXPECT_THAT(message_of([&] {
                 roc_of(Pairs{{0.9, true}, {0.1, true}});

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "data/synthetic.h"
+#include "src/files/verification_record.h"
 #include "src/system/files.h"
 #include "tests/support/harness.h"
 #include "tests/support/made_photos.h"
@@ -18,6 +19,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 TEST(ImagePairLists, NameFilesBesideTheListOrNumbers) {
   const TempFolder folder;
@@ -178,6 +180,33 @@ TEST_P(VerifyOnHost, TheFilesHoldWhatIsPrinted) {
   EXPECT_EQ(lines.size(), 1 + result.roc.points.size());
   EXPECT_EQ(lines[1], "2,0,0");
   EXPECT_THAT(lines.back(), ::testing::EndsWith(",1,1"));
+}
+
+TEST_P(VerifyOnHost, TheRunGetsAResultForEachList) {
+  options_.run = path("run");
+  for (const char* list : {"far/a.txt", "b"}) {
+    options_.pairs = list;
+    options_.json = path("v.json");
+    verify(settings_, numbered(), options_);
+  }
+  std::vector<std::string> wrong;
+  const std::vector<VerificationRecord> records = verifications_of(path("run"), wrong);
+  EXPECT_THAT(wrong, IsEmpty());
+  ASSERT_EQ(records.size(), 2u);
+  EXPECT_EQ(records[0].name, "a");
+  EXPECT_EQ(records[1].name, "b");
+  EXPECT_EQ(records[1].same_pairs, 4);
+  EXPECT_EQ(records[1].at_far.size(), 2u);
+  EXPECT_EQ(records[1].roc.back().far, 1);
+  EXPECT_EQ(read_file(path("run") + "/verification/b.json"), read_file(options_.json));
+}
+
+TEST_P(VerifyOnHost, ARunThatCannotGetTheResultIsAWarning) {
+  options_.run = path("run"), options_.pairs = "a.txt";
+  write_bytes(path("run") + "/verification", "a file");
+  ::testing::internal::CaptureStderr();
+  EXPECT_EQ(verify(settings_, numbered(), options_).images, 24);
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("the run does not get the result: "));
 }
 
 TEST_P(VerifyOnHost, AnImageThatIsNotThereIsNamed) {

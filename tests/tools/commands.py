@@ -160,7 +160,7 @@ COMMANDS = {
         "similarities": Shows("--similarities new/s.csv"),
         "json": Shows("--json new/v.json"),
         "split": Shows("--split train"),
-    }),
+    }, writes=("runs/small/verification", "runs/small/verification/pairs.json")),
     "time": Command("small.toml --steps 3", {
         **DEVICES, **PLANNED,
         "batch": Shows("--batch 2"),

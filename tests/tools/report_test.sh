@@ -247,11 +247,14 @@ train unevaluated --steps 4 --set run.eval_every_epochs=0 --set data.accumulate=
 train tuned --steps 3 --weights "$work"/one/checkpoints/step-*60/weights.safetensors --except fc1
 if "$owt" train "$work/small.toml" --data "$work/shapes" --out "$work/diverged" --set optimizer.learning_rate=1e30 \
   >"$work/log" 2>&1; then wrong "a rate of 1e30 did no harm"; fi
+for i in $(seq 0 39); do echo "$i $((i + 40)) $((i % 2))"; done >"$work/pairs.txt"
+"$owt" verify "$work/single" "$work/pairs.txt" --data "$work/shapes" >"$work/log" 2>&1 || wrong "$(cat "$work/log")"
 kinds=(single resumed pipeline unevaluated tuned diverged one)
 for kind in single pipeline diverged; do
   "$owt" report "$work/$kind" --out "$work/$kind.html" >/dev/null
   check "$work/$kind.html" 6
 done
+grep -q '<figcaption>TAR over FAR (ROC)</figcaption>' "$work/single.html" || wrong "there is no ROC"
 grep -q '>diverged</td>' "$work/diverged.html" || wrong "it does not say that the run diverged"
 "$owt" report "${kinds[@]/#/$work/}" --out "$work/all.html" >/dev/null
 check "$work/all.html" 34

@@ -57,17 +57,17 @@ std::vector<double> log_ticks_of(double low, double high) {
 
 class Axes {
  public:
-  Axes(const LineChart& chart, const std::vector<Drawn>& drawn) : log_(chart.log_y) {
+  Axes(const LineChart& chart, const std::vector<Drawn>& drawn) : log_(chart.log_y), log_x_(chart.log_x) {
     const double most = log_ ? INFINITY : most_to_show(drawn);
     for (const Line& line : chart.lines)
-      if (!line.points.empty()) x_.take(line.points.front().x), x_.take(line.points.back().x);
+      if (!line.points.empty()) x_.take(on_x_scale(line.points.front().x)), x_.take(on_x_scale(line.points.back().x));
     for (const Drawn& each : drawn)
       for (const ChartColumn& column : each.columns)
         if (column.points > 0) y_.take(on_scale(std::min(column.mean, most)));
     empty_ = y_.empty();
     if (empty_) return;
     x_ = x_.widened(), y_ = y_.widened();
-    if (x_.low > 0 && x_.low < x_.high / 20) x_.low = 0;
+    if (!log_x_ && x_.low > 0 && x_.low < x_.high / 20) x_.low = 0;
     if (!log_ && y_.low > 0 && y_.low < y_.high / 3) y_.low = 0;
     if (y_.low != 0) y_.low -= (y_.high - y_.low) * 0.04;
     y_.high += (y_.high - y_.low) * 0.04;
@@ -75,13 +75,14 @@ class Axes {
 
   bool empty() const { return empty_; }
   double x(double value) const {
-    return kLeftOfAxes + (value - x_.low) / (x_.high - x_.low) * (kChartWidth - kLeftOfAxes - kRightOfAxes);
+    const double at = (on_x_scale(value) - x_.low) / (x_.high - x_.low);
+    return kLeftOfAxes + at * (kChartWidth - kLeftOfAxes - kRightOfAxes);
   }
   double y(double value) const {  // values outside are drawn at the edge
     const double at = std::clamp((on_scale(value) - y_.low) / (y_.high - y_.low), 0.0, 1.0);
     return kChartHeight - kBelowAxes - at * (kChartHeight - kAboveAxes - kBelowAxes);
   }
-  std::vector<double> x_ticks() const { return ticks_of(x_.low, x_.high, 6); }
+  std::vector<double> x_ticks() const { return log_x_ ? log_ticks_of(x_.low, x_.high) : ticks_of(x_.low, x_.high, 6); }
   std::vector<double> y_ticks() const { return log_ ? log_ticks_of(y_.low, y_.high) : ticks_of(y_.low, y_.high, 5); }
 
  private:
@@ -98,8 +99,9 @@ class Axes {
     return *high > 0 && largest > kFarAbove * *high ? 2 * *high : INFINITY;
   }
   double on_scale(double value) const { return log_ ? std::log10(value) : value; }
+  double on_x_scale(double value) const { return log_x_ ? std::log10(value) : value; }
 
-  bool log_, empty_ = true;
+  bool log_, log_x_, empty_ = true;
   Extent x_, y_;
 };
 
@@ -112,8 +114,10 @@ std::vector<ChartColumn> points_as_columns(const std::vector<Point>& points, boo
   return all;
 }
 
-Drawn drawn_of(const Line& line, const Extent& x, bool log_y) {
-  if (std::ssize(line.points) <= kChartColumns) return {line, points_as_columns(line.points, log_y), false};
+Drawn drawn_of(const Line& line, const Extent& x, const LineChart& chart) {
+  const bool log_y = chart.log_y;
+  if (chart.log_x || std::ssize(line.points) <= kChartColumns)
+    return {line, points_as_columns(line.points, log_y), false};
   if (!log_y) return {line, columns_of(line.points, x.low, x.high, kChartColumns), true};
   std::vector<Point> positive;
   for (const Point& p : line.points)
@@ -287,7 +291,7 @@ Figure figure_of(const LineChart& chart) {
     for (const Point& p : line.points) x.take(p.x);
   std::vector<Drawn> drawn;
   if (!x.empty())
-    for (const Line& line : chart.lines) drawn.push_back(drawn_of(line, x.widened(), chart.log_y));
+    for (const Line& line : chart.lines) drawn.push_back(drawn_of(line, x.widened(), chart));
   const Axes axes(chart, drawn);
   Figure figure{chart.title, "", about_of(chart), numbers_of(chart)};
   if (axes.empty()) return {chart.title, "", "There is no value to draw."};

@@ -27,9 +27,10 @@ struct Line {
 
 struct LineChart {
   std::string title, x_name, y_name;
-  std::vector<Line> lines;
+  std::vector<Line> lines{};
   bool log_y = false;                    // points <= 0 are left out
   double usual_low = 0, usual_high = 0;  // a range of y that is shaded; none if both are equal
+  bool log_x = false;                    // all x must be above 0; every point is drawn, however many
 };
 
 // What a column of pixels shows of a line.

@@ -16,9 +16,9 @@ namespace {
 
 constexpr struct {
   const char *id, *name;
-} kLinks[] = {{"overview", "Overview"}, {"curves", "Curves"},   {"settings", "Settings"}, {"sizes", "Weights"},
-              {"filters", "Filters"},   {"answers", "Answers"}, {"inputs", "Inputs"},     {"times", "Time"},
-              {"plan", "Plan"},         {"machines", "Machine"}};
+} kLinks[] = {{"overview", "Overview"}, {"curves", "Curves"}, {"settings", "Settings"}, {"sizes", "Weights"},
+              {"filters", "Filters"},   {"pairs", "Pairs"},   {"answers", "Answers"},   {"inputs", "Inputs"},
+              {"times", "Time"},        {"plan", "Plan"},     {"machines", "Machine"}};
 
 std::string title_of(Runs runs) {
   constexpr size_t kNamed = 4;
@@ -73,7 +73,8 @@ std::string page_with(const std::string& title_text, const PageOptions& options,
 
 std::string page_of(Runs runs, const PageOptions& options) {
   std::string content = overview_section(runs) + curves_section(runs) + settings_section(runs) + sizes_section(runs);
-  content += filters_section(runs, options.layer) + answers_section(options.answers) + inputs_section(options.seen);
+  content += filters_section(runs, options.layer) + pairs_section(runs) + answers_section(options.answers) +
+             inputs_section(options.seen);
   content += times_section(runs) + plan_section(runs) + machines_section(runs);
   return page_with(title_of(runs), options, links(options), content);
 }

@@ -29,6 +29,13 @@ void read_or_note(RunRecord& run, const Read& read) {
   }
 }
 
+// The earliest time if there is no such folder.
+fs::file_time_type changed_folder(const std::string& folder) {
+  std::error_code none;
+  const fs::file_time_type time = fs::last_write_time(folder, none);
+  return none ? fs::file_time_type::min() : time;
+}
+
 // For metrics files without this value, if the run has a checkpoint.
 double steps_per_epoch_of(const std::optional<RunState>& state) {
   if (!state || state->step_rows <= 0) return 0;
@@ -57,6 +64,7 @@ bool has_run_files(const std::string& folder) {
 
 RunReader::RunReader(const std::string& folder) : metrics_("") {
   facts_.folder = folder;
+  verified_ = changed_folder(file_of(folder, kVerificationFolder));
   facts_.name = fs::path(tidy(folder)).filename().string();
   if (!has_run_files(folder))
     fail(folder, " is no run folder: it holds neither config.toml nor metrics.jsonl; name the folder that --out named");
@@ -72,6 +80,7 @@ void RunReader::read_facts() {
     read_or_note(facts_, [&] { facts_.settings = toml_values(read_file(file), file); });
   if (const std::string file = file_of(folder, "timing.csv"); fs::exists(file))
     read_or_note(facts_, [&] { facts_.times = csv_table_from(read_file(file)); });
+  facts_.verifications = verifications_of(folder, facts_.wrong);
   read_or_note(facts_, [&] {
     std::string doubt;
     facts_.checkpoint = newest_checkpoint(folder, doubt).value_or("");
@@ -96,7 +105,9 @@ bool RunReader::read() {
   const bool running = is_locked(file_of(facts_.folder, "log.txt"));
   // The last files are written after it has ended.
   const bool ends = running != std::exchange(facts_.running, running);
-  const bool more = metrics_.read() || ends || goes;
+  const auto changed = changed_folder(file_of(facts_.folder, kVerificationFolder));
+  const bool verified = changed != std::exchange(verified_, changed);
+  const bool more = metrics_.read() || ends || goes || verified;
   if (more) read_facts();
   return more;
 }

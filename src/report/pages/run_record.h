@@ -2,12 +2,14 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "src/files/run_state.h"
+#include "src/files/verification_record.h"
 #include "src/report/pages/csv_table.h"
 #include "src/report/pages/metrics_reader.h"
 
@@ -18,12 +20,13 @@ struct RunRecord {
   std::string folder;
   std::vector<std::pair<std::string, std::string>> settings{};  // the whole recipe: "data.batch", "128"
   Metrics metrics{};
-  CsvTable times{};                  // timing.csv
-  std::string checkpoint{};          // folder of the latest checkpoint; empty: none
-  std::optional<RunState> state{};   // state of that checkpoint
-  bool running = false;              // a process of this machine is running it
-  int64_t changed = 0;               // last change of metrics.jsonl, seconds since 1970; 0: unknown
-  std::vector<std::string> wrong{};  // what could not be read, and why
+  CsvTable times{};                                 // timing.csv
+  std::vector<VerificationRecord> verifications{};  // what owt verify found
+  std::string checkpoint{};                         // folder of the latest checkpoint; empty: none
+  std::optional<RunState> state{};                  // state of that checkpoint
+  bool running = false;                             // a process of this machine is running it
+  int64_t changed = 0;                              // last change of metrics.jsonl, seconds since 1970; 0: unknown
+  std::vector<std::string> wrong{};                 // what could not be read, and why
 };
 
 bool has_run_files(const std::string& folder);  // it contains config.toml or metrics.jsonl
@@ -44,7 +47,8 @@ class RunReader {
 
   RunRecord facts_;
   MetricsReader metrics_;
-  std::string doubt_;  // about which checkpoint is the latest
+  std::string doubt_;                           // about which checkpoint is the latest
+  std::filesystem::file_time_type verified_{};  // last change of the folder of verifications
   bool gone_ = false;
 };
 

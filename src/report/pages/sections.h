@@ -25,6 +25,7 @@ std::string sizes_section(Runs runs);     // mean |w| and |dw| of each parameter
 void check_layer(Runs runs, const std::string& layer);
 // The weights of a layer of the latest checkpoint as pictures. layer: empty: the first with weights.
 std::string filters_section(Runs runs, const std::string& layer);
+std::string pairs_section(Runs runs);     // what owt verify found: accuracy, ROC
 std::string times_section(Runs runs);     // layers, transfers, bytes
 std::string plan_section(Runs runs);      // parts of each rank, transfers, memory
 std::string machines_section(Runs runs);  // machine, version, command of every start

@@ -10,6 +10,7 @@
 namespace owt::chart_test {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::DoubleEq;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -155,6 +156,23 @@ TEST(Charts, OnALogarithmHaveTicksBetweenPowersOfTenWhereThoseAreFew) {
   EXPECT_THAT(many, Not(HasSubstr(">2e-")));
   // Short enough for a phone.
   for (const char* tick : {">1e-8</text>", ">1e-6</text>", ">0.01</text>"}) EXPECT_THAT(many, HasSubstr(tick));
+}
+
+// From 1e-4 to 1 a decade is a quarter of the width, 362, as with any number of points.
+TEST(Charts, MayHaveALogarithmicXAxis) {
+  const auto chart_of = [](int points) {
+    LineChart chart{"", "", "", {{"", {}, 0}}};
+    chart.log_x = true;
+    for (int i = 0; i <= points; ++i)
+      chart.lines[0].points.push_back({std::pow(10, 4.0 * i / points - 4), static_cast<double>(i)});
+    return figure_of(chart).picture;
+  };
+  const std::string few = chart_of(4), many = chart_of(400);
+  EXPECT_THAT(few, AllOf(HasSubstr("d=\"M60.0 "), HasSubstr("L150.5 "), HasSubstr("L241.0 "), HasSubstr("L331.5 "),
+                         HasSubstr("L422.0 ")));
+  EXPECT_THAT(few, AllOf(HasSubstr(">1e-4</text>"), HasSubstr(">0.001</text>"), HasSubstr(">0.1</text>")));
+  EXPECT_EQ(count_of(many.substr(many.find("class=\"line")), "L"), 400u);
+  EXPECT_THAT(many, AllOf(Not(HasSubstr("class=\"band")), HasSubstr("L331.5 ")));
 }
 
 TEST(Charts, NameTheirUnitsBesideTheirAxes) {

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cmath>
 #include <filesystem>
 #include <set>
@@ -111,6 +112,23 @@ TEST_F(Pages, HoldRunsOfDifferentLengthsAgainstEachOther) {
               AllOf(HasSubstr("optimizer.momentum"), HasSubstr("schedule.max_steps"), Not(HasSubstr("data.batch"))));
 }
 
+VerificationRecord verified(const std::string& name) {
+  return {.name = name,
+          .weights = "runs/a/checkpoints/step-00000007/weights.safetensors",
+          .layer = "fc1",
+          .features = 8,
+          .mirrored = true,
+          .images = 50,
+          .same_pairs = 300,
+          .different_pairs = 700,
+          .accuracy = 0.875,
+          .deviation = 0.0125,
+          .equal_error_rate = 0.0625,
+          .area_under_roc = 0.96875,
+          .at_far = {{0.01, 0.5}, {0.1, 0.75}},
+          .roc = {{0.001, 0.25}, {0.01, 0.5}, {1, 1}}};
+}
+
 // Every text of a run that a page shows, as markup.
 TEST_F(Pages, AreNotChangedByTextsOfRuns) {
   const std::string bad = "</script><script>alert(1)</script><img src=x onerror=alert(1)>\"'";
@@ -122,6 +140,8 @@ TEST_F(Pages, AreNotChangedByTextsOfRuns) {
     run.metrics.evaluations = {{20, 1.5, 0.01, bad, 0.5, 0.75, 0.9, 100, true}};
     run.metrics.weights = {{20, 1.5, 0.01, {{bad + ".weight", 1, 0.5}}}};
     run.metrics.starts = {{0, 0, 10, {{bad, bad}, {"started", bad}, {"strategy", bad}}}};
+    run.verifications = {verified(bad)};
+    run.verifications[0].layer = run.verifications[0].weights = bad;
     run.metrics.bottleneck = bad, run.metrics.end = bad, run.wrong = {bad};
   }
   for (const bool live : {false, true}) {
@@ -129,6 +149,38 @@ TEST_F(Pages, AreNotChangedByTextsOfRuns) {
     expect_well_formed(html);
     EXPECT_THAT(html, AllOf(Not(HasSubstr("<img src=x")), Not(HasSubstr("<script>alert"))));
   }
+}
+
+TEST_F(Pages, ShowWhatPairsOfImagesGave) {
+  std::vector<RunRecord> runs(1);
+  runs[0].name = "a";
+  runs[0].verifications = {verified("seen"), verified("unseen")};
+  const std::string html = part(page_of(runs), "pairs");
+  for (const char* cell : {"seen", "300", "700", "50", "87.50 % +- 1.25 %", "50.00 % at 0.01, 75.00 % at 0.1", "6.25 %",
+                           "0.96875", "8 values of 'fc1', with mirror image", "step-00000007/weights.safetensors"})
+    EXPECT_THAT(html, HasSubstr(format(">{}</td>", cell)));
+  // The axis of FARs is logarithmic: 0.01 is a third of the way from 0.001 to 1.
+  EXPECT_THAT(html, AllOf(HasSubstr("class=\"line s0\" d=\"M60.0 "), HasSubstr("L180.7 "), HasSubstr("L422.0 "),
+                          HasSubstr("class=\"line s1\""), HasSubstr("FAR below 1/n")));
+  runs.emplace_back().name = "b";
+  EXPECT_THAT(part(page_of(runs), "pairs"), HasSubstr(">a, unseen</td>"));
+  EXPECT_THAT(part(page_of(std::span(runs).last(1)), "pairs"), HasSubstr("owt verify RUN PAIRS"));
+}
+
+TEST_F(Pages, AreMadeAgainWhenPairsWereCompared) {
+  run("a", kLogged);
+  RunReader reader(path("a"));
+  EXPECT_TRUE(reader.read());
+  EXPECT_FALSE(reader.read());
+  fs::create_directory(path("a") + "/verification");
+  EXPECT_TRUE(reader.read());
+  EXPECT_FALSE(reader.read());
+  write_bytes(path("a") + "/verification/x.json", "{");
+  // The file system's clock may not have advanced.
+  fs::last_write_time(path("a") + "/verification", fs::file_time_type::clock::now() + std::chrono::seconds(9));
+  EXPECT_TRUE(reader.read());
+  EXPECT_THAT(reader.record().wrong, ElementsAre(HasSubstr("x.json is no result of owt verify")));
+  EXPECT_THAT(part(page({"a"}), "overview"), HasSubstr("x.json is no result of owt verify"));
 }
 
 TEST_F(Pages, FoldUpTheLayersInWhichNetworksDiffer) {
