@@ -118,11 +118,20 @@ class Sampled : public Layer {
   std::unique_ptr<Op> bind(const Shape& in, const Compute& on) override {
     rows_.allocate(on);
     return dispatch(on, [&](auto tag) -> std::unique_ptr<Op> {
-      return std::make_unique<SampledOp<decltype(tag)>>(tag, whole_->bind(in, on), packed_->bind(in, on), rows_);
+      return std::make_unique<SampledOp<decltype(tag)>>(tag, bind_whole(in, on), packed_->bind(in, on), rows_);
     });
   }
 
  private:
+  // Only evaluates. So a GPU need not choose a product for the gradient of all rows, with memory for it.
+  std::unique_ptr<Op> bind_whole(const Shape& in, const Compute& on) {
+    Param& weight = *whole_->params()[0];
+    const bool keeps_grad = std::exchange(weight.keeps_grad, false);
+    std::unique_ptr<Op> op = whole_->bind(in, on);
+    weight.keeps_grad = keeps_grad;
+    return op;
+  }
+
   std::unique_ptr<Layer> whole_, packed_;
   PackedRows rows_;
 };

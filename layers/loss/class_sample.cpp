@@ -74,11 +74,12 @@ ClassSample::ClassSample(std::vector<Slice> parts, const std::vector<int64_t>& m
       column_begins_(begins_of(columns_of_sample(most), device)) {
   OWT_CHECK_EQ(parts_.size(), most.size());
   rows_.rows = Tensor({most[static_cast<size_t>(rank)]}, DType::kI32, device);
+  scratch_ = dispatch(device, [&](auto tag) { return draw_scratch(tag, parts_[static_cast<size_t>(rank)]); });
 }
 
 void ClassSample::draw(const Pass& pass, const Tensor& labels, Tensor& counter) {
   dispatch(labels.device(), [&](auto tag) {
-    draw_classes(tag, pass, rate_, parts_[static_cast<size_t>(rank_)], labels, rows_.rows, counter);
+    draw_classes(tag, pass, rate_, parts_[static_cast<size_t>(rank_)], labels, rows_.rows, counter, scratch_);
   });
   ++rows_.draw;
 }
@@ -94,7 +95,7 @@ Tensor ClassSample::columns_of(const Tensor& labels, const Stream& stream) {
 }
 
 void draw_classes(Cpu, const Pass& pass, double rate, const Slice& part, const Tensor& labels, Tensor& rows,
-                  Tensor& counter) {
+                  Tensor& counter, Tensor&) {
   const std::vector<int32_t> labelled = labels_in(part, labels);
   const Philox random(pass.seed, RandomStream::kSample, static_cast<uint64_t>(pass.step));
   const int64_t chunks = (part.size() + kChunk - 1) / kChunk;

@@ -132,7 +132,6 @@ void sample_classes(Plan& plan) {
   if (request.ranks > 1 && std::ssize(last.parts) != request.ranks)
     refuse("under ", name_of(request.strategy), plan.model_ranks > 1 ? concat(" in groups of ", plan.model_ranks) : "",
            " the workers have the same classes; use owt-a, owt-b, owt-c or owt-d, without parallel.model_ranks");
-  if (request.on.device == Device::kCuda) refuse("the device is a GPU; use --device cpu");
   if (request.slices > 1) refuse("data.accumulate divides the labels of a step; leave accumulate out");
   if (request.norm_sums > 1) refuse("LARS needs the norm of all weights; use another optimizer");
   last.can_update_at_once = false;
