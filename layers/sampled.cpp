@@ -47,7 +47,7 @@ class PackedRows {
     holds_ = now;
   }
 
-  // Around a call that adds to the gradients of the packed layer.
+  // Around both passes of backward: an op may add to its gradients in either.
   void begin_gradients() {
     for (size_t p = 0; p < whole_.size(); ++p) packed_[p]->grad_is_zero = whole_[p]->grad_is_zero;
   }
@@ -80,12 +80,12 @@ class SampledOp : public Op {
   void backward_data(const Pass& pass, const Tensor& x, const Tensor& y, const Tensor& dy, Tensor* dx) override {
     if (!pass.sampled) return whole_->backward_data(pass, x, y, dy, dx);
     const int64_t most = pass.sampled->most();
+    rows_.begin_gradients();
     packed_->backward_data(pass, x, sampled_part(y, most), sampled_part(dy, most), dx);
   }
 
   void backward_weights(const Pass& pass, const Tensor& x, const Tensor& dy) override {
     OWT_CHECK(pass.sampled, "the gradient holds sampled rows only");
-    rows_.begin_gradients();
     packed_->backward_weights(pass, x, sampled_part(dy, pass.sampled->most()));
     rows_.end_gradients(*pass.sampled);
   }
