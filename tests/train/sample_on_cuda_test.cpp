@@ -76,12 +76,14 @@ TEST_P(SampleOnGpu, LearnsWhatTheCpuLearns) {
   }
 }
 
+// The second step packs other rows, of weights that the first one has changed.
 TEST_P(SampleOnGpu, LearnsAlmostTheSameInBf16) {
   for (const Case& c : cases()) {
     SCOPED_TRACE(c.changes.empty() ? "no changes" : c.changes.back().second);
-    const SmallRun exact = run_sampled(c.recipe, 6, c.changes);
-    const SmallRun bf16 = run(c.recipe, 6, merged(c.changes, {{"run.precision", "bf16"}}));
-    expect_close(bf16.losses, exact.losses, 0.015);
+    const Overrides changes = merged({{"optimizer.learning_rate", "0.005"}}, c.changes);
+    const SmallRun exact = run_sampled(c.recipe, 2, changes);
+    const SmallRun bf16 = run(c.recipe, 2, merged(changes, {{"run.precision", "bf16"}}));
+    expect_close(bf16.losses, exact.losses, 0.005);
     for (const auto& [name, copy] : bf16.copies16)
       for (size_t i = 0; i < copy.size(); ++i)
         ASSERT_EQ(copy[i], from_bf16(to_bf16(bf16.weights.at(name)[i]))) << name << " at " << i;
