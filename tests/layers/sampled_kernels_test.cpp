@@ -55,32 +55,38 @@ struct DrawCase {
   double rate;
 };
 
-// Parts that begin and end within a random block, within a word and at one; parts without classes; parts of several
-// blocks of threads; and of more blocks than a block has threads. A draw leaves nothing to the next one.
-TEST_P(SampledKernels, DrawTheClassesOfTheCpu) {
-  for (const auto& [part, rate] : {DrawCase{{0, 100}, 0.5},
-                                   {{0, 32}, 0.1},
-                                   {{64, 96}, 0.9},
-                                   {{31, 33}, 0.5},
-                                   {{5, 5}, 0.5},
-                                   {{40, 40}, 0.5},
-                                   {{3, 4}, 1e-6},
-                                   {{1001, 19003}, 0.1},
-                                   {{8192, 24576}, 0.25},
-                                   {{7, 2200003}, 1e-3}}) {
-    SCOPED_TRACE(concat("classes ", part.begin, " to ", part.end));
-    const auto begin = static_cast<int32_t>(part.begin), end = static_cast<int32_t>(part.end);
-    const int64_t most = part.size() + 3;
-    Draws cpu(Device::kCpu, rate, part, most), gpu(device(), rate, part, most);
-    const std::vector<int32_t> some = {begin, end - 1, (begin + end) / 2, end - 1, begin - 1, end, -1, 2147480000};
-    for (const std::vector<int32_t>& labels : {some, std::vector<int32_t>{}})
-      for (const int64_t step : {0, 5}) {
-        const std::vector<int32_t> wanted = cpu.draw(step, labels);
-        ASSERT_EQ(gpu.draw(step, labels), wanted) << labels.size() << " labels, step " << step;
-      }
-    EXPECT_EQ(gpu.counted(), cpu.counted());
-  }
+// Draws on the CPU and on the device, with labels and without, and compares the samples.
+void compare_draws(const DrawCase& of, Device device) {
+  const auto& [part, rate] = of;
+  SCOPED_TRACE(concat("classes ", part.begin, " to ", part.end));
+  const auto begin = static_cast<int32_t>(part.begin), end = static_cast<int32_t>(part.end);
+  const int64_t most = part.size() + 3;
+  Draws cpu(Device::kCpu, rate, part, most), gpu(device, rate, part, most);
+  const std::vector<int32_t> some = {begin, end - 1, (begin + end) / 2, end - 1, begin - 1, end, -1, 2147480000};
+  for (const std::vector<int32_t>& labels : {some, std::vector<int32_t>{}})
+    for (const int64_t step : {0, 5}) {
+      const std::vector<int32_t> wanted = cpu.draw(step, labels);
+      ASSERT_EQ(gpu.draw(step, labels), wanted) << labels.size() << " labels, step " << step;
+    }
+  EXPECT_EQ(gpu.counted(), cpu.counted());
 }
+
+// Parts that begin and end within a random block, within a word and at one; parts without classes; and parts of several
+// blocks of threads. A draw leaves nothing to the next one.
+TEST_P(SampledKernels, DrawTheClassesOfTheCpu) {
+  for (const DrawCase& each : {DrawCase{{0, 100}, 0.5},
+                               {{0, 32}, 0.1},
+                               {{64, 96}, 0.9},
+                               {{31, 33}, 0.5},
+                               {{5, 5}, 0.5},
+                               {{40, 40}, 0.5},
+                               {{3, 4}, 1e-6},
+                               {{1001, 19003}, 0.1},
+                               {{8192, 24576}, 0.25}})
+    compare_draws(each, device());
+}
+
+TEST_P(SampledKernels, DrawAPartOfMoreBlocksThanABlockHasThreads) { compare_draws({{7, 2200003}, 1e-3}, device()); }
 
 TEST_P(SampledKernels, LeaveTheLastClassesOutIfTheyDoNotFitAndSaySo) {
   constexpr Slice kPart{10, 300};
