@@ -1,5 +1,7 @@
 #include "src/plan/step_result.h"
 
+#include <cmath>
+
 namespace owt {
 
 StepResult step_result(const double* sums) {
@@ -9,7 +11,11 @@ StepResult step_result(const double* sums) {
   result.sums.top5 = static_cast<int64_t>(sums[kTop5Sum]);
   result.sums.rows = static_cast<int64_t>(sums[kRowSum]);
   result.stop = sums[kStopSum] > 0;
-  result.sampled_classes = static_cast<int64_t>(sums[kSampledSum]);
+  // NaN: classes of the sample were left out (class_sample.h), so the loss is not the loss of the sample.
+  if (std::isnan(sums[kSampledSum]))
+    result.sums.loss = sums[kSampledSum];
+  else
+    result.sampled_classes = static_cast<int64_t>(sums[kSampledSum]);
   return result;
 }
 
