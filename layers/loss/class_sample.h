@@ -18,7 +18,7 @@
 namespace owt {
 
 // Columns for a part of the classes: the mean of the random number of sampled classes, ten standard deviations, 20, and
-// the labels. More classes have a probability below 1e-20 in a step.
+// the labels, as a multiple of 8 unless these are all classes. More classes have a probability below 1e-20 in a step.
 int64_t most_sampled(int64_t classes, double rate, int64_t step_rows);
 
 // The columns of all ranks, in order: the classes of a loss of packed logits. most: columns of each rank.

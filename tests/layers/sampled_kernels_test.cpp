@@ -134,6 +134,15 @@ TEST_P(SampledKernels, FindTheColumnsOfTheCpuInADrawnSample) {
   EXPECT_EQ(columns_on(device()), columns_on(Device::kCpu));
 }
 
+TEST(SampledColumns, AreAMultipleOfEightUnlessTheyAreAllClasses) {
+  for (const int64_t classes : {1000, 1001, 1007, 54321}) {
+    const int64_t most = most_sampled(classes, 0.1, 5);
+    EXPECT_EQ(most % 8, 0) << classes;
+    EXPECT_LT(most, classes);
+  }
+  EXPECT_EQ(most_sampled(101, 0.9, 5), 101);
+}
+
 // Numbers that bf16 holds.
 std::vector<float> some_numbers(int64_t count) {
   std::vector<float> all(static_cast<size_t>(count));
