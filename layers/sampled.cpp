@@ -47,7 +47,7 @@ class PackedRows {
     holds_ = now;
   }
 
-  // Around a call that adds to the gradients of the packed layer.
+  // Around both passes of backward: an op may add to its gradients in either.
   void begin_gradients() {
     for (size_t p = 0; p < whole_.size(); ++p) packed_[p]->grad_is_zero = whole_[p]->grad_is_zero;
   }
@@ -77,12 +77,12 @@ class SampledOp : public Op {
   void backward_data(const Pass& pass, const Tensor& x, const Tensor& y, const Tensor& dy, Tensor* dx) override {
     if (!pass.sampled) return whole_->backward_data(pass, x, y, dy, dx);
     const int64_t most = pass.sampled->most();
+    rows_.begin_gradients();
     packed_->backward_data(pass, x, sampled_part(y, most), sampled_part(dy, most), dx);
   }
 
   void backward_weights(const Pass& pass, const Tensor& x, const Tensor& dy) override {
     OWT_CHECK(pass.sampled, "the gradient holds sampled rows only");
-    rows_.begin_gradients();
     packed_->backward_weights(pass, x, sampled_part(dy, pass.sampled->most()));
     rows_.end_gradients();
   }
@@ -115,11 +115,20 @@ class Sampled : public Layer {
   std::unique_ptr<Op> bind(const Shape& in, const Compute& on) override {
     rows_.allocate(on);
     return dispatch(on, [&](auto tag) -> std::unique_ptr<Op> {
-      return std::make_unique<SampledOp<decltype(tag)>>(tag, whole_->bind(in, on), packed_->bind(in, on), rows_);
+      return std::make_unique<SampledOp<decltype(tag)>>(tag, bind_whole(in, on), packed_->bind(in, on), rows_);
     });
   }
 
  private:
+  // Only evaluates. So a GPU need not choose a product for the gradient of all rows, with memory for it.
+  std::unique_ptr<Op> bind_whole(const Shape& in, const Compute& on) {
+    Param& weight = *whole_->params()[0];
+    const bool keeps_grad = std::exchange(weight.keeps_grad, false);
+    std::unique_ptr<Op> op = whole_->bind(in, on);
+    weight.keeps_grad = keeps_grad;
+    return op;
+  }
+
   std::unique_ptr<Layer> whole_, packed_;
   PackedRows rows_;
 };

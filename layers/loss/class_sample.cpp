@@ -13,7 +13,8 @@
 namespace owt {
 namespace {
 
-constexpr int64_t kChunk = 1 << 12;  // classes
+constexpr int64_t kChunk = 1 << 12;      // classes
+constexpr int64_t kColumnsTogether = 8;  // 16 bytes in bf16, as NVIDIA recommends for rows of factors
 
 // i32: where the parts begin, and the end.
 Tensor begins_of(const std::vector<Slice>& parts, Device device) {
@@ -53,7 +54,8 @@ void choose(const Philox& random, float rate, int64_t first_class, const Slice& 
 
 int64_t most_sampled(int64_t classes, double rate, int64_t step_rows) {
   const double mean = static_cast<double>(classes) * rate, deviation = std::sqrt(mean * (1 - rate));
-  return std::min(classes, static_cast<int64_t>(std::ceil(mean + 10 * deviation + 20)) + step_rows);
+  const int64_t most = static_cast<int64_t>(std::ceil(mean + 10 * deviation + 20)) + step_rows;
+  return std::min(classes, (most + kColumnsTogether - 1) / kColumnsTogether * kColumnsTogether);
 }
 
 std::vector<Slice> columns_of_sample(const std::vector<int64_t>& most) {
@@ -75,11 +77,12 @@ ClassSample::ClassSample(std::vector<Slice> parts, const std::vector<int64_t>& m
       packed_labels_({step_rows}, DType::kI32, device) {
   OWT_CHECK_EQ(parts_.size(), most.size());
   rows_.rows = Tensor({most[static_cast<size_t>(rank)]}, DType::kI32, device);
+  scratch_ = dispatch(device, [&](auto tag) { return draw_scratch(tag, parts_[static_cast<size_t>(rank)]); });
 }
 
 void ClassSample::draw(const Pass& pass, const Tensor& labels, Tensor& counter) {
   dispatch(labels.device(), [&](auto tag) {
-    draw_classes(tag, pass, rate_, parts_[static_cast<size_t>(rank_)], labels, rows_.rows, counter);
+    draw_classes(tag, pass, rate_, parts_[static_cast<size_t>(rank_)], labels, rows_.rows, counter, scratch_);
   });
   ++rows_.draw;
 }
@@ -93,7 +96,7 @@ Tensor ClassSample::columns_of(const Tensor& labels, const Stream& stream) {
 }
 
 void draw_classes(Cpu, const Pass& pass, double rate, const Slice& part, const Tensor& labels, Tensor& rows,
-                  Tensor& counter) {
+                  Tensor& counter, Tensor&) {
   const std::vector<int32_t> labelled = labels_in(part, labels);
   const Philox random(pass.seed, RandomStream::kSample, static_cast<uint64_t>(pass.step));
   const int64_t chunks = (part.size() + kChunk - 1) / kChunk;

@@ -18,7 +18,7 @@
 namespace owt {
 
 // Columns for a part of the classes: the mean of the random number of sampled classes, ten standard deviations, 20, and
-// the labels. More classes have a probability below 1e-20 in a step.
+// the labels, as a multiple of 8 unless these are all classes. More classes have a probability below 1e-20 in a step.
 int64_t most_sampled(int64_t classes, double rate, int64_t step_rows);
 
 // The columns of all ranks, in order: the classes of a loss of packed logits. most: columns of each rank.
@@ -44,19 +44,23 @@ class ClassSample {
   int rank_;
   double rate_;
   Tensor class_begins_, column_begins_;
+  Tensor scratch_;
   SampledRows rows_;
   Tensor packed_labels_;
 };
 
 // Writes the sample of the classes of a part in ascending order, then kNoRow. If more are sampled than fit, the CPU
-// throws Error; a GPU leaves some out, and the counter becomes NaN.
+// throws Error; a GPU leaves the last ones out, and the counter becomes NaN. scratch: from draw_scratch() for the same
+// part; draws that share it must run in sequence.
 void draw_classes(Cpu, const Pass& pass, double rate, const Slice& part, const Tensor& labels, Tensor& rows,
-                  Tensor& counter);
+                  Tensor& counter, Tensor& scratch);
 void draw_classes(Cuda, const Pass& pass, double rate, const Slice& part, const Tensor& labels, Tensor& rows,
-                  Tensor& counter);
+                  Tensor& counter, Tensor& scratch);
+inline Tensor draw_scratch(Cpu, const Slice&) { return {}; }
+Tensor draw_scratch(Cuda, const Slice& part);  // a bit for each class, and four bytes for each 8192 classes
 
 // Writes ClassSample::columns_of(). classes, columns: i32, where the part of each rank begins, and the end. rows: the
-// sample of this rank. On a GPU a label that is no class gets the column -1.
+// sample of this rank. On a GPU a label that is no class gets the column -1, and so does one that was left out.
 void find_columns(Cpu, const Tensor& classes, const Tensor& columns, int rank, const Tensor& rows, const Tensor& labels,
                   Tensor& to, const Stream& stream);
 void find_columns(Cuda, const Tensor& classes, const Tensor& columns, int rank, const Tensor& rows,

@@ -71,22 +71,24 @@ class Update {
   decltype(&sweep<Gradient::kPresent, Rule>) sweep_;
 };
 
-template <class Rule>
-void update_rows(const Update<Rule>& update, const UpdateItem& item, const float* gradient) {
-  const int64_t width = item.row_elements;
-  parallel_for(item.count / width, std::max<int64_t>(1, kGrain / width), [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end && item.rows[i] != kNoRow; ++i)
-      update(item.rows[i] * width, (item.rows[i] + 1) * width, gradient + i * width);
-  });
-}
-
 void update_trained(const UpdateRule& rule, const StepRates& now, const UpdateItem& item) {
   const auto* gradient = static_cast<const float*>(item.gradient);
   with_rule(rule.settings, [&](auto tag) {
     const Update<typename decltype(tag)::Rule> update(rule, now, item, gradient ? Gradient::kPresent : Gradient::kZero);
-    if (item.rows) return update_rows(update, item, gradient);
     parallel_for(item.count, kGrain,
                  [&](int64_t begin, int64_t end) { update(begin, end, gradient ? gradient + begin : nullptr); });
+  });
+}
+
+void update_rows(const UpdateRule& rule, const StepRates& now, const RowsItem& of) {
+  const auto* gradient = static_cast<const float*>(of.item.gradient);
+  const int64_t width = of.row_elements;
+  with_rule(rule.settings, [&](auto tag) {
+    const Update<typename decltype(tag)::Rule> update(rule, now, of.item, Gradient::kPresent);
+    parallel_for(of.item.count / width, std::max<int64_t>(1, kGrain / width), [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end && of.rows[i] != kNoRow; ++i)
+        update(of.rows[i] * width, (of.rows[i] + 1) * width, gradient + i * width);
+    });
   });
 }
 
@@ -292,7 +294,10 @@ void Optimizer::update(std::span<const ParamPart> parts, const Rates& rates, dou
                                 static_cast<int>(param->part.size()), static_cast<int>(param->shape().row_elements())});
       used.push_back(dy);
     } else if (elements.size() > 0) {
-      items.stored.push_back(item);
+      if (param->most_grad_rows > 0)
+        items.of_rows.push_back({item, param->grad_rows.data<int32_t>(), param->shape().row_elements()});
+      else
+        items.stored.push_back(item);
       used.push_back(gradient);
     }
     if (value.defined()) continue;
@@ -327,12 +332,7 @@ UpdateItem Optimizer::item_for(Param& param, Slice elements, const Tensor& gradi
   item.gradient = gradient.defined() ? gradient.raw() : nullptr;
   item.bf16_gradient = gradient.defined() && gradient.dtype() == DType::kBF16;
   item.copy16 = param.copy16.defined() && !value.defined() ? param.copy16.part(elements.begin, shape).raw() : nullptr;
-  item.count = elements.size();
-  if (param.most_grad_rows > 0) {
-    item.rows = param.grad_rows.data<int32_t>();
-    item.row_elements = param.shape().row_elements();
-    item.count = gradient.elements();
-  }
+  item.count = param.most_grad_rows > 0 ? gradient.elements() : elements.size();
   item.lr_mult = param.lr_mult;
   item.decay_mult = param.decay_mult;
   item.bias = param.is_bias();
@@ -349,6 +349,7 @@ void update_items(Cpu, const UpdateRule& rule, const Optimizer::Rates& rates, co
     else
       update_trained(rule, rates.of_step, item);
   }
+  for (const RowsItem& item : items.of_rows) update_rows(rule, rates.of_step, item);
 }
 
 }  // namespace owt

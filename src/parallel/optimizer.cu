@@ -3,6 +3,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "layers/base/packed_rows.cuh"
 #include "src/core/elements.cuh"
 #include "src/core/launch.cuh"
 #include "src/core/tile_product.cuh"
@@ -145,6 +146,56 @@ __global__ void update_items(Items items, UpdateRule rule, const double* rates) 
     update_trained<float>(item, one, begin, end);
 }
 
+// Updates the rows of a weight whose packed gradient is in [begin, end), kWidth elements at a time.
+template <int kWidth, class Gradient, class Rule>
+__device__ void update_packed(const RowsItem& of, const Rule& rule, int64_t begin, int64_t end) {
+  const UpdateItem& item = of.item;
+  const PackedPlaces places(of.rows, of.row_elements, begin);
+  const auto* gradient = static_cast<const Gradient*>(item.gradient) + begin;
+  const auto count = static_cast<unsigned>(end - begin);
+  for (unsigned i = kWidth * threadIdx.x; i < count; i += kWidth * blockDim.x) {
+    const int64_t place = places.of(i);
+    if (place == kNoPlace) return;  // neither have later elements
+    if constexpr (kWidth == 1) {
+      update_one(item, rule, place, to_float(gradient[i]));
+    } else {
+      FourElements<Rule> four;
+      four.load(item, place);
+      four.update(rule, load_four(gradient + i));
+      four.store(item, place);
+    }
+  }
+}
+
+template <class Gradient, class Rule>
+__device__ void update_packed(const RowsItem& of, const Rule& rule, int64_t begin, int64_t end) {
+  if (of.row_elements % 4 == 0 && holds_fours<Rule>(of.item) && aligned(of.item.gradient, 4 * sizeof(Gradient)))
+    update_packed<4, Gradient>(of, rule, begin, end);
+  else
+    update_packed<1, Gradient>(of, rule, begin, end);
+}
+
+struct RowsItems {
+  RowsItem item[kRowsItemsPerUpdate];
+  int first_block[kRowsItemsPerUpdate + 1];  // by item
+  int count;
+  int64_t chunk;
+};
+
+template <class Rule>
+__global__ void update_rows(RowsItems items, UpdateRule rule, const double* rates) {
+  wait_for_previous_kernel();
+  const int which = item_of_block(items.first_block, items.count);
+  const RowsItem& of = items.item[which];
+  const int64_t begin = (static_cast<int>(blockIdx.x) - items.first_block[which]) * items.chunk;
+  const int64_t end = begin + items.chunk < of.item.count ? begin + items.chunk : of.item.count;
+  const Rule one = rule_for<Rule>(rule, of.item, rates);
+  if (of.item.bf16_gradient)
+    update_packed<__nv_bfloat16>(of, one, begin, end);
+  else
+    update_packed<float>(of, one, begin, end);
+}
+
 struct Products {
   ProductItem item[kProductsPerUpdate];
   int first_block[kProductsPerUpdate + 1];  // by item
@@ -246,6 +297,12 @@ void update_items(Cuda, const UpdateRule& rule, const Optimizer::Rates& rates, c
         [&](Items& some, unsigned blocks) {
           some.chunk = chunk;
           launch(update_items<Rule>, blocks, kThreads, stream, some, rule, numbers);
+        });
+    queue_in_turn<RowsItems>(
+        items.of_rows, [&](const RowsItem& of) { return blocks_of(of.item, chunk); },
+        [&](RowsItems& some, unsigned blocks) {
+          some.chunk = chunk;
+          launch(update_rows<Rule>, blocks, kThreads, stream, some, rule, numbers);
         });
   });
 }

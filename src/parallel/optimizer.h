@@ -108,8 +108,6 @@ struct UpdateItem {
   const void* gradient;  // null: zero
   void* copy16;          // null: there is no bf16 copy
   int64_t count;         // elements of the gradient
-  const int32_t* rows;   // Param::grad_rows: the rows of the weight whose gradient this is; null: all
-  int64_t row_elements;  // with `rows`
   double lr_mult, decay_mult;
   int factor;          // index of its rate factor in UpdateRule::factors
   bool average;        // a running average
@@ -125,6 +123,14 @@ struct ProductItem {
   int rows, out, features;
 };
 constexpr int kProductsPerUpdate = 16;  // items per launch, within the 4 KB of a kernel's arguments
+
+// The update of some rows of a parameter (Param::grad_rows). Rows are packed in the gradient only.
+struct RowsItem {
+  UpdateItem item;
+  const int32_t* rows;
+  int64_t row_elements;
+};
+constexpr int kRowsItemsPerUpdate = 16;  // items per launch
 
 // The common values of the update of all items.
 struct UpdateRule {
@@ -184,6 +190,7 @@ class Optimizer {
 struct UpdateItems {
   std::vector<UpdateItem> stored;  // gradients in memory
   std::vector<ProductItem> products;
+  std::vector<RowsItem> of_rows;
 };
 void update_items(Cpu, const UpdateRule& rule, const Optimizer::Rates& rates, const UpdateItems& items,
                   const Stream& stream);

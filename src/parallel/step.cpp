@@ -187,9 +187,8 @@ StepResult Step::finish() {
   const StepValues& values = slot.host.values();
   const Pass& pass = slot.pass;
   const ResultSums sums = pass.mode == Mode::kTrain ? weights_.front().result(values.sums) : values.sums;
-  StepResult result = step_result(sums.data());
+  StepResult result = step_result(sums.data(), values.sampled_classes);
   result.gradient_norm = values.gradient_norm;
-  result.sampled_classes = static_cast<int64_t>(values.sampled_classes);
   if (!std::isfinite(result.sums.loss))
     report_bad_loss(result, pass, programs_.of(pass.step_rows).bad_layer(pass, slot.images, values.bad_layer));
   slot.images = {};

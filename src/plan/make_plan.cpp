@@ -133,7 +133,6 @@ void sample_classes(Plan& plan) {
            " no worker knows all labels of a step; use owt-a, owt-b, owt-c, owt-d or dp");
   if (plan.averages() && !plan.split())
     refuse("with parallel.average_every each worker trains on its own; leave average_every out");
-  if (request.on.device == Device::kCuda) refuse("the device is a GPU; use --device cpu");
   if (request.slices > 1) refuse("data.accumulate divides the labels of a step; leave accumulate out");
   if (request.norm_sums > 1) refuse("LARS needs the norm of all weights; use another optimizer");
   last.can_update_at_once = false;

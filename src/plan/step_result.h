@@ -26,7 +26,8 @@ struct StepResult {
   double gradient_norm = 0;
 };
 
-// The result, except sampled_classes, from the sums over all ranks, in which every row of the step is counted by one rank only.
-StepResult step_result(const double* sums);
+// The result from the sums over all ranks, in which every row of the step is counted by one rank only. sampled_classes:
+// also summed.
+StepResult step_result(const double* sums, double sampled_classes = 0);
 
 }  // namespace owt

@@ -238,7 +238,7 @@ class OpLaunches {
 
   void dense() {
     const Param& weight = *layers_[0]->params()[0];
-    const auto weights = static_cast<double>(weight.full_shape.elements());
+    const auto weights = static_cast<double>(weight.shape().elements());
     const StepLaunch product{
         .flops = layers_[0]->flops(in_), .in_bytes = x(0), .out_bytes = y(0), .weight_bytes = size_ * weights};
     StepLaunch gradient = product;
@@ -255,7 +255,7 @@ class OpLaunches {
   // Norms are of f32 weights.
   void cosine() {
     const Param& weight = *layers_[0]->params()[0];
-    const auto weights = static_cast<double>(weight.full_shape.elements());
+    const auto weights = static_cast<double>(weight.shape().elements());
     const auto grad = static_cast<double>(size_of(weight.grad_type));
     const StepLaunch product{
         .flops = layers_[0]->flops(in_), .in_bytes = x(0), .out_bytes = y(0), .weight_bytes = size_ * weights};

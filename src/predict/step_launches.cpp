@@ -14,8 +14,17 @@
 namespace owt {
 namespace {
 
+// The part of the layer's rows that a step uses: below 1 if the loss samples classes (layers/sampled.h).
+double share_of_sample(const LayerPlan& layer) {
+  if (layer.sampled.empty()) return 1;
+  return static_cast<double>(layer.sampled.front()) / static_cast<double>(layer.columns_out());
+}
+
 void add_loss(Layers layers, const Plan& plan, std::vector<StepLaunch>& step) {
-  const auto logits = static_cast<double>(plan.layers.back().out.elements());
+  const LayerPlan& last = plan.layers.back();
+  const double logits = share_of_sample(last) * static_cast<double>(last.out.elements());
+  if (!last.sampled.empty())
+    step.push_back({.name = "loss", .phase = Phase::kLoss, .kernel = "find_label_columns", .kind = LaunchKind::kLoss});
   const auto size = static_cast<double>(size_of(activation_type(plan.request.on.precision)));
   const double result = sizeof(RowResult);
   step.push_back({.name = "loss",
@@ -44,7 +53,7 @@ double bytes_of_update(const Plan& plan, int64_t layer, size_t param, bool kept)
   const double copy16 = has_copy16(plan, layer, param) ? 2 : 0;
   // Weight and state are read and written. A running average has no state and no copy.
   const double states = 8.0 * plan.request.optimizer_states;
-  return static_cast<double>(at.params[param].elements()) *
+  return share_of_sample(at) * static_cast<double>(at.params[param].elements()) *
          (gradient + 8 + (at.roles[param] == ParamRole::kAverage ? 0 : states + copy16));
 }
 
@@ -60,11 +69,18 @@ void add_update(Layers layers, const Plan& plan, int64_t begin, int64_t end, boo
   StepLaunch stored = products;
   stored.kernel = "update_items";
   stored.weight_gradient = false;
-  int64_t multiplied = 0, params = 0;
+  StepLaunch of_rows = stored;
+  of_rows.kernel = "update_rows";
+  int64_t multiplied = 0, params = 0, sampled = 0;
   for (int64_t i = begin; i < end; ++i) {
     const LayerPlan& at = plan.layer(i);
     for (size_t p = 0; p < at.params.size(); ++p) {
       if (!learns(at.roles[p])) continue;
+      if (!at.sampled.empty()) {
+        of_rows.weight_bytes += bytes_of_update(plan, i, p, true);
+        ++sampled;
+        continue;
+      }
       const bool kept = layers[static_cast<size_t>(i)]->params()[p]->keeps_grad;
       (kept ? stored : products).weight_bytes += bytes_of_update(plan, i, p, kept);
       ++(kept ? params : multiplied);
@@ -76,6 +92,49 @@ void add_update(Layers layers, const Plan& plan, int64_t begin, int64_t end, boo
   }
   add_evenly(products, multiplied, kProductsPerUpdate, step);
   add_evenly(stored, params, kParamsPerUpdate, step);
+  add_evenly(of_rows, sampled, kRowsItemsPerUpdate, step);
+}
+
+// Adds the draw of the last layer's classes, and the copies of their rows.
+void add_draw(const Plan& plan, std::vector<StepLaunch>& step) {
+  const auto index = std::ssize(plan.layers) - 1;
+  const LayerPlan& last = plan.layers.back();
+  const auto bits = static_cast<double>(last.columns_out()) / 8;
+  StepLaunch draw{.name = "sample", .phase = Phase::kForward, .kind = LaunchKind::kPacking};
+  for (const auto& [kernel, bytes] :
+       {std::pair("choose_labels", 0.0), std::pair("draw_words", 2 * bits),
+        std::pair("write_sample", 2 * bits + 4 * static_cast<double>(last.sampled.front()))}) {
+    draw.kernel = kernel;
+    draw.weight_bytes = bytes;
+    step.push_back(draw);
+  }
+  StepLaunch gather{.layer = index,
+                    .name = last.name,
+                    .phase = Phase::kForward,
+                    .kernel = "gather_units",
+                    .kind = LaunchKind::kPacking};
+  for (size_t p = 0; p < last.params.size(); ++p)
+    for (const int64_t size : has_copy16(plan, index, p) ? std::vector<int64_t>{4, 2} : std::vector<int64_t>{4}) {
+      gather.weight_bytes =
+          2 * share_of_sample(last) * static_cast<double>(size) * static_cast<double>(last.params[p].elements());
+      step.push_back(gather);
+    }
+}
+
+void add_forward(const Plan& plan, const std::vector<StepLaunch>& forward, std::vector<StepLaunch>& step) {
+  const LayerPlan& last = plan.layers.back();
+  const auto index = std::ssize(plan.layers) - 1;
+  for (const StepLaunch& launch : forward) {
+    if (!last.sampled.empty() && launch.layer == index && step.back().layer != index) add_draw(plan, step);
+    step.push_back(launch);
+  }
+  if (last.sampled.empty()) return;
+  step.push_back({.layer = index,
+                  .name = last.name,
+                  .phase = Phase::kForward,
+                  .kernel = "clear_columns_without_row",
+                  .kind = LaunchKind::kElements,
+                  .weight_bytes = 4 * static_cast<double>(last.sampled.front())});
 }
 
 // Adds the update of the averages with all weights. A launch counts for the fraction of steps that have it.
@@ -101,7 +160,7 @@ void add_norms(const Plan& plan, std::vector<StepLaunch>& step) {
   for (int64_t i = 0; i < std::ssize(plan.layers); ++i)
     for (size_t p = 0; p < plan.layer(i).params.size(); ++p)
       if (plan.layer(i).roles[p] == ParamRole::kTrained)
-        bytes += static_cast<double>(plan.layer(i).params[p].elements()) *
+        bytes += share_of_sample(plan.layer(i)) * static_cast<double>(plan.layer(i).params[p].elements()) *
                  static_cast<double>(size_of(gradient_type(plan, i, p)) + 4 * (plan.request.norm_sums - 1));
   const int64_t items = trained_params(plan) * plan.request.norm_sums;
   const int64_t launches = (items + kParamsPerUpdate - 1) / kParamsPerUpdate;
@@ -153,7 +212,9 @@ double update_bytes(const Plan& plan, int64_t layer) {
 std::vector<StepLaunch> launches_of_step(const Model& model, Plan plan, bool convs_mask_dx) {
   OWT_CHECK_EQ(plan.ranks(), 1);
   plan.request.on.device = Device::kCuda;
-  const auto owned = whole_layers(model);
+  auto owned = whole_layers(model);
+  if (const LayerPlan& last = plan.layers.back(); !last.sampled.empty())
+    owned.back() = make_layer(model, owned.size() - 1, last.in, Slice{0, last.sampled.front()});
   std::vector<Layer*> layers;
   for (const auto& layer : owned) layers.push_back(layer.get());
   for (size_t i = 0; i < layers.size(); ++i) {
@@ -169,7 +230,7 @@ std::vector<StepLaunch> launches_of_step(const Model& model, Plan plan, bool con
   const int64_t beside = beside_from(plan), end = static_cast<int64_t>(layers.size());
   std::vector<StepLaunch> step{
       {.name = "step", .phase = Phase::kTransfer, .kernel = "cudaMemcpyAsync", .kind = LaunchKind::kCopy}};
-  step.insert(step.end(), all.forward.begin(), all.forward.end());
+  add_forward(plan, all.forward, step);
   add_loss(layers, plan, step);
   bool updated = beside == end;
   for (const StepLaunch& launch : all.backward) {

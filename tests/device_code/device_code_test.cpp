@@ -230,10 +230,15 @@ const std::vector<HotFile>& hot_files() {
         {"pack_images<unsigned long, FixedBlocks<unsigned long, 4, 3, 1, 12>", 0, 0, 0, 0, 32},
         {"pack_images<unsigned short, FixedBlocks<unsigned short, 2, 6, 1, 16>", 0, 0, 6, 5, 32},
         {"pack_images<unsigned short, FixedBlocks<unsigned short, 1, 3, 1, 8>", 0, 1, 3, 0, 32}}},
+      // Narrow accesses are for the numbers of rows, and for words of 32 classes and sums of blocks.
+      {"layers/sampled.cu", {{"gather_units<uint4>", 4, 4, 4, 0, 32}}},
+      {"layers/loss/class_sample.cu", {{"draw_words", 0, 0, 12, 8, 32}, {"write_sample", 0, 0, 3, 7, 32}}},
       // The other accesses are for elements that do not come in fours.
       {"src/parallel/optimizer.cu",
        {{"update_items<SgdRule<false>", 5, 4, 16, 11, 32},
         {"update_items<AdamWRule>", 7, 6, 18, 13, 40},
+        {"update_rows<SgdRule<false>", 5, 4, 10, 6, 32},
+        {"update_rows<AdamWRule>", 7, 6, 12, 8, 48},
         {"update_by_products<SgdRule<false>", 14, 8, 6, 3, 80, 16},
         {"update_by_products<AdamWRule>", 12, 6, 7, 4, 80, 16}}},
   };

@@ -90,7 +90,7 @@ TEST(ClassSampleTest, DependsOnSeedAndStepAndIsNearItsRate) {
 }
 
 TEST(ClassSampleTest, HasRoomForRareSamples) {
-  EXPECT_EQ(most_sampled(1'000'000, 0.1, 64), 100'000 + 3000 + 20 + 64);
+  EXPECT_EQ(most_sampled(1'000'000, 0.1, 64), 100'000 + 3000 + 20 + 64 + 4);  // a multiple of 8
   EXPECT_EQ(most_sampled(10, 0.5, 64), 10);
   EXPECT_EQ(most_sampled(0, 0.5, 64), 0);
   EXPECT_EQ(most_sampled(int64_t{1} << 31, 1e-6, 1), 2631 + 1);

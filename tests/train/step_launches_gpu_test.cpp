@@ -59,17 +59,21 @@ std::vector<std::string> recorded(const Model& model, const Plan& plan) {
   return nodes;
 }
 
-void expect_the_launches_of(const std::string& input, const std::string& layers, Precision precision = Precision::kBf16,
-                            int ema_every = 0, const std::vector<std::string>& frozen = {}, int norm_sums = 0) {
-  Model model = model_of(input, 10, layers);
-  model.frozen = frozen;
-  const Plan plan = make_plan(
-      model, {.step_rows = 4, .on = {Device::kCuda, precision}, .ema_every = ema_every, .norm_sums = norm_sums});
+void expect_the_launches_of(const Model& model, const PlanRequest& request) {
+  const Plan plan = make_plan(model, request);
   recorded(model, plan);  // makes all choices
   choose_what_is_expected();
   std::vector<std::string> listed;
   for (const StepLaunch& launch : launches_of_step(model, plan)) listed.push_back(line(launch.kernel, launch.beside));
   EXPECT_THAT(listed, ::testing::ElementsAreArray(recorded(model, plan)));
+}
+
+void expect_the_launches_of(const std::string& input, const std::string& layers, Precision precision = Precision::kBf16,
+                            int ema_every = 0, const std::vector<std::string>& frozen = {}, int norm_sums = 0) {
+  Model model = model_of(input, 10, layers);
+  model.frozen = frozen;
+  expect_the_launches_of(
+      model, {.step_rows = 4, .on = {Device::kCuda, precision}, .ema_every = ema_every, .norm_sums = norm_sums});
 }
 
 TEST(StepLaunches, OfANetworkLikeAlexNetAreThoseOfARecordedStep) {
@@ -147,6 +151,24 @@ TEST(StepLaunches, OfCosinesAreThoseOfARecordedStep) {
     for (const std::vector<std::string>& frozen :
          {std::vector<std::string>{}, std::vector<std::string>{"cos"}, std::vector<std::string>{"fc1"}})
       expect_the_launches_of("[8, 4, 4]", kLayers, precision, 0, frozen);
+}
+
+// Updated together with the layer before, and, with more parameters, beside its backward pass.
+TEST(StepLaunches, OfSampledClassesAreThoseOfARecordedStep) {
+  for (const Precision precision : {Precision::kBf16, Precision::kFp32})
+    for (const char* type : {"dense", "cosine"})
+      for (const int64_t beside_from : {int64_t{100}, kUpdateBesideFrom})
+        for (const int norm_sums : {0, 1}) {
+          const Model model = model_of("[8, 4, 4]", 300,
+                                       concat("{ name = \"fc1\", type = \"dense\", out = 16 },\n"
+                                              "{ name = \"fc2\", type = \"",
+                                              type, "\", out = 300 }"));
+          expect_the_launches_of(model, {.step_rows = 4,
+                                         .on = {Device::kCuda, precision},
+                                         .loss = {.sample = 0.1},
+                                         .norm_sums = norm_sums,
+                                         .beside_from = beside_from});
+        }
 }
 
 TEST(StepLaunches, OfActivationsAreThoseOfARecordedStep) {
