@@ -136,7 +136,7 @@ struct StepValues {
   double gradient_norm;
   ResultSums sums;
   double sampled_classes;  // travels with the sums
-  int32_t bad_layer;  // the first layer in the plan with a value that is not finite
+  int32_t bad_layer;       // the first layer in the plan with a value that is not finite
 };
 
 static_assert(offsetof(StepValues, sampled_classes) == offsetof(StepValues, sums) + sizeof(ResultSums));

@@ -105,7 +105,7 @@ class Holdings {
     for (int64_t i = begin; i < end; ++i) {
       const LayerPlan& layer = plan_.layer(i);
       scratch_ = std::max(scratch_, rows * layer.scratch_bytes_on_rank());
-      int64_t norms = rows + layer.kept_elements();  // of cosines; with sampled classes there are two ops
+      int64_t norms = rows + layer.kept_elements();  // sampled classes have an op with norms too
       if (!layer.sampled.empty()) norms += rows + layer.sampled.front();
       if (layer.type == "cosine") hold(&layer.out, rows, 4 * norms, tape);
     }

@@ -4,8 +4,8 @@
 #
 #   usage: tools/bench/slow_network.sh [OPTION]...
 #     --owt PROGRAM          default build/owt
-#     --nets "NAME ..."      alexnet_small (96 % of the weights in dense layers), cifar10_quick (none); default both. Any
-#                            recipe or model in configs, or a recipe's file NAME.toml
+#     --nets "NAME ..."      alexnet_small (96 % of the weights in dense layers), cifar10_quick (none); default both.
+#                            Any recipe or model in configs, or a recipe's file NAME.toml
 #     --hosts "K ..."        default "2 4"
 #     --rates "RATE ..."     rate of every link in both directions, in tc's units; default "1gbit 100mbit"
 #     --strategies "..."     default "dp dp-zero dp-star owt-a owt-b owt-c owt-d mp-dense pipeline auto"
