@@ -140,7 +140,8 @@ std::unique_ptr<Layer> make_sampled(std::unique_ptr<Layer> whole, std::unique_pt
 }
 
 void gather_rows(Cpu, const Tensor& from, const SampledRows& sampled, Tensor& to, const Stream&) {
-  const int64_t bytes = to.bytes() / std::max<int64_t>(1, to.shape().rows());
+  if (to.elements() == 0) return;
+  const int64_t bytes = to.bytes() / to.shape().rows();
   const auto* const rows = sampled.rows.data<int32_t>();
   const auto* const source = static_cast<const std::byte*>(from.raw());
   auto* const target = static_cast<std::byte*>(to.raw());
