@@ -20,6 +20,7 @@ table='
 src/system          |                                                                                                                                                                                           | cpuid.h toml++/ spdlog/ xxhash.h
 src/core            |                                                                                                                                                                                           | dnnl immintrin.h Random123/ omp.h cublasLt.h nvtx3/
 src/comm            |                                                                                                                                                                                           | nccl.h mpi.h
+src/roster          | src/comm                                                                                                                                                                                  |
 data/jpeg           |                                                                                                                                                                                           | jpeglib.h jerror.h
 data/photos         | data/jpeg                                                                                                                                                                                 | opencv2/ png.h tiffio.h webp/
 data                | data/photos data/jpeg                                                                                                                                                                     | nlohmann/ opencv2/
@@ -36,14 +37,15 @@ src/parallel        | src/plan src/net src/comm data layers/base layers/conv_cpu
 src/server          | src/parallel src/plan src/comm layers/base                                                                                                                                                |
 src/predict         | src/server src/parallel src/plan src/net src/comm layers/base layers/loss layers                                                                                                          |
 src/files           |                                                                                                                                                                                           | nlohmann/
-src/train           | src/files src/predict src/server src/parallel src/plan src/net src/comm data layers/base layers/conv_cpu layers/loss layers                                                               | nlohmann/
-src/simulate        | src/train src/files src/predict src/server src/parallel src/plan src/net src/comm data layers/base layers/loss layers                                                                     |
-src/report          | src/train src/files src/predict src/parallel src/plan src/net src/comm data layers/base layers/loss layers                                                                                |
-src/report/pages    | src/report src/train src/files src/predict src/plan src/net src/comm data data/photos layers/base                                                                                         | nlohmann/
-src/commands        | src/report src/simulate src/train src/files src/predict src/parallel src/plan src/net src/comm data data/photos layers/base layers/loss layers                                            | boost/ nlohmann/ onnx/
+src/mirror          | src/files src/parallel src/plan src/net src/comm layers/base layers                                                                                                                       |
+src/train           | src/mirror src/roster src/files src/predict src/server src/parallel src/plan src/net src/comm data layers/base layers/conv_cpu layers/loss layers                                         | nlohmann/
+src/simulate        | src/mirror src/train src/files src/predict src/server src/parallel src/plan src/net src/comm data layers/base layers/loss layers                                                          |
+src/report          | src/mirror src/train src/files src/predict src/parallel src/plan src/net src/comm data layers/base layers/loss layers                                                                     |
+src/report/pages    | src/mirror src/report src/train src/files src/predict src/plan src/net src/comm data data/photos layers/base                                                                              | nlohmann/
+src/commands        | src/mirror src/roster src/report src/simulate src/train src/files src/predict src/parallel src/plan src/net src/comm data data/photos layers/base layers/loss layers                      | boost/ nlohmann/ onnx/
 tools/bench         | data data/photos data/jpeg layers/base layers/conv_cpu layers src/net                                                                                                                     | mpi.h jpeglib.h opencv2/
 tools/package       |                                                                                                                                                                                           |
-tools               | src/commands src/report/pages src/report src/simulate src/train src/files src/predict src/parallel src/plan src/net src/comm data data/prepare data/photos layers/base layers/loss layers |
+tools               | src/mirror src/roster src/commands src/report/pages src/report src/simulate src/train src/files src/predict src/parallel src/plan src/net src/comm data data/prepare data/photos layers/base layers/loss layers|
 '
 # Headers of C and of the system, which are not third-party; and the headers for kernels.
 system='arpa/ dlfcn.h fcntl.h fnmatch.h ifaddrs.h linux/ net/ netdb.h netinet/ poll.h sched.h signal.h stdlib.h string.h sys/ unistd.h'

@@ -9,7 +9,7 @@
 namespace owt {
 namespace {
 
-constexpr const char* kWithValue[] = {"--workers", "--hosts", "--host", "--port", "--ssh"};
+constexpr const char* kWithValue[] = {"--workers", "--hosts", "--host", "--port", "--ssh", "--elastic", "--join"};
 
 // The number of words before COMMAND, whose own options follow it.
 size_t words_before_command(const Arguments& words) {
@@ -17,6 +17,16 @@ size_t words_before_command(const Arguments& words) {
   while (count < words.size() && words[count].starts_with("-") && words[count] != "--")
     count += std::ranges::count(kWithValue, words[count]) > 0 ? 2 : 1;
   return std::min(count, words.size());
+}
+
+// --elastic must allow the workers that begin.
+void check_elastic(const ProcessesToLaunch& what) {
+  if (!what.elastic || !what.elastic->join.empty()) return;
+  int workers = 0;
+  for (const HostWorkers& host : what.hosts) workers += host.workers;
+  if (workers < what.elastic->least || workers > what.elastic->most)
+    throw UsageError(concat("--elastic ", what.elastic->least, ":", what.elastic->most, " does not allow the ", workers,
+                            workers == 1 ? " worker" : " workers", " that the command starts"));
 }
 
 }  // namespace
@@ -38,6 +48,11 @@ int command_launch(const Arguments& arguments) {
                  "with --hosts: start only the processes of this host, here. Without ssh, type the line on each host");
   options.option("port", "PORT", "29500", "with --hosts: the port where rank 0 listens");
   options.option("ssh", "COMMAND", "ssh -o BatchMode=yes", "with --hosts: the command that reaches another host");
+  options.option(
+      "elastic", "MIN:MAX",
+      "workers may leave and join: when one is lost, the others take its part of the weights from memory and "
+      "continue, down to MIN workers; others may join, up to MAX (docs/elastic.md)");
+  options.option("join", "HOST:PORT", "with --workers: the processes join the elastic run at this address");
   options.flag("enable-recovery", "when a process is lost, the others continue (owt train --tolerate-loss)");
   options.flag("share-gpu",
                "with --workers: all processes use the first GPU, to try NCCL without a second one; steps take longer "
@@ -56,7 +71,16 @@ int command_launch(const Arguments& arguments) {
   if (options.given("workers") == options.given("hosts")) throw UsageError("wanted --workers or --hosts");
   for (const char* const name : {"host", "port", "ssh"}) options.only_with(name, {"hosts"});
   options.only_with("share-gpu", {"workers"});
+  options.only_with("join", {"workers"});
+  if (options.given("elastic") && options.given("join"))
+    throw UsageError("--elastic begins a run, and --join joins one; leave one of them out");
+  for (const char* const name : {"elastic", "join"})
+    if (options.given(name) && options.boolean("enable-recovery"))
+      throw UsageError(concat("--enable-recovery is for parameter servers; leave it out with --", name));
   ProcessesToLaunch what;
+  if (options.given("elastic"))
+    what.elastic = read_option("elastic", [&] { return elastic_from(options.string("elastic")); });
+  if (options.given("join")) what.elastic = Elastic{.join = options.string("join")};
   what.command = options.list("COMMAND");
   if (what.command.front() == "owt") what.command.front() = std::filesystem::read_symlink("/proc/self/exe").string();
   what.enable_recovery = options.boolean("enable-recovery");
@@ -65,6 +89,7 @@ int command_launch(const Arguments& arguments) {
     what.hosts = {{"localhost", static_cast<int>(options.integer("workers", {.low = 1, .high = kMostWorkers}))}};
     if (what.share_gpu && what.hosts.front().workers == 1)
       throw UsageError("--share-gpu: one worker shares the GPU with nobody; use --workers 2, or leave the option out");
+    check_elastic(what);
     return launch_processes(what);
   }
   what.hosts = read_option("hosts", [&] { return hosts_from(options.string("hosts")); });
@@ -77,6 +102,8 @@ int command_launch(const Arguments& arguments) {
   }
   what.same = {"--hosts", options.string("hosts"), "--port", std::to_string(what.port)};
   if (what.enable_recovery) what.same.emplace_back("--enable-recovery");
+  if (what.elastic) what.same.insert(what.same.end(), {"--elastic", options.string("elastic")});
+  check_elastic(what);
   return launch_processes(what);
 }
 

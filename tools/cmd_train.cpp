@@ -2,6 +2,7 @@
 #include <iostream>
 
 #include "src/comm/launch.h"
+#include "src/commands/elastic_run.h"
 #include "src/commands/evaluation_json.h"
 #include "src/commands/run.h"
 #include "src/files/checkpoint_files.h"
@@ -103,6 +104,17 @@ std::string outcome_json(const TrainOutcome& outcome, const Settings& settings) 
   return evaluation_json(outcome.evaluation, evaluated, outcome.classes, outcome.run_folder);
 }
 
+TrainRecipe recipe_of(const Options& options) {
+  Overrides changes;
+  const bool tolerates = options.boolean("tolerate-loss");
+  if (tolerates) changes.emplace_back("ps.tolerate_loss", "true");
+  TrainRecipe recipe = train_recipe(options, with_classes(options, changes));
+  if (tolerates && recipe.settings.computing_ranks() == recipe.settings.parallel.workers)
+    throw UsageError("--tolerate-loss needs a parameter server: --parallel ps with ps.servers");
+  tell_of_drawn_images(options, recipe.settings);
+  return recipe;
+}
+
 }  // namespace
 
 int command_train(const Arguments& arguments) {
@@ -112,22 +124,27 @@ int command_train(const Arguments& arguments) {
     std::cout << options.help();
     return 0;
   }
-  Overrides changes;
-  if (options.boolean("tolerate-loss")) changes.emplace_back("ps.tolerate_loss", "true");
-  const TrainRecipe recipe = train_recipe(options, with_classes(options, changes));
-  const Settings& settings = recipe.settings;
-  if (options.boolean("tolerate-loss") && settings.computing_ranks() == settings.parallel.workers)
-    throw UsageError("--tolerate-loss needs a parameter server: --parallel ps with ps.servers");
-  tell_of_drawn_images(options, settings);
   const std::string json = options.given("json") ? options.string("json") : "";
-  const TrainOptions train_options = train_options_of(options, recipe, json);
-  const TrainOutcome outcome = train(settings, train_options);
+  Settings settings;
+  std::string data;
+  const TrainOutcome outcome = train_through_changes([&](RunMemory* memory) {
+    const TrainRecipe recipe = recipe_of(options);
+    TrainOptions train_options = train_options_of(options, recipe, json);
+    train_options.memory = memory;
+    settings = recipe.settings;
+    data = train_options.data;
+    return train(settings, train_options);
+  });
+  if (outcome.left) {
+    std::cout << "this worker has left the run, which continues without it\n";
+    return 0;
+  }
   if (!outcome.finished) return kStoppedOnSignal;
   if (launch().rank != 0) return 0;
   if (json == kStandardOutput)
     std::cout << outcome_json(outcome, settings);
   else
-    print_outcome(outcome, settings, train_options.data);
+    print_outcome(outcome, settings, data);
   if (!json.empty() && json != kStandardOutput) write_file_atomically(json, outcome_json(outcome, settings));
   return 0;
 }

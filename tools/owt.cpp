@@ -6,6 +6,7 @@
 #include "src/comm/launch.h"
 #include "src/comm/processes.h"
 #include "src/core/dispatch.h"
+#include "src/roster/membership.h"
 #include "src/system/cpu_level.h"
 #include "src/system/log.h"
 #include "src/system/own_words.h"
@@ -140,6 +141,7 @@ int main(int count, char** words) {
   owt::start_process();
   try {
     owt::hold_onednn_to_allowed_level();
+    if (owt::has_roster()) owt::come_to_roster();
     owt::log_quiet(owt::launch().rank != 0);
     const int code = owt::run_program({words + 1, words + count});
     std::cout.flush();

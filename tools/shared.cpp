@@ -135,7 +135,7 @@ Overrides shared_overrides(const Options& options, const Overrides& more) {
   choice("precision", "run.precision", {"fp32", "tf32", "bf16"});
   if (options.declares("workers") && options.given("workers"))
     overrides.emplace_back("parallel.workers", std::to_string(options.integer("workers", {.low = 1, .high = 4096})));
-  else if (launch().several())
+  else if (launch().several() || launch().changes())
     overrides.emplace_back("parallel.workers", std::to_string(launch().ranks));
   if (options.declares("shares") && options.given("shares"))
     overrides.emplace_back("parallel.shares", checked_shares(options));

@@ -163,10 +163,17 @@ ProcessLaunch launch_from(const Environment& environment) {
   return found;
 }
 
-const ProcessLaunch& launch() {
-  static const ProcessLaunch own = launch_from([](const char* name) { return std::getenv(name); });
+namespace {
+
+ProcessLaunch& own_launch() {
+  static ProcessLaunch own = launch_from([](const char* name) { return std::getenv(name); });
   return own;
 }
+
+}  // namespace
+
+const ProcessLaunch& launch() { return own_launch(); }
+void set_launch(ProcessLaunch now) { own_launch() = std::move(now); }
 
 std::string host_name() {
   char name[256] = "";

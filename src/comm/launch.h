@@ -16,8 +16,12 @@ struct ProcessLaunch {
   std::string address{};                // the host of rank 0, for TCP; empty: not given
   int port = 0;                         // where rank 0 listens
   bool shares_gpu = false;              // all processes use the host's first GPU (owt launch --share-gpu)
+  int door = -1;                        // rank 0: the socket where it listens; -1: it listens at the address
+  // With a roster (src/roster) the workers change. Whether others have taken the place of these processes; null: never.
+  std::function<bool()> is_over{};
 
   bool several() const { return ranks > 1; }
+  bool changes() const { return is_over != nullptr; }
 };
 
 // Value of an environment variable, or null.
@@ -35,6 +39,8 @@ bool has_fewer_cores_than(const std::vector<std::string>& launchers);
 
 // This process's launch, read once.
 const ProcessLaunch& launch();
+// Replaces it, while this process has no other threads that use it.
+void set_launch(ProcessLaunch now);
 
 // This machine's name, for messages.
 std::string host_name();

@@ -85,7 +85,7 @@ bool uses_tcp(const ProcessLaunch& launch) {
   return !launch.address.empty() && (!launch.by_mpi || process_library().empty());
 }
 
-// The state is not freed after a failure, because its thread may be in MPI.
+// After a failure the state is not freed while its thread may be in MPI.
 LinkedProcesses::LinkedProcesses(const ProcessLaunch& launch, const LostRanks& lost_ranks, const std::string& text,
                                  double seconds)
     : texts_(std::make_shared<std::vector<std::string>>()) {
@@ -94,11 +94,13 @@ LinkedProcesses::LinkedProcesses(const ProcessLaunch& launch, const LostRanks& l
   ProcessLinks& all = process->thread.links();
   const auto started =
       process->thread.run("the start", [text, seconds, &all, texts = texts_] { *texts = all.start(text, seconds); });
-  if (!started->wait_for(seconds + kToSay))
+  const bool ended = started->wait_for(seconds + kToSay);
+  if (ended && uses_tcp(launch)) process_.reset(process);
+  if (!ended)
     fail(all.name(), " has not brought the ", launch.ranks, " processes together for ", seconds,
          " s; look whether all of them run, and at the network between the hosts");
   started->wait();
-  process_.reset(process);
+  if (!process_) process_.reset(process);
 }
 
 LinkedProcesses::~LinkedProcesses() = default;

@@ -87,12 +87,17 @@ void LostRanks::set_lost(int rank, const std::string& text) {
       return;
     }
   }
-  set(text, true);
+  set(text, rank);
 }
 
-void LostRanks::set_failed(const std::string& text) { set(text, false); }
+void LostRanks::set_failed(const std::string& text) { set(text, std::nullopt); }
 
-void LostRanks::set(const std::string& text, bool lost) {
+std::optional<int> LostRanks::lost_rank() const {
+  const std::lock_guard lock(mutex_);
+  return lost_;
+}
+
+void LostRanks::set(const std::string& text, std::optional<int> lost) {
   const std::lock_guard lock(mutex_);
   if (any_.load()) return;
   text_ = text;

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdint>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -64,6 +65,7 @@ class LostRanks {
   void set_lost(int rank, const std::string& text);  // text without the place
   void set_failed(const std::string& text);          // "rank 2 failed: TEXT"
   bool any() const { return any_.load(); }           // whether a rank was lost whose loss is not tolerated
+  std::optional<int> lost_rank() const;              // the first of these; none if a rank failed by itself
   int gone() const { return gone_count_.load(); }    // number of ranks
   std::vector<std::string> what_is_gone() const;     // each with the reason, in the order in which they became known
   // Throws PeerGone if the rank is gone.
@@ -76,13 +78,13 @@ class LostRanks {
   void check(std::string_view during) const;
 
  private:
-  void set(const std::string& text, bool lost);
+  void set(const std::string& text, std::optional<int> lost);
   static std::string with_place(const std::string& text, std::string_view during);
 
   mutable std::mutex mutex_;
   std::atomic<bool> any_{false};
   std::string text_;
-  bool lost_ = false;
+  std::optional<int> lost_;
   std::atomic<int> gone_count_{0};
   std::set<int> tolerated_;
   std::vector<std::pair<int, std::string>> gone_;

@@ -15,6 +15,7 @@
 
 #include "src/comm/launch.h"
 #include "src/comm/linked_processes.h"
+#include "src/comm/links.h"
 #include "src/comm/on_host.h"
 #include "src/comm/watch.h"
 #include "src/core/profiler.h"
@@ -75,8 +76,10 @@ class Processes {
     std::vector<Peer> peers;
     for (const std::string& text : links_->texts())
       peers.push_back({unpacked(text).at(1), std::stoi(unpacked(text).at(2)), unpacked(text).at(3)});
-    const std::vector<Watch::Overdue> overdue{{kGraceToSay, [this] { say_loss(); }},
-                                              {kGraceToEnd, [this] { leave(); }}};
+    // Where workers change, a loss is no reason to end.
+    const auto overdue = launch().changes() ? std::vector<Watch::Overdue>()
+                                            : std::vector<Watch::Overdue>{{kGraceToSay, [this] { say_loss(); }},
+                                                                          {kGraceToEnd, [this] { leave(); }}};
     watch_ = rendezvous ? std::make_unique<Watch>(*rendezvous, peers, lost_ranks_, overdue)
                         : std::make_unique<Watch>(address, launch().rank, peers, lost_ranks_, overdue);
   }
@@ -152,7 +155,15 @@ Processes& processes() {
   if (joined.load()) return *joined.load();
   begun.store(true);
   auto* const made = new Processes();
-  made->start();
+  try {
+    made->start();
+  } catch (const Error& e) {
+    if (!launch().changes()) throw;
+    const RankLost loss(e.what());
+    delete made;
+    begun.store(false);
+    throw loss;
+  }
   joined.store(made);
   return *made;
 }
@@ -266,6 +277,25 @@ std::exception_ptr announce_failure(const std::exception_ptr& failure) {
     all->say_failed("unknown error");
   }
   return failure;
+}
+
+bool is_loss(const std::exception& failure) {
+  return dynamic_cast<const RankLost*>(&failure) || dynamic_cast<const LinkError*>(&failure);
+}
+
+std::optional<int> lost_rank() {
+  Processes* const all = joined.load();
+  return all ? all->lost_ranks().lost_rank() : std::nullopt;
+}
+
+void leave_processes(bool in_order) {
+  Processes* const all = joined.load();
+  if (!all) return;
+  if (in_order) all->end();
+  joined.store(nullptr);
+  begun.store(false);
+  note_step(-1);
+  delete all;
 }
 
 int end_with_error(const std::exception& failure, const std::string& text, int code) {

@@ -8,6 +8,7 @@
 #include <exception>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -50,6 +51,14 @@ bool any_rank_failed();
 // Reports this rank's failure to the other ranks, unless it follows from another rank's failure. Returns the exception
 // to throw: the cause, as far as this rank knows it.
 std::exception_ptr announce_failure(const std::exception_ptr& failure);
+
+// For a run whose workers change (ProcessLaunch::changes). What ends the work of these processes together, but not the
+// run: a rank was lost, or the processes could not be connected. The rank, if it is known: its number in the launch.
+bool is_loss(const std::exception& failure);
+std::optional<int> lost_rank();
+// Ends this process's part in the launch: its links and its watch. The next call that joins processes then joins the
+// processes of launch() at that time. All communicators must be gone. in_order: collective; throws if a rank is lost.
+void leave_processes(bool in_order);
 
 // The end of main() after an error. Prints `owt: error: TEXT`; other ranks print `owt: error: rank 1: TEXT` and so on.
 // A wrong command line (code 2) is the same on all ranks, and only rank 0 prints it. Joined processes are notified. If

@@ -13,7 +13,7 @@
 namespace owt {
 namespace {
 
-std::atomic<bool> stop{false};
+std::atomic<bool> stop{false}, leave{false};
 std::atomic<const char*> answer_to_interrupt{nullptr};
 std::atomic<int64_t> kept_step{-1};
 Presses presses;
@@ -46,6 +46,8 @@ extern "C" void on_stop_signal(int signal) {
   if (signal == SIGINT) interrupt_at(nanoseconds_now());
   errno = error;
 }
+
+extern "C" void on_leave_signal(int) { leave = true; }
 
 void stop_on(int signal) {
   struct sigaction action {};
@@ -91,6 +93,13 @@ void catch_stop_signals(const char* answer) {
   std::signal(SIGPIPE, SIG_IGN);  // a closed pager causes a write error instead of ending the run
 }
 
+void catch_leave_signal() {
+  struct sigaction action {};
+  action.sa_handler = on_leave_signal;
+  sigaction(SIGUSR2, &action, nullptr);
+}
+
+bool leave_requested() { return leave; }
 bool stop_requested() { return stop; }
 void request_stop(bool wish) { stop = wish; }
 void note_kept_step(int64_t step) { kept_step = step; }

@@ -14,6 +14,9 @@ std::vector<int> stop_signals();
 // been called, the line ends with that step.
 void catch_stop_signals(const char* answer = nullptr);
 bool stop_requested();
+// SIGUSR2, where workers may leave (owt launch --elastic): this one leaves after the current step.
+void catch_leave_signal();
+bool leave_requested();
 void request_stop(bool stop);  // has the effect of a signal; false withdraws the request
 
 // The answer of a run that writes checkpoints. It ends with the step of the last one.

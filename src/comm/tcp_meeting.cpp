@@ -9,6 +9,7 @@
 #include <thread>
 #include <utility>
 
+#include "src/comm/communicator.h"
 #include "src/comm/watch_links.h"
 #include "src/system/check.h"
 #include "src/system/sockets.h"
@@ -107,6 +108,7 @@ class TcpStart {
   template <class Done>
   void until(const Done& done) {
     while (!done()) {
+      if (launch_.changes() && launch_.is_over()) throw Aborted("the workers have changed while they met");
       if (Clock::now() >= deadline_) fail_late();
       std::vector<int> sockets{rendezvous_.socket()};
       if (door_.socket >= 0) sockets.push_back(door_.socket);
@@ -158,7 +160,7 @@ class TcpStart {
   // Rank 0: returns when all processes have come, and knows where they listen.
   void receive_all() {
     const char* const inherited = std::getenv("OWT_LAUNCH_SOCKET");
-    const auto open = inherited_listener(inherited ? std::atoi(inherited) : -1);
+    const auto open = inherited_listener(launch_.door >= 0 ? launch_.door : inherited ? std::atoi(inherited) : -1);
     try {
       door_ = open && open->port == launch_.port ? *open : listen_at_address();
     } catch (const Error& e) {
@@ -229,6 +231,7 @@ class TcpStart {
   void join() {
     std::string why;
     while (!joined_rank_0(why)) {
+      if (launch_.changes() && launch_.is_over()) throw Aborted("the workers have changed while they met");
       if (Clock::now() >= deadline_)
         fail("rank ", launch_.rank, " on ", host_name(), " has not reached rank 0 at ", address(), " within ", seconds_,
              " s: ", why, "; start rank 0, look at MASTER_ADDR and MASTER_PORT, or raise OWT_START_TIMEOUT");

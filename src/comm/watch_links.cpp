@@ -101,7 +101,7 @@ std::vector<WatchLink> links_of_rank_0(const Watch::Rendezvous& rendezvous, cons
   auto next_alive = Clock::now();
   while (links.size() + 1 < peers.size()) {
     const auto now = Clock::now();
-    if (now >= give_up) fail_missing(peers, links);
+    if (now >= give_up || (launch().changes() && launch().is_over())) fail_missing(peers, links);
     if (now >= next_alive) {  // connected ranks already listen
       for (WatchLink& link : links) link.connection.send({kAlive, 0, ""});
       next_alive = now + alive_every();

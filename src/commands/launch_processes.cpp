@@ -22,6 +22,8 @@
 #include <sstream>
 
 #include "src/comm/signals.h"
+#include "src/comm/watch.h"
+#include "src/roster/roster.h"
 #include "src/system/check.h"
 #include "src/system/log.h"
 #include "src/system/sockets.h"
@@ -101,20 +103,57 @@ class Launcher {
   Launcher& operator=(const Launcher&) = delete;
 
   int run() {
+    keep_roster();
     start_all();
     const bool held = std::getenv(kHeldByAnother) != nullptr;
     while (!children_.empty()) {
-      std::array<pollfd, 2> polled{{{signal_file_, POLLIN, 0}, {held && !input_ended_ ? STDIN_FILENO : -1, POLLIN, 0}}};
+      std::vector<pollfd> polled{{signal_file_, POLLIN, 0}, {held && !input_ended_ ? STDIN_FILENO : -1, POLLIN, 0}};
+      if (roster_)
+        for (const int socket : roster_->sockets()) polled.push_back({socket, POLLIN, 0});
       poll(polled.data(), polled.size(), milliseconds_to_deadline());
       if (polled[0].revents) read_signal();
       if (polled[1].revents) read_input();
       reap();
+      if (roster_) look_at_roster();
       if (Clock::now() >= deadline_) end_late();
     }
+    if (what_.elastic) return failure_.value_or(any_ended_well_ ? 0 : code_of_signal_);
     return what_.enable_recovery ? code_of_first_ : failure_.value_or(0);
   }
 
  private:
+  bool alone() const { return what_.hosts.size() == 1; }
+
+  // The launcher on the first host keeps it.
+  void keep_roster() {
+    if (!what_.elastic) return;
+    roster_address_ = what_.elastic->join;
+    if (!roster_address_.empty()) return;
+    const std::string& first = what_.hosts.front().name;
+    roster_address_ = concat(first, ':', what_.port);
+    if (!what_.only_host.empty() && what_.only_host != first) return;
+    const Listener listener = alone() && what_.port == 0 ? listen_on("127.0.0.1", 0) : listen_on("", what_.port);
+    if (what_.port == 0) roster_address_ = concat("127.0.0.1:", listener.port);
+    int workers = 0;
+    for (const HostWorkers& host : what_.hosts) workers += host.workers;
+    roster_.emplace(
+        listener,
+        Roster::Limits{
+            .first = workers, .least = what_.elastic->least, .most = what_.elastic->most, .start_s = start_timeout()});
+    log_info("{} to {} workers; another one joins with: owt launch --join {} --workers 1 {}", what_.elastic->least,
+             what_.elastic->most, roster_address_, line_of(what_.command));
+  }
+
+  void look_at_roster() {
+    roster_->look();
+    for (const std::string& line : roster_->take_news()) log_info("{}", line);
+    for (const int process : roster_->take_dropped())
+      if (std::ranges::find(children_, process, &Child::process) != children_.end()) kill(-process, SIGKILL);
+    if (!roster_->end() || said_end_) return;
+    said_end_ = true;
+    log_warn("the run ends: {}", *roster_->end());
+  }
+
   void start_all() {
     const auto is_here = [&](const HostWorkers& host) {
       return what_.only_host.empty() ? is_this_host(host.name) : host.name == what_.only_host;
@@ -145,20 +184,23 @@ class Launcher {
 
   void start_here(const HostWorkers& host, const Ranks& ranks) {
     const std::string program = found_program(what_.command.front());
-    const bool alone = what_.hosts.size() == 1;
     Listener listener;
-    EnvironmentChanges changes{{"WORLD_SIZE", std::to_string(ranks.all)},
-                               {"LOCAL_WORLD_SIZE", std::to_string(ranks.all_here)},
-                               {"MASTER_ADDR", alone ? "127.0.0.1" : what_.hosts.front().name},
-                               {"OWT_LAUNCH", what_.enable_recovery ? "recovery" : "1"}};
+    EnvironmentChanges changes{{"OWT_LAUNCH", what_.enable_recovery ? "recovery" : "1"}};
     if (what_.share_gpu) changes.insert(kSharedGpu.begin(), kSharedGpu.end());
     int port = what_.port;
-    if (port == 0) {
+    if (what_.elastic) {
+      changes["OWT_ROSTER"] = roster_address_;  // the roster gives ranks and address
+    } else {
+      changes["WORLD_SIZE"] = std::to_string(ranks.all);
+      changes["LOCAL_WORLD_SIZE"] = std::to_string(ranks.all_here);
+      changes["MASTER_ADDR"] = alone() ? "127.0.0.1" : what_.hosts.front().name;
+    }
+    if (port == 0 && !what_.elastic) {
       // Rank 0 inherits the socket, so that no other program can take the port.
       listener = listen_on("127.0.0.1", 0);
       port = listener.port;
     }
-    changes["MASTER_PORT"] = std::to_string(port);
+    if (port != 0) changes["MASTER_PORT"] = std::to_string(port);
     for (int i = 0; i < host.workers; ++i) {
       const int rank = ranks.first + i;
       changes["RANK"] = std::to_string(rank);
@@ -167,7 +209,7 @@ class Launcher {
       const bool gets_socket = rank == 0 && listener.socket >= 0;
       const int socket = gets_socket ? dup(listener.socket) : -1;  // without close-on-exec
       if (gets_socket) changes["OWT_LAUNCH_SOCKET"] = std::to_string(socket);
-      start(concat("rank ", rank), program, what_.command, changes, -1);
+      start(concat(what_.elastic ? "worker " : "rank ", rank), program, what_.command, changes, -1);
       changes.erase("OWT_LAUNCH_SOCKET");
       if (gets_socket) close(socket);
     }
@@ -275,7 +317,12 @@ class Launcher {
       if (child == children_.end()) continue;
       const int code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
       if (process == first_) code_of_first_ = code;
-      if (code != 0 && !failure_) note_failure(*child, status, code);
+      any_ended_well_ = any_ended_well_ || code == 0;
+      const bool tolerated = what_.elastic && code >= 128;
+      if (tolerated)
+        code_of_signal_ = code, say_ended(*child, status, code, "");
+      else if (code != 0 && !failure_)
+        note_failure(*child, status, code);
       if (child->input >= 0) close(child->input);
       kill(-process, SIGKILL);  // processes that it has started and that still run
       children_.erase(child);
@@ -285,12 +332,16 @@ class Launcher {
   void note_failure(const Child& child, int status, int code) {
     failure_ = code;
     if (asked_to_stop_) return;
+    const bool last = what_.enable_recovery || children_.size() == 1;
+    say_ended(child, status, code, last ? "" : ", before the others");
+    if (!what_.enable_recovery) deadline_ = Clock::now() + kGraceToEnd;
+  }
+
+  static void say_ended(const Child& child, int status, int code, const char* when) {
     const std::string how =
         WIFSIGNALED(status) ? concat("was ended by signal ", WTERMSIG(status), " (", strsignal(WTERMSIG(status)), ")")
                             : concat("ended with exit code ", code);
-    log_warn("{} (process {}) {}{}", child.name, child.process, how,
-             what_.enable_recovery || children_.size() == 1 ? "" : ", before the others");
-    if (!what_.enable_recovery) deadline_ = Clock::now() + kGraceToEnd;
+    log_warn("{} (process {}) {}{}", child.name, child.process, how, when);
   }
 
   void end_late() {
@@ -300,8 +351,9 @@ class Launcher {
   }
 
   int milliseconds_to_deadline() const {
-    if (deadline_ == Clock::time_point::max()) return -1;
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline_ - Clock::now()).count();
+    if (deadline_ == Clock::time_point::max() && !roster_) return -1;
+    const auto next = roster_ ? std::min(deadline_, Clock::now() + roster_->rest()) : deadline_;
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(next - Clock::now()).count();
     return static_cast<int>(std::max<int64_t>(left, 0));
   }
 
@@ -312,11 +364,24 @@ class Launcher {
   pid_t first_ = 0;              // rank 0, or the launcher of its host
   int code_of_first_ = 0;
   std::optional<int> failure_;  // the code of the first that failed
+  std::optional<Roster> roster_;
+  std::string roster_address_;  // with elastic
+  bool any_ended_well_ = false, said_end_ = false;
+  int code_of_signal_ = 0;  // exit code; with elastic: of the last process that a signal ended
   bool asked_to_stop_ = false, input_ended_ = false, terminated_ = false;
   Clock::time_point deadline_ = Clock::time_point::max();  // for the others to end
 };
 
 }  // namespace
+
+Elastic elastic_from(const std::string& text) {
+  Elastic elastic;
+  int end = 0;
+  const bool read = std::sscanf(text.c_str(), "%4d:%4d%n", &elastic.least, &elastic.most, &end) == 2;
+  if (!read || end != static_cast<int>(text.size()) || elastic.least < 1 || elastic.most < elastic.least)
+    fail("'", text, "', wanted MIN:MAX, the least and the most workers, e.g. 2:4");
+  return elastic;
+}
 
 int launch_processes(const ProcessesToLaunch& what) { return Launcher(what).run(); }
 

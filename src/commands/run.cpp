@@ -19,6 +19,7 @@
 #include "src/core/threads.h"
 #include "src/plan/plan_updates.h"
 #include "src/report/layer_facts.h"
+#include "src/roster/membership.h"
 #include "src/simulate/virtual_run.h"
 #include "src/system/files.h"
 #include "src/system/kept_log.h"
@@ -29,6 +30,7 @@
 #include "src/train/alike.h"
 #include "src/train/data_identity.h"
 #include "src/train/memory_check.h"
+#include "src/train/strategy_settings.h"
 #include "src/train/trainer.h"
 
 namespace owt {
@@ -54,7 +56,10 @@ Job job_of(Settings settings, const TrainOptions& options, const RunPlace& place
   job.resume_checkpoint = place.checkpoint;
   job.same_run = place.same_run;
   job.start = options.start;
-  if (!job.resume_checkpoint.empty()) {
+  job.memory = options.memory;
+  job.continues = job.memory && run_world().number > 0;
+  job.from_memory = place.checkpoint.empty() && !place.state.empty();
+  if (job.resumes()) {
     job.resume_state = RunState::from_json(place.state, job.resume_checkpoint);
     const std::string saved = job.resume_state.optimizer, wanted = settings.optimizer.name();
     if (saved != wanted)
@@ -73,7 +78,7 @@ Job job_of(Settings settings, const TrainOptions& options, const RunPlace& place
 
 // Refuses to resume with other images unless --other-data is given.
 void check_resumed_data(Job& job, const std::string& data, bool other_data) {
-  if (job.resume_checkpoint.empty()) return;
+  if (!job.resumes()) return;
   RunState& state = job.resume_state;
   if (same_training_images(state, *job.train)) {
     if (other_data && launch().rank == 0) log_info("--other-data: {} holds the images that the run has seen", data);
@@ -98,8 +103,9 @@ void check_resumed_data(Job& job, const std::string& data, bool other_data) {
 void open_training_data(Job& job, const std::string& given, bool other_data = false) {
   const std::string data = data_folder(job.settings.data, given);
   open_data(job, data,
-            job.resume_checkpoint.empty() ? known_of_start(job.settings, job.start)
-                                          : known_of_resumed(job.settings, job.resume_checkpoint));
+            job.from_memory  ? facts_of_run(job.settings, job.run_folder)
+            : !job.resumes() ? known_of_start(job.settings, job.start)
+                             : known_of_resumed(job.settings, job.resume_checkpoint));
   check_same_data(job, data);
   check_resumed_data(job, data, other_data);
   Config& recipe = job.settings.recipe;
@@ -118,10 +124,11 @@ std::unique_ptr<RunFolder> claim_run_folder(const Job& job) {
 }
 
 void log_changes(const Job& job, const RunFolder* folder, uint64_t asked_seed) {
+  if (job.continues) return;  // nothing has changed but the workers
   if (folder) folder->log_changes(job);
   if (job.settings.run.seed != asked_seed) log_info("seed {}, as in the checkpoint", job.settings.run.seed);
   const int64_t rows = job.plan.request.step_rows;
-  if (!job.resume_checkpoint.empty() && job.resume_state.step_rows != rows)
+  if (job.resumes() && job.resume_state.step_rows != rows)
     log_info(
         "a step had {} images in the checkpoint and has {} now: epoch {} continues after image {} of {}, and the step "
         "number continues",
@@ -138,6 +145,29 @@ void report_times(const Job& job, const StepTimes& times, bool print) {
   if (print) std::cout << report.table() << bottleneck << std::endl;
   print ? log_to_file_only(bottleneck) : log_info("{}", bottleneck);
   write_file_atomically(job.run_folder + "/timing.csv", report.csv());
+}
+
+// A run whose workers have changed continues from the memory of its workers, else from its newest checkpoint.
+RunPlace place_to_continue(const Settings& settings, const TrainOptions& options, const Session& session) {
+  std::optional<RunState> state;
+  session.run(settings.parallel.workers,
+              [&](Communicator& comm) { state = options.memory->mirror.agree(comm, settings.compute().device); });
+  TrainOptions again = options;
+  again.resume = "auto";
+  const std::string folder = from_rank_0([&] { return options.memory->run_folder; });
+  if (!folder.empty()) again.out = folder;
+  if (state) return {again.out, "", /*same_run=*/true, state->to_json()};
+  if (launch().rank == 0)
+    log_warn("{}; no complete state is in memory, so the run continues from its newest checkpoint", run_world().change);
+  return find_place(settings, again);
+}
+
+// The steps that some worker had begun, and that are lost. Collective.
+int64_t steps_to_repeat(const RunMemory& memory, int64_t from_step) {
+  int64_t most = from_step;
+  for (const std::string& step : from_every_rank(std::to_string(memory.step)))
+    most = std::max<int64_t>(most, std::stoll(step));
+  return most - from_step;
 }
 
 }  // namespace
@@ -159,9 +189,9 @@ Job job_without(const Job& job, int lost) {
 }
 
 // Trains on one rank. If workers are lost and that is tolerated, it continues with the remaining workers. Calls
-// begin(trainer) when every rank is ready, and finished(trainer, whether the schedule is complete) at the end.
+// begin(trainer) when every rank is ready, and finished(trainer, how it has ended) at the end.
 void train_on_rank(const Job& job, Communicator& comm, const std::function<void(Trainer&)>& begin,
-                   const std::function<void(Trainer&, bool)>& finished) {
+                   const std::function<void(Trainer&, TrainingEnd)>& finished) {
   std::list<Job> jobs;
   std::list<std::unique_ptr<Communicator>> worlds;  // the destructors of older ones end their communication
   auto trainer = std::make_unique<Trainer>(job, comm);
@@ -175,7 +205,7 @@ void train_on_rank(const Job& job, Communicator& comm, const std::function<void(
     trainer = std::make_unique<Trainer>(jobs.back(), *worlds.back(), trainer.get());
     end = trainer->run();
   }
-  finished(*trainer, end == TrainingEnd::kFinished);
+  finished(*trainer, end);
 }
 
 TrainOutcome train(Settings settings, const TrainOptions& options) {
@@ -188,17 +218,21 @@ TrainOutcome train(Settings settings, const TrainOptions& options) {
       {option_is_given("weights", !options.start.file.empty()), option_fact("except", joined(options.start.except)),
        option_is_given("except-mismatched", options.start.except_mismatched), option_fact("resume", options.resume),
        option_is_given("other-data", options.other_data)});
-  const RunPlace place = find_place(settings, options);
+  if (options.memory) check_workers_may_change(settings);
+  const Session session(settings, options.threads);
+  const bool continues = options.memory && run_world().number > 0;
+  const RunPlace place = continues ? place_to_continue(settings, options, session) : find_place(settings, options);
   StartWeights weights = options.start;
   const std::string data = data_folder(settings.data, options.data);
   settings = with_classes_of_data(std::move(settings), data, weights);
-  const Session session(settings, options.threads);
   const std::string shares = settle_shares(settings, session, place.measured_shares());
   const std::optional<Network> links = settle_strategy(settings, session);
   const uint64_t asked_seed = settings.run.seed;
   Job job = job_of(std::move(settings), options, place);
   job.links = links;
   job.start = weights;
+  if (job.continues) job.repeated_steps = steps_to_repeat(*job.memory, job.resume_state.step);
+  if (job.memory) job.memory->run_folder = job.run_folder;
   note_kept_step(job.resume_state.step);
   const std::unique_ptr<RunFolder> folder = claim_run_folder(job);
   open_training_data(job, options.data, options.other_data);
@@ -217,10 +251,12 @@ TrainOutcome train(Settings settings, const TrainOptions& options) {
       const auto begin = [&](const Trainer& trainer) {
         if (comm.rank() == 0) folder->open(job, !trainer.is_over());
       };
-      train_on_rank(job, comm, begin, [&](Trainer& trainer, bool finished) {
+      train_on_rank(job, comm, begin, [&](Trainer& trainer, TrainingEnd end) {
+        outcome.workers_change = end == TrainingEnd::kChange;
+        if (outcome.workers_change) return;
         const StepTimes& of_all = trainer.times();
         if (comm.rank() == 0) times = of_all;
-        if (comm.rank() == 0 || launch().several()) outcome.finished = finished;
+        if (comm.rank() == 0 || launch().several()) outcome.finished = end == TrainingEnd::kFinished;
         if (comm.rank() == 0 && trainer.last_evaluation()) outcome.evaluation = *trainer.last_evaluation();
       });
     });

@@ -10,6 +10,7 @@
 #include "src/simulate/virtual_cluster.h"
 #include "src/simulate/virtual_outcome.h"
 #include "src/train/evaluation.h"
+#include "src/train/job.h"
 #include "src/train/settings.h"
 #include "src/train/start_weights.h"
 
@@ -20,16 +21,19 @@ struct TrainOptions {
   std::string out;   // run folder; empty: the resumed checkpoint's, else runs/<recipe>
   // empty, "auto" (the run folder's latest checkpoint, or none), a run folder or a checkpoint folder
   std::string resume;
-  bool can_resume = true;   // whether the command has --resume
-  std::string stays{};      // for the log: settings kept from the run's own recipe; may be empty
-  StartWeights start{};     // not with resume
-  bool other_data = false;  // with resume: the training images may differ from the run's
-  int threads = 0;          // threads of all ranks together; 0: all cores
-  bool timing = false;      // print the timing table at the end
+  bool can_resume = true;       // whether the command has --resume
+  std::string stays{};          // for the log: settings kept from the run's own recipe; may be empty
+  StartWeights start{};         // not with resume
+  bool other_data = false;      // with resume: the training images may differ from the run's
+  int threads = 0;              // threads of all ranks together; 0: all cores
+  bool timing = false;          // print the timing table at the end
+  RunMemory* memory = nullptr;  // null: the workers do not change (elastic_run.h)
 };
 
 struct TrainOutcome {
-  bool finished = false;  // false: stopped by a signal, with a checkpoint
+  bool finished = false;        // false: stopped by a signal, with a checkpoint
+  bool workers_change = false;  // not finished; the state is in TrainOptions::memory
+  bool left = false;            // this worker has left the run, which continues (elastic_run.h)
   std::string run_folder;
   int64_t classes = 0;    // the model's outputs
   Evaluation evaluation;  // result of the final weights, if finished; on rank 0

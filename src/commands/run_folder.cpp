@@ -41,7 +41,7 @@ std::optional<Config> recipe_in(const std::string& folder) {
 
 // The folder of the run that the job resumes, or begins anew, if it has one.
 std::string folder_before(const Job& job) {
-  if (job.resume_checkpoint.empty()) return holds_run(job.run_folder) ? job.run_folder : "";
+  if (!job.resumes()) return holds_run(job.run_folder) ? job.run_folder : "";
   return job.same_run ? job.run_folder : run_folder_of_checkpoint(job.resume_checkpoint).value_or("");
 }
 
@@ -79,7 +79,7 @@ RunFolder::RunFolder(const Job& job) : folder_(job.run_folder), had_run_(holds_r
   if (fs::exists(file_in(folder_, "log.txt"))) lock();
   check_metrics(file_in(folder_, "metrics.jsonl"));
   if (const std::string before = folder_before(job); !before.empty()) before_ = recipe_in(before);
-  if (job.resume_checkpoint.empty() && had_run_) check_same_model(before_, job);
+  if (!job.resumes() && had_run_) check_same_model(before_, job);
 }
 
 void RunFolder::lock() {
@@ -111,7 +111,9 @@ void RunFolder::open(const Job& job, bool steps_are_left) {
 
 void RunFolder::write_recipe(const Job& job) const {
   const auto there = recipe_in(folder_);
-  if (!there || !differences(*there, job.settings.recipe).empty()) {
+  if (job.continues) {  // only the division of work has changed
+    write_file_atomically(file_in(folder_, "config.toml"), job.settings.recipe.to_toml());
+  } else if (!there || !differences(*there, job.settings.recipe).empty()) {
     const std::string kept = write_keeping_old(file_in(folder_, "config.toml"), job.settings.recipe.to_toml());
     if (!kept.empty()) log_info("the previous recipe is kept as {}", kept);
   }

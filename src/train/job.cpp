@@ -113,7 +113,7 @@ void open_data(Job& job, const std::string& folder, const RunFacts& known) {
   job.train = std::move(images.train);
   job.validation = std::move(images.validation);
   if (!job.validation) job.test = read_split(job.settings, folder, Split::kTest);
-  match_labels(job, folder, known, job.resume_checkpoint.empty() ? Use::kTraining : Use::kResuming);
+  match_labels(job, folder, known, job.resumes() ? Use::kResuming : Use::kTraining);
   job.train_checksum = job.train->checksum();
   const DataSettings& data = job.settings.data;
   job.statistics = known.statistics ? *known.statistics : statistics_of(job.settings, folder, job.train.get());

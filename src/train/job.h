@@ -8,6 +8,7 @@
 #include "data/loader.h"
 #include "src/comm/communicator.h"
 #include "src/files/checkpoint_files.h"
+#include "src/mirror/mirror.h"
 #include "src/plan/plan.h"
 #include "src/predict/network.h"
 #include "src/train/data_facts.h"
@@ -15,6 +16,14 @@
 #include "src/train/start_weights.h"
 
 namespace owt {
+
+// What this process knows of a run whose workers change (src/roster), from one set of workers to the next.
+struct RunMemory {
+  Mirror mirror;
+  std::string run_folder{};  // empty: it has not been in the run yet
+  int64_t step = 0;          // the latest step that was begun
+  bool did_steps = false;    // with the present workers
+};
 
 struct Job {
   Settings settings;
@@ -30,6 +39,10 @@ struct Job {
   std::string resume_checkpoint;            // checkpoint folder to resume from; empty: start a new run
   RunState resume_state;                    // the state in that checkpoint, whose files have been checked
   bool same_run = false;                    // whether that checkpoint is in run_folder
+  RunMemory* memory = nullptr;              // null: the workers do not change
+  bool continues = false;                   // the same command continues with other workers than before
+  int64_t repeated_steps = 0;               // then: the steps since then that are computed again
+  bool from_memory = false;                 // then: from the memory of the workers, at resume_state
   StartWeights start;                       // training only; without a file the weights are drawn from the seed
   std::string weights;                      // the weights file; evaluation only
   std::optional<Network> links;             // on rank 0, if they were measured
@@ -37,6 +50,7 @@ struct Job {
   const std::shared_ptr<const Dataset>& images(Split split) const {
     return split == Split::kTrain ? train : split == Split::kTest ? test : validation;
   }
+  bool resumes() const { return from_memory || !resume_checkpoint.empty(); }
   // Whether training continues when workers are lost. A loss during a collective would end the run, so such runs use
   // collectives only at synchronisation points.
   bool tolerates_loss() const;

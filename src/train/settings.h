@@ -64,6 +64,11 @@ struct ParallelSettings {
   double stall_s = 600;   // seconds without progress after which a process that seems to compute counts as hanging
 };
 
+// For runs whose workers may leave and join (owt launch --elastic).
+struct ElasticSettings {
+  int64_t mirror_every = 50;  // steps between copies of the run's state to memory (src/mirror)
+};
+
 struct RunSettings {
   uint64_t seed = 1;
   int64_t log_every = 20;               // steps between lines of metrics.jsonl
@@ -94,6 +99,7 @@ struct Settings {
   EmaSettings ema;
   ScheduleSettings schedule;
   ParallelSettings parallel;
+  ElasticSettings elastic;
   RunSettings run;
   Config recipe = Config::text("");  // the whole recipe as one document, including model and overrides
 

@@ -217,6 +217,13 @@ ParallelSettings read_parallel(Config config) {
   return parallel;
 }
 
+ElasticSettings read_elastic(Config config) {
+  ElasticSettings elastic;
+  elastic.mirror_every = config.integer("mirror_every", elastic.mirror_every, {.low = 1, .high = 1e9});
+  config.finish("[elastic]");
+  return elastic;
+}
+
 RunSettings read_run(Config config) {
   RunSettings run;
   run.seed = static_cast<uint64_t>(config.integer("seed", 1, {.low = 0}));
@@ -249,7 +256,8 @@ Settings settings_from(Config recipe, const std::string& name) {
   settings.name = name;
   settings.recipe = recipe;
   // First, since the keys of a misspelt section would be reported as missing.
-  for (const char* section : {"model", "data", "loss", "optimizer", "schedule", "parallel", "pipeline", "ps", "run"})
+  for (const char* section :
+       {"model", "data", "loss", "optimizer", "schedule", "parallel", "pipeline", "ps", "elastic", "run"})
     recipe.given(section);
   recipe.finish("a recipe");
   Config model = recipe.table("model");
@@ -274,6 +282,7 @@ Settings settings_from(Config recipe, const std::string& name) {
   settings.parallel = read_parallel(recipe.table("parallel"));
   read_pipeline(recipe.table("pipeline"), settings.optimizer, settings.parallel);
   read_server(recipe.table("ps"), settings.optimizer, settings.parallel);
+  settings.elastic = read_elastic(recipe.table("elastic"));
   settings.run = read_run(recipe.table("run"));
   if (settings.schedule.type == RateCurve::Type::kPlateau && settings.run.eval_every_epochs == 0 &&
       settings.run.eval_every_steps == 0)

@@ -4,6 +4,7 @@
 #include "src/plan/plan_bytes.h"
 #include "src/plan/plan_rows.h"
 #include "src/plan/plan_table.h"
+#include "src/roster/membership.h"
 #include "src/system/log.h"
 #include "src/train/session.h"
 
@@ -78,6 +79,9 @@ void log_start(const Job& job, bool records, int64_t step, int64_t total_steps) 
   if (s.parallel.scale_lr != "none" && s.data.batch > 0 && plan.ranks() > 1)
     log_warn("scale_lr = {} raises the rate with the workers, but data.batch keeps the step at {} images",
              s.parallel.scale_lr, s.data.batch);
+  if (job.from_memory)
+    log_info("{}; {} worker{} from step {} of {}, by the state in memory", run_world().change, plan.ranks(),
+             plan.ranks() == 1 ? " continues" : "s continue", step, total_steps);
   if (!job.resume_checkpoint.empty())
     log_info("resumed from {} at step {} of {}{}", job.resume_checkpoint, step, total_steps,
              step < total_steps ? "" : ": already finished; give more --steps or --epochs to continue");

@@ -91,4 +91,21 @@ int Settings::computing_ranks() const {
   return parallel.workers - (serves ? parallel.options.server.servers : 0);
 }
 
+void check_workers_may_change(const Settings& settings) {
+  const ParallelSettings& parallel = settings.parallel;
+  const auto refuse = [](const std::string& what, const std::string& cure) {
+    fail("--elastic and ", what, " do not go together; ", cure);
+  };
+  if (facts_of(parallel.strategy).updates == Updates::kServers)
+    refuse(concat("strategy '", name_of(parallel.strategy), "'"),
+           "with ps.servers, --tolerate-loss lets workers leave");
+  if (parallel.average_every > 1) refuse("parallel.average_every", "leave one of them out");
+  if (settings.data.batch == 0) refuse("data.batch_per_rank", "give data.batch, the images of a step of all workers");
+  for (const auto& [key, given] : {std::pair("parallel.model_ranks", parallel.model_ranks > 0),
+                                   std::pair("parallel.shares of numbers", !parallel.shares.empty())})
+    if (given) refuse(key, "these numbers are of one number of workers; leave them out");
+  if (parallel.scale_lr != "none")
+    refuse("parallel.scale_lr", "the step keeps its images, so the rate need not change; leave it out");
+}
+
 }  // namespace owt

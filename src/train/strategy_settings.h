@@ -13,6 +13,9 @@ void check_filters(const FilterSettings& filters, const OptimizerSettings& optim
 
 // For `owt check`: one update per step, with the whole gradient of all rows. Throws Error if the strategy has none.
 void make_synchronous(ParallelSettings& parallel);
+// For a run whose workers may leave and join. Throws Error for settings that do not support it, or that depend on the
+// number of workers.
+void check_workers_may_change(const Settings& settings);
 // The number of parts of a rank's rows that the recipe asks for: micro-batches of gradient accumulation or a pipeline.
 int64_t parts_of_rows(const Settings& settings);
 

@@ -42,7 +42,7 @@ Trainer::Trainer(const Job& job, Communicator& comm, Trainer* before)
   if (job.settings.parallel.measure_shares) state_.measured_shares = job.plan.request.shares;
   if (before) {
     take(*before);
-  } else if (!job.resume_checkpoint.empty()) {
+  } else if (job.resumes()) {
     restore();
   } else {
     worker_.model.initialize(job.settings.run.seed);
@@ -64,6 +64,11 @@ Trainer::Trainer(const Job& job, Communicator& comm, Trainer* before)
   first_position_ = static_cast<double>(position());
   prepare_steps();
   worker_.step.feed_from(*batches_);
+}
+
+// Messages of the mirror need the communicator.
+Trainer::~Trainer() {
+  if (job_.memory) job_.memory->mirror.leave_world();
 }
 
 // Prepares all sizes of steps in advance. On a GPU this reports a lack of memory at once, not at the end of an epoch
@@ -106,7 +111,10 @@ void Trainer::end_decoder_trial() {
 }
 
 void Trainer::restore() {
-  load_worker(job_.resume_checkpoint, worker_);
+  if (job_.from_memory)
+    job_.memory->mirror.restore(mirrored());
+  else
+    load_worker(job_.resume_checkpoint, worker_);
   const RunState& loaded = job_.resume_state;
   worker_.step.resume_after({loaded.updates.front, loaded.updates.back});
   ConvChoices::process().preload(loaded.conv_choices);
@@ -119,10 +127,18 @@ void Trainer::restore() {
   state_.plateau = loaded.plateau;
   state_.checksums = loaded.checksums;
   if (!job_.same_run) return;  // the best checkpoint is in the other folder
-  saved_step_ = loaded.step;
+  if (!job_.from_memory) saved_step_ = loaded.step;
   state_.best_top1 = loaded.best_top1;
   state_.best_step = loaded.best_step;
   state_.since_best = loaded.since_best;
+}
+
+Mirrored Trainer::mirrored() { return {worker_.model, worker_.optimizer, worker_.step}; }
+
+void Trainer::renew_mirror() {
+  RunState state = state_;
+  state.updates = {worker_.step.updates().front, worker_.step.updates().back};
+  job_.memory->mirror.renew(mirrored(), state);
 }
 
 // Images of steps under way on lost workers are not seen again in this epoch.
@@ -147,13 +163,13 @@ void Trainer::take(Trainer& before) {
 // Without averages in the checkpoint they start with the weights.
 void Trainer::restore_ema() {
   WeightEma& ema = *worker_.step.ema();
-  state_.ema_step = job_.resume_checkpoint.empty() ? -1 : job_.resume_state.ema_step;
+  state_.ema_step = job_.resumes() ? job_.resume_state.ema_step : -1;
   if (state_.ema_step < 0) {
     state_.ema_step = state_.step;
     ema.begin(worker_.step.stream());
     return;
   }
-  load_ema(job_.resume_checkpoint, worker_);
+  if (!job_.from_memory) load_ema(job_.resume_checkpoint, worker_);
 }
 
 TrainingEnd Trainer::run() {
@@ -163,7 +179,8 @@ TrainingEnd Trainer::run() {
   }
   try {
     const TrainingEnd end = run_to_the_end();
-    if (end == TrainingEnd::kWithout) return end;
+    if (job_.memory) job_.memory->mirror.complete();  // a rank may leave now
+    if (end == TrainingEnd::kWithout || end == TrainingEnd::kChange) return end;
     write_end(end == TrainingEnd::kFinished ? "finished" : "stopped");
     check_that_all_is_written();
     return end;
@@ -180,6 +197,7 @@ TrainingEnd Trainer::run_to_the_end() {
   } else if (evaluation_due() && run_evaluation()) {  // the run was stopped before this evaluation
     save();
   }
+  if (job_.memory) renew_mirror();
   while (!is_over() && !out_of_patience()) {
     start_step();
     if (const auto end = look_around(finish_steps())) return *end;
@@ -197,6 +215,10 @@ std::optional<TrainingEnd> Trainer::look_around(bool stop) {
     return TrainingEnd::kWithout;
   }
   if (job_.tolerates_loss()) share_corrupt_records(job_);
+  if (stop && !is_over() && job_.memory && all_want_change()) {
+    renew_mirror();
+    return TrainingEnd::kChange;
+  }
   if (stop && !is_over()) {
     stopping_ = true;
     worker_.step.average();
@@ -209,6 +231,7 @@ std::optional<TrainingEnd> Trainer::look_around(bool stop) {
   if (equality_due()) check_equality(job_.plan, worker_.model, worker_.step.groups(), state_.step, how_to_resume());
   if (checkpoint_due()) save();  // first, since evaluation images may be damaged
   if (evaluation_due() && run_evaluation()) save();
+  if (mirror_due()) renew_mirror();
   return {};
 }
 
@@ -245,7 +268,8 @@ void Trainer::start_step() {
   const StepKind kind = kind_of_step();
   rates.kept = kept_of_ema(kind);
   if (evaluation_due()) weight_sizes_.note(worker_.step.stream());
-  worker_.step.start_training(*batch, state_.step - 1, rates, stop_requested(), kind);
+  if (job_.memory) job_.memory->step = state_.step;
+  worker_.step.start_training(*batch, state_.step - 1, rates, wants_end(), kind);
   worker_.profiler.end_step();
 }
 
@@ -255,6 +279,7 @@ bool Trainer::finish_step() {
   const StepResult result = worker_.step.finish();
   if (is_logged(started.step) && !job_.tolerates_loss()) share_corrupt_records(job_);
   log_losses();
+  if (job_.memory) job_.memory->did_steps = true;
   if (writes()) record(result, started);
   return result.stop;
 }

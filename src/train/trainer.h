@@ -22,6 +22,7 @@ enum class TrainingEnd {
   kFinished,  // the schedule is complete
   kStopped,   // stopped by a signal, and a checkpoint is written
   kWithout,   // workers were lost; the other ranks continue with a new Trainer
+  kChange,    // the roster has called the workers; the state of this step is in memory (Job::memory)
 };
 
 class Trainer {
@@ -30,6 +31,7 @@ class Trainer {
   // Trainer of this rank, one of the remaining ones, whose run() has ended with kWithout. Its state is moved out, and
   // it may be freed.
   Trainer(const Job& job, Communicator& comm, Trainer* before = nullptr);
+  ~Trainer();
 
   bool is_over() const { return state_.step >= total_steps_; }  // no steps are left
   TrainingEnd run();
@@ -53,6 +55,11 @@ class Trainer {
   bool writes() const { return worker_.comm.rank() == 0; }
   const Dataset& evaluated() const { return *job_.images(job_.settings.data.evaluated()); }
   void restore();
+  Mirrored mirrored();
+  bool mirror_due() const;
+  void renew_mirror();
+  bool wants_end() const;  // this rank asks the others to end their steps here
+  bool all_want_change();  // collective: no rank asks to end the run
   void prepare_steps();
   void begin_decoder_trial();  // collective, before the first step
   void end_decoder_trial();    // collective, once all blocks are timed

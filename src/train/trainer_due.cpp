@@ -1,6 +1,9 @@
 // When things are due: evaluations, checkpoints, averages, and the learning rates of a step.
 #include "data/steps.h"
+#include "src/comm/on_host.h"
+#include "src/comm/signals.h"
 #include "src/plan/plan_updates.h"
+#include "src/roster/membership.h"
 #include "src/train/trainer.h"
 
 namespace owt {
@@ -41,9 +44,17 @@ bool Trainer::equality_due() const {
   return worker_.comm.ranks() > 1 && every > 0 && state_.step % every == 0;
 }
 
+bool Trainer::mirror_due() const { return job_.memory && state_.step % job_.settings.elastic.mirror_every == 0; }
+
+bool Trainer::wants_end() const { return stop_requested() || (job_.memory && (leave_requested() || roster_calls())); }
+
+bool Trainer::all_want_change() {
+  return on_host::sum(worker_.comm, {stop_requested() ? 1.0 : 0.0}, job_.plan.request.on.device).front() == 0;
+}
+
 bool Trainer::must_settle() const {
-  return equality_due() || state_.images_in_epoch == 0 || is_over() || checkpoint_due() || evaluation_due() ||
-         (worker_.profiler.enabled() && steps_apart(job_.plan) == 0);
+  return mirror_due() || equality_due() || state_.images_in_epoch == 0 || is_over() || checkpoint_due() ||
+         evaluation_due() || (worker_.profiler.enabled() && steps_apart(job_.plan) == 0);
 }
 
 Step::Rates Trainer::rates_now() const {

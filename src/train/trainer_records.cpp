@@ -7,6 +7,7 @@
 #include "src/comm/signals.h"
 #include "src/comm/watch.h"
 #include "src/plan/plan_updates.h"
+#include "src/roster/membership.h"
 #include "src/system/log.h"
 #include "src/system/no_room.h"
 #include "src/train/advice.h"
@@ -20,19 +21,21 @@ namespace owt {
 void Trainer::open_files() {
   checkpoints_.emplace(job_.run_folder, job_.settings.run.keep_checkpoints);
   // First, since a run that stops before its next checkpoint resumes from this one, and metrics must end there.
-  if (job_.same_run) checkpoints_->resume_from(job_.resume_checkpoint);
+  if (job_.same_run && !job_.from_memory) checkpoints_->resume_from(job_.resume_checkpoint);
   const std::string metrics = job_.run_folder + "/metrics.jsonl";
   drop_metrics_after(metrics, state_.step, state_.evaluated_step);
   auto events = job_.settings.run.tensorboard
                     ? std::make_unique<EventFile>(job_.run_folder, metrics, job_.settings.recipe.to_toml())
                     : nullptr;
   metrics_ = std::make_unique<MetricsLog>(metrics, std::move(events));
+  if (job_.continues)
+    metrics_->write(WorldRecord{state_.step, job_.plan.ranks(), run_world().change, job_.repeated_steps});
   progress_ = std::make_unique<Progress>();
 }
 
 std::string Trainer::what_is_kept() const {
   if (saved_step_ >= 0) return concat("the last checkpoint is kept (step ", saved_step_, ")");
-  return job_.resume_checkpoint.empty() ? "there is no checkpoint yet" : "there is no checkpoint since the resume";
+  return job_.resumes() ? "there is no checkpoint since the resume" : "there is no checkpoint yet";
 }
 
 std::string Trainer::how_to_resume() const {

@@ -191,6 +191,7 @@ inline const std::vector<RecipeKey>& recipe_keys() {
       {"parallel.wire", OWT_SHOWN(parallel.bf16_transport), "false", {{"bf16", "true"}, {"fp32", "false"}}, {"fp16"}},
       {"parallel.timeout_s", OWT_SHOWN(parallel.timeout_s), "20", {{"1", "1"}, {"86400", "86400"}}, {"0.9", "86401"}},
       {"parallel.stall_s", OWT_SHOWN(parallel.stall_s), "600", {{"1", "1"}, {"86400", "86400"}}, {"0.9", "86401"}},
+      {"elastic.mirror_every", OWT_SHOWN(elastic.mirror_every), "50", {{"1", "1"}, {"7", "7"}}, {"0", "1.5"}},
       {"run.seed", OWT_SHOWN(run.seed), "1", {{"0", "0"}, {"9", "9"}}, {"-1"}},
       {"run.log_every", OWT_SHOWN(run.log_every), "20", {{"1", "1"}}, {"0"}},
       {"run.tensorboard", OWT_SHOWN(run.tensorboard), "false", {{"true", "true"}}, {"1"}},

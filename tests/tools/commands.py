@@ -283,7 +283,8 @@ COMMANDS = {
     }),
     "watch": Command(None, {name: None for name in ("port", "host", "name", "layer")}),  # serves: tests/tools/watch_test.sh
     "launch": Command(None, {name: None for name in (  # starts processes: tests/tools/launch_test.sh
-        "workers", "hosts", "host", "port", "ssh", "enable-recovery", "share-gpu")}),
+        "workers", "hosts", "host", "port", "ssh", "elastic", "join", "enable-recovery",
+        "share-gpu")}),
     "prepare imagenet": Command("imagenet new/data --size 32", {
         **PREPARED,
         "val-labels": Shows("--val-labels other-labels.txt",

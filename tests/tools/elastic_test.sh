@@ -1,186 +1,169 @@
 #!/usr/bin/env bash
-# Tests tools/elastic.sh: a run that loses a process finishes with the others; too few processes, a recipe that cannot
-# be trained, a stop by signal and wrong command lines. Prints each case; exits 1 if one has failed.
+# Tests owt launch --elastic: workers that are killed or stopped, that leave and that join. The others continue with the
+# losses of an undisturbed run. Prints each case; exits 1 at the first that fails.
 #
-#   usage: elastic_test.sh PROGRAM
-#
-# Without mpirun, or with a program built without MPI, only the command lines are tested. The case of a host that cannot
-# be reached is skipped if there can be no virtual hosts.
+#   usage: elastic_test.sh OWT
 set -euo pipefail
 
 owt=$(realpath "$1")
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 # shellcheck source-path=SCRIPTDIR/../support
-source "$here/../support/bench_cases.sh"
-# shellcheck source-path=SCRIPTDIR/../../tools/bench
-source "$here/../../tools/bench/ranks.sh"
-# shellcheck source-path=SCRIPTDIR/../support
 source "$here/../support/small_processes.sh"
-# shellcheck source-path=SCRIPTDIR/../../tools/bench
-source "$here/../../tools/bench/virtual_hosts.sh"
 # shellcheck source-path=SCRIPTDIR/../support
 source "$here/../support/lanes.sh"
-elastic=$here/../../tools/elastic.sh
-elastic_pid=
-
-# If a case fails, no process may remain.
+export OMP_NUM_THREADS=1
+work=$(mktemp -d)
+job=
 clean_up() {
   end_lanes
-  if [ -n "$elastic_pid" ]; then kill -KILL "$elastic_pid" 2>/dev/null || true; fi
-  kill_ranks
+  [ -z "$job" ] || kill -KILL "$job" 2>/dev/null || true
   rm -rf "$work"
 }
 trap clean_up EXIT
-
-wrong_lines() {
-  case_name="wrong command lines end with one line"
-  for line in "" "$owt" "--hosts" "--most 3 $owt train x --out y" "--least none $owt train x --out y" \
-    "--grace soon $owt train x --out y" \
-    "$owt eval x --out y" "$owt train x" "$owt train x --out y --resume auto" "--hosts a:1,b $owt train x --out y" \
-    "--hosts a:1,a:2 $owt train x --out y" \
-    "--mpirun no-such-program $owt train x --out y"; do
-    # shellcheck disable=SC2086
-    ends_with 1 "$elastic" $line
-    [ "$(wc -l <"$work/output")" = 1 ] || wrong "'$line' printed more than a line"
-    expect '^elastic: error: '
-  done
-  ends_with 0 "$elastic" --help
-  expect 'usage: tools/elastic.sh'
-  passed
+wrong() {
+  echo "FAILED: $*" >&2
+  [ ! -e "$work/out" ] || tail -n 20 "$work/out" | sed 's/^/  | /' >&2
+  exit 1
 }
-[ "${2:-}" = link ] || beside wrong_lines
+passed() { echo "passed: $*"; }
 
-if ! command -v mpirun >/dev/null || ! grep -q libmpi <<<"$(ldd "$owt")"; then
-  all_ended
-  echo "skipped: no mpirun, or the program was built without MPI"
-  exit 0
-fi
-
-with_ranks() {  # with_ranks COMMAND...: runs in a lane, with separate ranks
-  ranks_mark+=-$lane
-  export OWT_TEST_MARK=$ranks_mark
-  # Three workers have 10 + 9 + 9 rows of a step.
-  train=("$owt" train "$small_recipe" --out "$work/run" --threads 1 --set parallel.timeout_s=5 --set run.log_every=1
-    --set run.eval_every_epochs=0 --set data.batch=28)
-  "$@"
+# The mirror is renewed every 50 steps, and nothing is saved before the end. Layers are smooth, so rounding stays small.
+train=("$owt" train "$small_recipe" --set run.log_every=25 --set run.eval_every_epochs=0
+  --set run.checkpoint_every_epochs=0 --set run.checkpoint_every_steps=0 --set elastic.mirror_every=50
+  --set schedule.max_steps=2000 --set optimizer.learning_rate=0.003 --set optimizer.momentum=0.9
+  --set model.layer.1.type=avg_pool --set model.layer.3.type=activation --set model.layer.3.kind=gelu
+  --set 'data.augment={ mean = "channel", std = "channel" }' --set parallel.timeout_s=2)
+begin() {  # begin WORKERS MIN:MAX WORD...: in the background
+  "$owt" launch --workers "$1" --elastic "$2" "${train[@]}" "${@:3}" --out "$work/run" >"$work/out" 2>&1 &
+  job=$!
 }
-
-begin() {  # begin OPTION...: options of elastic.sh, and after `--` further arguments for owt
-  local options=() words=()
-  while [ $# -gt 0 ] && [ "$1" != -- ]; do options+=("$1") && shift; done
-  [ $# -eq 0 ] || words=("${@:2}")
-  rm -rf "$work/run"
-  "$elastic" "${options[@]}" "${train[@]}" "${words[@]}" >"$work/output" 2>&1 &
-  elastic_pid=$!
-}
-
-wait_for() {  # wait_for COMMAND...: until it succeeds, while elastic.sh runs
-  local begun=$SECONDS
+wait_for() {  # wait_for COMMAND...: until it succeeds, while the run continues
   until "$@"; do
-    kill -0 "$elastic_pid" 2>/dev/null || wrong "it ended too early"
-    [ $((SECONDS - begun)) -lt 300 ] || wrong "waited in vain for: $*"
-    sleep 0.1
+    kill -0 "$job" 2>/dev/null || wrong "it ended too early"
+    sleep 0.02
   done
 }
-
-ended_with() {
-  local status=0 wanted=$1 begun=$SECONDS
-  while kill -0 "$elastic_pid" 2>/dev/null; do
-    [ $((SECONDS - begun)) -lt 300 ] || wrong "it does not end"
-    sleep 0.1
+has_step() { grep -qs "\"kind\":\"train\",\"step\":$1," "$work/run/metrics.jsonl"; }
+worker() {  # worker N: the process that began as rank N
+  local process
+  for process in $(pgrep -P "$job"); do
+    ! tr '\0' '\n' <"/proc/$process/environ" | grep -qx "RANK=$1" || echo "$process"
   done
-  wait "$elastic_pid" || status=$?
-  elastic_pid=
-  [ "$status" = "$wanted" ] || wrong "it ended with $status, wanted $wanted"
 }
-
-has_checkpoint() { [ -e "$work/run/checkpoints/latest" ]; }
-newest() { cat "$work/run/checkpoints/latest"; }
-has_newer() { [ "$(newest)" != "$1" ]; }
-has_processes() { [ "$(ranks_running | wc -l)" = "$1" ]; }
-
-# goes_on_with K: K processes have taken up the checkpoint that elastic.sh names, and written another since.
-goes_on_with() {
-  local from
-  wait_for grep -q "elastic: a process on .* was lost; $1 go on from step-" "$work/output"
-  from=$(sed -n "s/.*; $1 go on from //p" "$work/output")
-  wait_for has_newer "$from"
-  wait_for has_processes "$1"  # a process on a host that cannot be reached may still find out that it is alone
+ends_well() {
+  local code=0
+  wait "$job" || code=$?
+  job=
+  [ "$code" = 0 ] || wrong "exit code $code"
 }
-kill_rank() { kill -KILL "$(pid_of_rank "$1")"; }
-
-lose_a_host() {
-  case_name="a host cannot be reached any more: the others go on"
-  make_hosts 3 1gbit
-  begin --hosts h1:1,h2:1,h3:1 --grace 3 --mpirun "$(virtual_mpirun) -x OWT_TEST_MARK"
-  wait_for has_checkpoint
-  ip -n h2 link set e0 down
-  goes_on_with 2
-  expect 'elastic: a process on h2 was lost'
-  kill -TERM "$elastic_pid"
-  ended_with 75
-  passed
-}
-if [ "${2:-}" = link ]; then
-  beside with_ranks lose_a_host
-  all_ended
-  exit 0
-fi
-
-# The first part is long enough that the kill comes before its end; the second ends by itself.
-lose_two() {
-  case_name="four processes, of which one is killed: three go on to the end"
-  begin --hosts localhost:4 --least 2
-  wait_for has_checkpoint
-  kill_rank 2
-  goes_on_with 3
-  expect 'rank 2 on .* was lost: its process has ended'
-  expect '28 images per step, 10 \+ 9 \+ 9 per worker'
-  passed
-
-  case_name="another is killed: two go on; a signal stops them with a checkpoint"
-  kill_rank 0
-  goes_on_with 2
-  kill -TERM "$elastic_pid"
-  ended_with 75
-  expect 'stopped on a signal after step'
-  # Steps that were repeated are in the log once.
-  python3 - "$work/run/metrics.jsonl" >"$work/output" <<'END' || wrong "steps are missing or there twice"
+# All steps are there once, with the losses of the undisturbed run.
+same_curve() {
+  python3 - "$1/metrics.jsonl" "$undisturbed/metrics.jsonl" <<'PYTHON' || wrong "another curve"
 import json, sys
-steps = [record["step"] for record in map(json.loads, open(sys.argv[1])) if record["kind"] == "train"]
-print(steps[:3], len(steps))
-sys.exit(steps != list(range(1, len(steps) + 1)))
-END
-  passed
+def curve(path):
+    return [(r["step"], r["loss"]) for r in map(json.loads, open(path)) if r["kind"] == "train"]
+ours, theirs = map(curve, sys.argv[1:])
+assert [step for step, _ in ours] == [1, *range(25, 2001, 25)], [step for step, _ in ours]
+worst = max(abs(a - b) for (_, a), (_, b) in zip(ours, theirs))
+assert worst < 1e-4, worst
+PYTHON
+}
+world() {  # world KEY: of the last record about the workers
+  sed -n "s/.*\"kind\":\"world\".*\"$1\":\([^,}]*\).*/\1/p" "$work/run/metrics.jsonl" | tail -n 1
 }
 
-lose_too_many() {
-  case_name="fewer than --least are left"
-  begin --hosts localhost:2 --least 2
-  wait_for has_checkpoint
-  kill_rank 1
-  ended_with 1
-  expect 'elastic: error: processes left: 1, fewer than --least 2'
-  passed
+undisturbed=$work/undisturbed
+"${train[@]}" --workers 1 --out "$undisturbed" >"$work/out" 2>&1 || wrong "owt train on one worker"
+
+killed() {  # killed STRATEGY RANK
+  begin 3 2:3 --parallel "$1"
+  wait_for has_step 300
+  kill -KILL "$(worker "$2")"
+  ends_well
+  same_curve "$work/run"
+  grep -qE "^rank $2 on .* was lost: its process has ended.*; 2 workers continue$" "$work/out" || wrong "it is not named"
+  grep -q "2 workers continue from step .* by the state in memory" "$work/out" || wrong "not from memory"
+  [ "$(world workers)" = 2 ] || wrong "metrics: $(world workers) workers"
+  [ "$(world repeated)" -le 150 ] || wrong "$(world repeated) steps repeated"
+  passed "$1 continues without rank $2"
 }
 
-fail() {
-  case_name="an error of the run is no loss"
-  begin --hosts localhost:2 -- --set optimizer.learning_rate=-1
-  ended_with 1
-  expect 'owt: error: .*learning_rate'
-  expect_none 'go on from'
-  passed
+stopped() {
+  begin 3 2:3 --parallel owt-c
+  wait_for has_step 300
+  kill -STOP "$(worker 1)"
+  ends_well
+  same_curve "$work/run"
+  grep -q 'it has not answered for 2 s' "$work/out" || wrong "no reason"
+  passed "a stopped worker is given up and ended"
 }
 
-lose_a_link() {
-  if virtual_hosts_possible; then
-    (enter_virtual_hosts "${BASH_SOURCE[0]}" "$owt" link)
-  else
-    echo "skipped: a host that cannot be reached"
-  fi
+# Nothing is repeated: the state of the step at which the worker leaves is in memory.
+leaves() {
+  begin 3 2:3 --parallel owt-d
+  wait_for has_step 300
+  kill -USR2 "$(worker 0)"
+  ends_well
+  same_curve "$work/run"
+  grep -q '^this worker has left the run' "$work/out" || wrong "no word of the worker"
+  [ "$(world repeated)" = 0 ] || wrong "$(world repeated) steps repeated"
+  passed "rank 0 leaves in order"
 }
 
-beside lose_a_link
-for cases in lose_two lose_too_many fail; do beside with_ranks "$cases"; done
+joins() {
+  begin 1 1:3 --parallel owt-a
+  wait_for has_step 200
+  address=$(sed -n 's/.*owt launch --join \([^ ]*\) .*/\1/p' "$work/out")
+  "$owt" launch --join "$address" --workers 2 "${train[@]}" --parallel owt-a --out "$work/run" >"$work/joined" 2>&1 ||
+    wrong "the workers that joined: $(cat "$work/joined")"
+  ends_well
+  same_curve "$work/run"
+  [ "$(world workers)" = 3 ] || wrong "metrics: $(world workers) workers"
+  [ "$(world repeated)" = 0 ] || wrong "$(world repeated) steps repeated"
+  passed "two workers join one"
+}
+
+too_few() {
+  begin 2 2:2
+  wait_for has_step 200
+  kill -KILL "$(worker 1)"
+  code=0
+  wait "$job" || code=$?
+  job=
+  [ "$code" = 1 ] || wrong "exit code $code"
+  grep -q '1 worker is left, and --elastic wants 2' "$work/out" || wrong "no reason"
+  passed "too few workers end the run"
+}
+
+refused() {
+  refuses() {  # refuses CODE TEXT WORD...
+    local code=0
+    "$owt" launch "${@:3}" >"$work/out" 2>&1 || code=$?
+    [ "$code" = "$1" ] || wrong "'${*:3}': exit code $code"
+    grep -q -- "$2" "$work/out" || wrong "'${*:3}': no line has '$2'"
+  }
+  refuses 2 'wanted MIN:MAX' --workers 2 --elastic 2 true
+  refuses 2 'wanted MIN:MAX' --workers 2 --elastic 3:2 true
+  refuses 2 'does not allow the 4 workers' --workers 4 --elastic 1:3 true
+  refuses 2 'joins one' --workers 1 --elastic 1:2 --join localhost:1 true
+  refuses 2 '--join' --hosts localhost --join localhost:1 true
+  refuses 1 'cannot reach the run' --workers 1 --join localhost:1 "${train[@]}" --out "$work/run"
+  for word in parallel.scale_lr=linear parallel.shares=[1,2] parallel.average_every=4; do
+    refuses 1 'do not go together' --workers 2 --elastic 1:2 "${train[@]}" --out "$work/run" --set $word
+  done
+  refuses 1 'do not go together' --workers 2 --elastic 1:2 "${train[@]}" --out "$work/run" --parallel ps
+  passed "what does not go together is refused"
+}
+
+beside killed dp 1
+beside killed owt-a 0
+beside killed dp-zero 2
+beside killed mp 1
+all_ended
+lanes=()
+beside stopped
+beside leaves
+beside joins
+beside too_few
+beside refused
 all_ended

@@ -1,0 +1,188 @@
+#include "src/roster/membership.h"
+
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <memory>
+#include <mutex>
+
+#include "src/comm/launch.h"
+#include "src/comm/watch.h"
+#include "src/roster/roster_words.h"
+#include "src/system/check.h"
+#include "src/system/sockets.h"
+
+namespace owt {
+namespace {
+
+using Milliseconds = std::chrono::milliseconds;
+
+constexpr const char* kVariable = "OWT_ROSTER";
+// A roster that does not answer the system's probes for so long is out of reach.
+constexpr int kIdle = 10, kProbe = 5, kProbes = 4;  // seconds; seconds; number
+// Ranks may need this much longer than the watch to leave a world.
+constexpr int kToLeave = 5;  // seconds
+
+struct Address {
+  std::string host;
+  int port = 0;
+};
+
+Address address_of_roster() {
+  const char* const said = std::getenv(kVariable);
+  const std::string text = said ? said : "";
+  const size_t colon = text.rfind(':');
+  const int port = colon == std::string::npos ? 0 : std::atoi(text.c_str() + colon + 1);
+  if (port < 1 || port > 65535) fail("the environment variable ", kVariable, " is '", text, "', wanted HOST:PORT");
+  return {text.substr(0, colon), port};
+}
+
+int number_of(const char* variable) {
+  const char* const said = std::getenv(variable);
+  return said ? std::atoi(said) : -1;
+}
+
+void probe_when_idle(int socket) {
+  const int on = 1;
+  setsockopt(socket, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+  setsockopt(socket, IPPROTO_TCP, TCP_KEEPIDLE, &kIdle, sizeof kIdle);
+  setsockopt(socket, IPPROTO_TCP, TCP_KEEPINTVL, &kProbe, sizeof kProbe);
+  setsockopt(socket, IPPROTO_TCP, TCP_KEEPCNT, &kProbes, sizeof kProbes);
+}
+
+class Membership {
+ public:
+  Membership() : roster_(address_of_roster()) {
+    std::string tried;
+    for (const std::string& address : addresses_of(roster_.host)) {
+      try {
+        connection_ = connect_to(address, roster_.port, Milliseconds(5000));
+        reached_ = address;
+        break;
+      } catch (const Error& e) {
+        tried += concat(tried.empty() ? "" : ", ", address, ": ", e.what());
+      }
+    }
+    if (!connection_.open())
+      fail("cannot reach the run at ", roster_.host, ":", roster_.port, " (", tried, "); is it running?");
+    probe_when_idle(connection_.socket());
+    listen_anew();
+    Introduction introduction;
+    introduction.host = host_name();
+    introduction.process = getpid();
+    introduction.process_space = process_space();
+    introduction.port = door_.port;
+    introduction.order = number_of("RANK");
+    connection_.send({kCome, 0, introduction.text()});
+    enter();
+  }
+
+  const RunWorld& world() const { return world_; }
+
+  bool calls() {
+    const std::lock_guard lock(mutex_);
+    listen();
+    return called_ || over_ || end_ || !connection_.open();
+  }
+
+  // Whether a rank of this world is lost.
+  bool is_over() {
+    const std::lock_guard lock(mutex_);
+    listen();
+    return over_ || end_ || !connection_.open();
+  }
+
+  bool leave(const WorldEnd& end) {
+    listen_anew();
+    Departure departure;
+    departure.world = world_.number;
+    departure.port = door_.port;
+    departure.patience_s = static_cast<int>(std::ceil(watch_timeout())) + kToLeave;
+    departure.leaves = end.leaves;
+    departure.did_steps = end.did_steps;
+    departure.lost = end.lost;
+    departure.why = end.why;
+    connection_.send({kReady, 0, departure.text()});
+    return enter();
+  }
+
+ private:
+  // For the case that this worker becomes rank 0.
+  void listen_anew() {
+    if (door_.socket >= 0) close(door_.socket);
+    door_ = is_loopback(reached_) ? listen_on(reached_, 0) : listen_anywhere();
+  }
+
+  void listen() {
+    if (!connection_.open()) return;
+    connection_.flush();
+    connection_.receive([&](const Message& message) {
+      if (message.kind == kCall) (message.text.empty() ? called_ : over_) = true;
+      if (message.kind == kEnd) end_ = message.text;
+      if (message.kind != kWorld) return;
+      next_ = new_world_in(message.text);
+      called_ = over_ = false;  // these calls were in the world before
+    });
+  }
+
+  // Waits for the next world. False: there is none for this worker, as it wished.
+  bool enter() {
+    while (true) {
+      {
+        const std::lock_guard lock(mutex_);
+        listen();
+        if (end_ && end_->empty()) return false;
+        if (end_) fail(*end_);
+        if (next_) break;
+        if (!connection_.open())
+          fail("the run at ", roster_.host, ":", roster_.port, " has ended, or cannot be reached any more");
+      }
+      wait_readable({connection_.socket()}, Milliseconds(100));
+    }
+    const NewWorld now = *std::exchange(next_, std::nullopt);
+    world_ = {now.world, now.change};
+    ProcessLaunch launch;
+    launch.rank = now.rank;
+    launch.ranks = now.ranks;
+    launch.local_rank = now.local_rank;
+    launch.local_ranks = now.local_ranks;
+    launch.by = "owt launch";
+    launch.address = now.address.empty() ? roster_.host : now.address;
+    launch.port = now.port;
+    launch.shares_gpu = std::getenv("OWT_SHARE_GPU") != nullptr;
+    launch.is_over = [this] { return is_over(); };
+    if (now.rank == 0) launch.door = std::exchange(door_.socket, -1);
+    set_launch(launch);
+    return true;
+  }
+
+  const Address roster_;
+  std::string reached_;  // its address
+  MessageConnection connection_;
+  Listener door_;
+  RunWorld world_;
+
+  std::mutex mutex_;  // guards connection_ and the members below
+  bool called_ = false, over_ = false;
+  std::optional<std::string> end_;
+  std::optional<NewWorld> next_;
+};
+
+std::unique_ptr<Membership>& membership() {
+  static std::unique_ptr<Membership> own;
+  return own;
+}
+
+}  // namespace
+
+bool has_roster() { return std::getenv(kVariable) != nullptr; }
+void come_to_roster() { membership() = std::make_unique<Membership>(); }
+const RunWorld& run_world() { return membership()->world(); }
+bool roster_calls() { return membership() && membership()->calls(); }
+bool next_world(const WorldEnd& end) { return membership()->leave(end); }
+
+}  // namespace owt
