@@ -17,6 +17,7 @@ TrainOutcome train_through_changes(const std::function<TrainOutcome(RunMemory*)>
     memory.did_steps = false;
     try {
       TrainOutcome outcome = train(&memory);
+      if (outcome.finished) finish_run();
       if (!outcome.workers_change) return outcome;
       leave_processes(/*in_order=*/true);
       end.leaves = leave_requested();

@@ -106,7 +106,7 @@ class Launcher {
     keep_roster();
     start_all();
     const bool held = std::getenv(kHeldByAnother) != nullptr;
-    while (!children_.empty()) {
+    while (!children_.empty() || (roster_ && roster_->connected() > 0)) {
       std::vector<pollfd> polled{{signal_file_, POLLIN, 0}, {held && !input_ended_ ? STDIN_FILENO : -1, POLLIN, 0}};
       if (roster_)
         for (const int socket : roster_->sockets()) polled.push_back({socket, POLLIN, 0});
@@ -117,7 +117,8 @@ class Launcher {
       if (roster_) look_at_roster();
       if (Clock::now() >= deadline_) end_late();
     }
-    if (what_.elastic) return failure_.value_or(any_ended_well_ ? 0 : code_of_signal_);
+    const bool well = any_ended_well_ || (roster_ && roster_->finished());
+    if (what_.elastic) return failure_.value_or(well ? 0 : code_of_signal_);
     return what_.enable_recovery ? code_of_first_ : failure_.value_or(0);
   }
 
@@ -147,8 +148,7 @@ class Launcher {
   void look_at_roster() {
     roster_->look();
     for (const std::string& line : roster_->take_news()) log_info("{}", line);
-    for (const int process : roster_->take_dropped())
-      if (std::ranges::find(children_, process, &Child::process) != children_.end()) kill(-process, SIGKILL);
+    for (const int process : roster_->take_dropped()) kill(process, SIGKILL);
     if (!roster_->end() || said_end_) return;
     said_end_ = true;
     log_warn("the run ends: {}", *roster_->end());

@@ -1,8 +1,10 @@
 #include "src/commands/run_folder.h"
 
 #include <algorithm>
+#include <chrono>
 #include <filesystem>
 #include <set>
+#include <thread>
 
 #include "src/commands/run_place.h"
 #include "src/system/config_values.h"
@@ -15,6 +17,11 @@ namespace owt {
 namespace {
 
 namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
+
+// Where workers change, rank 0 of the world before may be ending.
+constexpr auto kPatienceWithRankBefore = std::chrono::seconds(8);
+constexpr auto kTryLockAgain = std::chrono::milliseconds(20);
 
 std::string file_in(const std::string& folder, const char* name) { return (fs::path(folder) / name).string(); }
 
@@ -74,7 +81,10 @@ std::vector<std::string> differences(const Config& before, const Config& now) {
   return changes;
 }
 
-RunFolder::RunFolder(const Job& job) : folder_(job.run_folder), had_run_(holds_run(job.run_folder)) {
+RunFolder::RunFolder(const Job& job)
+    : folder_(job.run_folder),
+      had_run_(holds_run(job.run_folder)),
+      patience_(job.continues ? kPatienceWithRankBefore : std::chrono::seconds(0)) {
   check_can_be_written(folder_);
   if (fs::exists(file_in(folder_, "log.txt"))) lock();
   check_metrics(file_in(folder_, "metrics.jsonl"));
@@ -83,7 +93,12 @@ RunFolder::RunFolder(const Job& job) : folder_(job.run_folder), had_run_(holds_r
 }
 
 void RunFolder::lock() {
-  lock_ = std::make_unique<FileLock>(file_in(folder_, "log.txt"));
+  const std::string file = file_in(folder_, "log.txt");
+  lock_ = std::make_unique<FileLock>(file);
+  for (const auto end = Clock::now() + patience_; lock_->held_by_another() && Clock::now() < end;) {
+    std::this_thread::sleep_for(kTryLockAgain);
+    lock_ = std::make_unique<FileLock>(file);
+  }
   if (lock_->held_by_another())
     fail("another run is writing to the run folder ", folder_, "; wait until it has ended, or choose another --out");
 }

@@ -1,6 +1,7 @@
 // The folder that a run writes. It is not created or changed before the run can begin.
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <optional>
 #include <string>
@@ -29,8 +30,9 @@ class RunFolder {
   void write_recipe(const Job& job) const;
 
   std::string folder_;
-  bool had_run_;                  // at the start of the command
-  std::optional<Config> before_;  // recipe of the resumed run
+  bool had_run_;                   // at the start of the command
+  std::optional<Config> before_;   // recipe of the resumed run
+  std::chrono::seconds patience_;  // with another process that has the folder
   std::unique_ptr<FileLock> lock_;
 };
 

@@ -96,6 +96,11 @@ class Membership {
     return over_ || end_ || !connection_.open();
   }
 
+  void finish() {
+    const std::lock_guard lock(mutex_);
+    connection_.send({kFinished, 0, ""});
+  }
+
   bool leave(const WorldEnd& end) {
     listen_anew();
     Departure departure;
@@ -183,6 +188,7 @@ bool has_roster() { return std::getenv(kVariable) != nullptr; }
 void come_to_roster() { membership() = std::make_unique<Membership>(); }
 const RunWorld& run_world() { return membership()->world(); }
 bool roster_calls() { return membership() && membership()->calls(); }
+void finish_run() { membership()->finish(); }
 bool next_world(const WorldEnd& end) { return membership()->leave(end); }
 
 }  // namespace owt

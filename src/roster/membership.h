@@ -24,6 +24,9 @@ const RunWorld& run_world();
 // thread.
 bool roster_calls();
 
+// Tells the roster that the run has ended well here.
+void finish_run();
+
 // Why this process leaves its world, after leave_processes() (src/comm/processes.h).
 struct WorldEnd {
   std::string why;          // empty: a change in order

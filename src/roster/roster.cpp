@@ -83,6 +83,7 @@ void Roster::receive(ListedWorker& worker) {
   worker.connection.flush();
   worker.connection.receive([&](const Message& message) {
     try {
+      if (message.kind == kFinished) finished_ = true;
       if (message.kind == kReady) take_departure(worker, departure_in(message.text));
     } catch (const Error&) {
       worker.connection.close();  // another program

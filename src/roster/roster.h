@@ -41,9 +41,12 @@ class Roster {
   std::chrono::milliseconds rest() const;
   void look();
 
+  int connected() const { return static_cast<int>(workers_.size()); }  // number of workers
+  bool finished() const { return finished_; }                          // a worker has said so
   // Lines for people since the last call: who has come and gone.
   std::vector<std::string> take_news();
-  // Processes of this process space that were dropped since the last call. They may still exist.
+  // Processes of this process space that were dropped since the last call, although they exist: their connections were
+  // open.
   std::vector<int> take_dropped();
   // Why the run has ended, if the roster has ended it.
   const std::optional<std::string>& end() const { return end_; }
@@ -76,6 +79,7 @@ class Roster {
   const Clock::time_point began_ = Clock::now();
   std::vector<ListedWorker> workers_;      // by rank; then newcomers
   std::vector<MessageConnection> comers_;  // have not said yet who they are
+  bool finished_ = false;
   int world_ = -1;
   int worlds_without_steps_ = 0;
   // About the current world:

@@ -181,6 +181,18 @@ TEST_F(RosterTest, AWorkerThatLeavesInOrderMayGo) {
   EXPECT_EQ(b.world->change, "rank 0 on here (process 100) leaves, as it was asked to");
 }
 
+TEST_F(RosterTest, KnowsWhetherTheRunHasFinished) {
+  keep({.first = 1, .least = 1, .most = 1});
+  Worker& a = come(0);
+  look_until_world(0, {&a});
+  EXPECT_EQ(roster_->connected(), 1);
+  EXPECT_FALSE(roster_->finished());
+  a.connection.send({kFinished, 0, ""});
+  a.connection.close();
+  look_until([&] { return roster_->connected() == 0; });
+  EXPECT_TRUE(roster_->finished());
+}
+
 TEST_F(RosterTest, TooFewWorkersEndTheRun) {
   keep({.first = 2, .least = 2, .most = 2});
   Worker &a = come(0), &b = come(1);
