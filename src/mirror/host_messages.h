@@ -11,8 +11,8 @@ namespace owt {
 
 class HostMessages {
  public:
-  // Collective over `world`, which must outlive this: a group of all ranks with its own routes, which neither rounds nor
-  // counts. device: of the communicator's tensors.
+  // Collective over `world`, which must outlive this. The messages have routes of their own, and are neither rounded
+  // nor counted. device: of the communicator's tensors.
   HostMessages(Communicator& world, Device device) : comm_(world.for_threads().split(0)), device_(device) {}
 
   Communicator& comm() const { return *comm_; }

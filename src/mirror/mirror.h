@@ -1,5 +1,5 @@
-// The state of a run at a step, in the host memory of its ranks, so that the run goes on after ranks were lost or have
-// joined.
+// The state of a run at a step, in the host memory of its ranks, so that the run continues after ranks were lost or
+// have joined.
 //
 // Each rank copies its own part of all tensors (mirrored.h) and sends what no other rank has to the next rank:
 // rank + 1, after the last rank 0. So all elements have two holders, and the loss of any one rank loses none. A rank
@@ -42,7 +42,7 @@ class Mirror {
 
   // Collective, between steps, when none is under way and the weights are settled: completes the copies before, and
   // copies this rank's tensors. On the CPU the messages then move beside the next steps, in a thread; on a GPU the host
-  // waits for them. The tensors must be those of the first renewal until leave_world().
+  // waits for them. Until leave_world() all renewals copy the same tensors.
   void renew(const Mirrored& of, const RunState& state);
   // Collective: returns when the latest copies are complete on all ranks.
   void complete();
@@ -57,8 +57,9 @@ class Mirror {
   // row of the tensor. Returns the bytes that this rank has received.
   int64_t restore(const Mirrored& into);
 
-  int64_t bytes() const;                                          // host memory of the copies
-  int64_t bytes_per_renewal() const { return layout_.sent * 4; }  // that this rank sends; known after the first renewal
+  int64_t bytes() const;  // host memory of the copies
+  // Bytes that this rank sends in a renewal, after the first one.
+  int64_t bytes_per_renewal() const { return layout_.sent * 4; }
 
  private:
   // Parts of tensors, one after the other in memory.
@@ -79,7 +80,7 @@ class Mirror {
   };
   // What the copies of a generation of ranks have in common.
   struct CopyLayout {
-    std::vector<size_t> order;  // the tensors in memory; those that are sent come first
+    std::vector<size_t> order;  // indexes of the tensors in memory; what is sent comes first
     std::vector<MirroredPart> own, of_previous;
     int64_t sent = 0;  // elements
   };
@@ -95,7 +96,7 @@ class Mirror {
 
   std::vector<StepCopy> copies_;                     // newest first
   std::map<std::string, RegionsOfRanks> agreed_on_;  // the regions of the agreed step's tensors
-  // Of the current ranks:
+  // The members below are for the current ranks.
   std::optional<HostMessages> messages_;
   int64_t renewals_ = 0;
   CopyLayout layout_;

@@ -22,7 +22,7 @@ struct Mirrored {
 // A tensor without its values.
 struct MirroredPart {
   std::string name;      // different for weights, states and averages of a parameter
-  int64_t elements = 0;  // of the whole tensor
+  int64_t elements = 0;  // size of the whole tensor
   Region region;         // what a rank has of it; may be empty
 };
 
@@ -36,7 +36,7 @@ struct MirroredTensor {
   void set(const Slice& rows, const Tensor& on_host);
 };
 
-// All tensors in the order of layers, also those of which this rank has nothing: the names are the same on all ranks.
+// All tensors in the order of layers, also where this rank has nothing: the names are the same on all ranks.
 std::vector<MirroredTensor> mirrored_tensors(const Mirrored& of);
 
 std::vector<MirroredPart> parts_of(const std::vector<MirroredTensor>& tensors);

@@ -14,8 +14,8 @@ using RegionsOfRanks = std::vector<std::vector<Region>>;  // by rank: its region
 
 // The copies of a step, by tensor.
 struct HeldCopies {
-  std::map<std::string, RegionsOfRanks> regions;      // of all ranks
-  std::map<std::string, std::vector<Tensor>> memory;  // of this rank's regions, in the same order
+  std::map<std::string, RegionsOfRanks> regions;      // what the ranks have
+  std::map<std::string, std::vector<Tensor>> memory;  // this rank's values, in the order of its regions
 };
 
 // Collective: sets all elements of the tensors, which are the same on all ranks in different parts. An element comes
