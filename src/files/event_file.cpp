@@ -133,11 +133,18 @@ std::vector<ProtoMessage> values_of_start(const EventJson& record) {
   return {text_value("start", lines)};
 }
 
+std::vector<ProtoMessage> values_of_world(const EventJson& record) {
+  const EventJson& text = value_in(record, "text");
+  return {scalar("workers", number_of(value_in(record, "workers"))),
+          text_value("world", text.is_string() ? text.get<std::string>() : "")};
+}
+
 std::vector<ProtoMessage> values_of(const EventJson& record) {
   const EventJson& kind = value_in(record, "kind");
   return kind == "train"     ? values_of_step(record)
          : kind == "eval"    ? values_of_evaluation(record)
          : kind == "weights" ? values_of_weights(record)
+         : kind == "world"   ? values_of_world(record)
          : kind == "start"   ? values_of_start(record)
                              : std::vector<ProtoMessage>();
 }

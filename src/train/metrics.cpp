@@ -88,6 +88,16 @@ void MetricsLog::write(const BottleneckRecord& r) {
   write_line(Json{{"kind", "bottleneck"}, {"step", r.step}, {"text", r.text}, {"seconds", r.seconds}}.dump());
 }
 
+void MetricsLog::write(const WorldRecord& r) {
+  write_line(Json{{"kind", "world"},
+                  {"step", r.step},
+                  {"workers", r.workers},
+                  {"text", printable(r.text)},
+                  {"repeated", r.repeated},
+                  {"seconds", r.seconds}}
+                 .dump());
+}
+
 void MetricsLog::write(const SimulationRecord& r) {
   Json line{{"kind", "simulation"}, {"step", r.step}, {"updates", r.updates}, {"dropped", r.dropped}};
   line["workers"] = Json::array();

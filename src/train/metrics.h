@@ -19,6 +19,9 @@
 //   ... at each evaluation, before it (weight_sizes.h); without "change" if there was no update before
 //   {"kind":"bottleneck","step":64,"text":"step 18.6 ms: 16 % conv2 backward; ...","seconds":2.1}
 //   ... once per process, about its timed steps (bottleneck.h)
+//   {"kind":"world","step":120,"workers":3,"text":"rank 2 on node3 (process 4711) was lost: its process has ended",
+//    "repeated":7,"seconds":9.1}
+//   ... when the run continues with another set of workers: steps after this one are theirs
 //   {"kind":"simulation","step":790,"updates":3160,"dropped":0,
 //    "workers":[{"tasks":790,"computing":0.6,"on_the_way":0.3,"bytes_out":460000.0,"bytes_in":460000.0}],
 //    "staleness":{"0":79,"3":3081},"bytes_to_servers":1840000,"bytes_to_workers":1840000,
@@ -100,6 +103,15 @@ struct BottleneckRecord {
   double seconds = 0;
 };
 
+// The run continues with another set of workers.
+struct WorldRecord {
+  int64_t step = 0;      // updates done; the run continues from here
+  int64_t workers = 0;   // from now on
+  std::string text{};    // what changed, for people
+  int64_t repeated = 0;  // steps that are computed again; 0 after a change in order
+  double seconds = 0;    // see TrainRecord
+};
+
 // Bytes that a link has carried.
 struct LinkBytes {
   double out = 0, in = 0;
@@ -137,6 +149,7 @@ class MetricsLog {
   void write(const EvalRecord& record);
   void write(const WeightsRecord& record);
   void write(const BottleneckRecord& record);
+  void write(const WorldRecord& record);
   void write(const SimulationRecord& record);
   void write(const EndRecord& record);
   bool is_complete() const;  // no line is waiting, in `events` either

@@ -375,6 +375,7 @@ class LogTo(FolderTest):
                          {"loss/validation": 2, "top1/validation": 0.5})
         self.assertEqual(log_to.values_of({"kind": "weights", "mean": {"a": 0.5, "b": 1}, "change": {"a": 0.25}}),
                          {"weight_mean/a": 0.5, "weight_change/a": 0.25, "weight_ratio/a": 0.5, "weight_mean/b": 1})
+        self.assertEqual(log_to.values_of({"kind": "world", "step": 1, "workers": 3, "text": "lost"}), {"workers": 3})
         self.assertEqual(log_to.values_of(END), {})
 
     def test_values_that_are_not_finite_stay_so(self):

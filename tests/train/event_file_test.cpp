@@ -173,31 +173,34 @@ TEST_F(EventFileTest, EveryFigureOfTheMetricsHasATag) {
   log.write(WeightsRecord{30, 2, {{"conv1.weight", 0.5, 0.25}, {"b", 2.0}}, 4});
   log.write(EvalRecord{.step = 30, .epoch = 2, .loss = 1.5, .top1 = 0.75, .top5 = 0.875, .images = 10, .seconds = 5});
   log.write(EvalRecord{.split = Split::kValidation, .step = 31, .loss = 1, .ema = true, .seconds = 6});
+  log.write(WorldRecord{31, 3, "rank 2 was lost", 7, 6});
 
   const Events events = events_in(folder_.path());
   std::map<std::string, double> values;
   for (const auto& [tag, points] : events.points) {
     ASSERT_EQ(points.size(), 1u) << tag;
     values[tag] = points[0].value;
-    EXPECT_EQ(points[0].step, tag.ends_with("/validation")                          ? 31
+    EXPECT_EQ(points[0].step, tag.ends_with("/validation") || tag == "workers"      ? 31
                               : tag.ends_with("/test") || tag.starts_with("weight") ? 30
                                                                                     : 20)
         << tag;
-    EXPECT_EQ(points[0].time, 1700000000 + (tag.ends_with("/validation") ? 6
-                                            : tag.ends_with("/test")     ? 5
-                                            : tag.starts_with("weight")  ? 4
-                                                                         : 3))
+    EXPECT_EQ(points[0].time, 1700000000 + (tag.ends_with("/validation") || tag == "workers" ? 6
+                                            : tag.ends_with("/test")                         ? 5
+                                            : tag.starts_with("weight")                      ? 4
+                                                                                             : 3))
         << tag;
   }
-  EXPECT_THAT(values, ElementsAre(Pair("corrupt_records", 2), Pair("data_wait_ms", 0.125), Pair("epoch", 1),
-                                  Pair("gradient_norm", 4), Pair("images_per_second", 100), Pair("loss/test", 1.5),
-                                  Pair("loss/train", 2.5), Pair("loss/validation", 1), Pair("lr", 0.5),
-                                  Pair("top1/test", 0.75), Pair("top1/train", 0.25), Pair("top1/validation", 0),
-                                  Pair("top5/test", 0.875), Pair("top5/validation", 0),
-                                  Pair("weight_change/conv1.weight", 0.25), Pair("weight_mean/b", 2),
-                                  Pair("weight_mean/conv1.weight", 0.5), Pair("weight_ratio/conv1.weight", 0.5)));
+  EXPECT_THAT(
+      values,
+      ElementsAre(Pair("corrupt_records", 2), Pair("data_wait_ms", 0.125), Pair("epoch", 1), Pair("gradient_norm", 4),
+                  Pair("images_per_second", 100), Pair("loss/test", 1.5), Pair("loss/train", 2.5),
+                  Pair("loss/validation", 1), Pair("lr", 0.5), Pair("top1/test", 0.75), Pair("top1/train", 0.25),
+                  Pair("top1/validation", 0), Pair("top5/test", 0.875), Pair("top5/validation", 0),
+                  Pair("weight_change/conv1.weight", 0.25), Pair("weight_mean/b", 2),
+                  Pair("weight_mean/conv1.weight", 0.5), Pair("weight_ratio/conv1.weight", 0.5), Pair("workers", 3)));
   EXPECT_THAT(events.texts, ElementsAre(Pair("recipe", "    [model]\n    \n    x = 1"),
-                                        Pair("start", "    host: a|b\n    started: 2023-11-14 23:13:20 +0100")));
+                                        Pair("start", "    host: a|b\n    started: 2023-11-14 23:13:20 +0100"),
+                                        Pair("world", "    rank 2 was lost")));
   EXPECT_EQ(events.others.size(), 2u);  // the version and the start of a session
 }
 
@@ -245,7 +248,8 @@ TEST_F(EventFileTest, LinesThatAnyoneMayHaveWrittenAreNoReasonToEnd) {
   write_bytes(metrics_,
               "[]\n{}\n{\"kind\":3,\"step\":1}\n{\"kind\":\"train\",\"step\":\"a\",\"loss\":{},\"facts\":3}\n"
               "{\"kind\":\"weights\",\"mean\":3}\n{\"kind\":\"weights\",\"mean\":{\"w\":\"x\"},\"change\":[]}\n"
-              "{\"kind\":\"start\",\"facts\":{\"started\":7}}\n{\"kind\":\"eval\",\"split\":7}\n{\"kind\":\"tr");
+              "{\"kind\":\"world\",\"workers\":\"x\",\"text\":{}}\n{\"kind\":\"start\",\"facts\":{\"started\":7}}\n{"
+              "\"kind\":\"eval\",\"split\":7}\n{\"kind\":\"tr");
   file();
   EXPECT_THAT(events_in(folder_.path()).steps("loss/train"), IsEmpty());
 }

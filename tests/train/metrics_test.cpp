@@ -64,6 +64,27 @@ TEST_F(MetricsTest, WritesWhatBoundsAStepAndHowAProcessEnded) {
             "\n");
 }
 
+TEST_F(MetricsTest, WritesHowTheWorkersChanged) {
+  MetricsLog(path_).write(WorldRecord{120, 3, "rank 2 was lost:\n\"killed\"", 7, 9});
+  EXPECT_EQ(
+      read_file(path_),
+      R"({"kind":"world","step":120,"workers":3,"text":"rank 2 was lost:\\x0a\"killed\"","repeated":7,"seconds":9.0})"
+      "\n");
+}
+
+// A run that goes back to step 120 says so at once. A resume from there or later does not undo it.
+TEST_F(MetricsTest, ChangesOfTheWorkersStayWhenARunResumesFromTheirStepOrALaterOne) {
+  MetricsLog log(path_);
+  for (const int64_t step : {120, 121}) log.write(WorldRecord{.step = step, .workers = 3});
+  const std::string whole = read_file(path_), first = whole.substr(0, whole.find('\n') + 1);
+  drop_metrics_after(path_, 121, 0);
+  EXPECT_EQ(read_file(path_), whole);
+  drop_metrics_after(path_, 120, 0);
+  EXPECT_EQ(read_file(path_), first);
+  drop_metrics_after(path_, 119, 0);
+  EXPECT_EQ(read_file(path_), "");
+}
+
 TEST_F(MetricsTest, DamagedRecordsAreCountedOnceThereAreAny) {
   MetricsLog log(path_);
   for (int64_t step = 1; step <= 3; ++step) log.write(TrainRecord{.step = step, .corrupt_records = step - 1});

@@ -150,6 +150,10 @@ std::string band_path(const Drawn& drawn, const Axes& axes) {
   return up + down + "Z";
 }
 
+bool has_many_lines(const LineChart& chart) {
+  return static_cast<size_t>(std::ranges::count(chart.lines, false, &Line::mark)) > kFewLines;
+}
+
 std::string whole_name(const Line& line) { return line.kind.empty() ? line.name : line.name + ", " + line.kind; }
 
 // Bands of many lines would hide each other.
@@ -223,7 +227,7 @@ std::string about_of(const LineChart& chart) {
   std::string text;
   for (const Line& line : chart.lines) {
     const Summary all = summary_of(line, chart.log_y);
-    if (all.points == 0) continue;
+    if (all.points == 0 || line.mark) continue;
     text += format("{}{}: {} at first, {} at {} {} in the end, between {} and {}", text.empty() ? "" : "; ",
                    whole_name(line), short_number(all.first.y), short_number(all.last.y), chart.x_name,
                    short_number(all.last.x), short_number(all.least.y), short_number(all.largest.y));
@@ -235,16 +239,18 @@ std::string about_of(const LineChart& chart) {
 std::vector<Key> keys_of(const LineChart& chart) {
   std::vector<Key> keys;
   for (const Line& line : chart.lines)
-    if (!line.points.empty() && (keys.empty() || keys.back().text != line.name))
+    if (!line.mark && !line.points.empty() && (keys.empty() || keys.back().text != line.name))
       keys.push_back({line.name, line.color, line.light && line.kind.empty()});
   return keys;
 }
 
 HtmlTable numbers_of(const LineChart& chart) {
   HtmlTable table{{"line", chart.x_name, chart.y_name}, {}};
+  const double most = has_many_lines(chart) ? kRowsOfMany : kRowsOfNumbers;
   for (const Line& line : chart.lines) {
+    if (line.mark) continue;
     const auto count = static_cast<double>(line.points.size());
-    const double rows = std::min(chart.lines.size() > kFewLines ? kRowsOfMany : kRowsOfNumbers, count);
+    const double rows = std::min(most, count);
     for (double row = 0; row < rows; ++row) {
       const auto at = static_cast<size_t>(rows < 2 ? 0 : std::round(row * (count - 1) / (rows - 1)));
       table.rows.push_back({whole_name(line), short_number(line.points[at].x), short_number(line.points[at].y)});
@@ -295,7 +301,7 @@ Figure figure_of(const LineChart& chart) {
   const Axes axes(chart, drawn);
   Figure figure{chart.title, "", about_of(chart), numbers_of(chart)};
   if (axes.empty()) return {chart.title, "", "There is no value to draw."};
-  const bool many = drawn.size() > kFewLines;
+  const bool many = has_many_lines(chart);
   figure.picture = format("<svg class=\"chart{}\" viewBox=\"0 0 {:.0f} {:.0f}\" {}>\n", many ? " many" : "",
                           kChartWidth, kChartHeight, picture_label(chart.title + ". " + figure.about)) +
                    svg_axes(chart, axes);

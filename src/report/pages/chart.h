@@ -23,6 +23,7 @@ struct Line {
   bool light = false;         // drawn thin, for reference lines
   bool dots = false;          // a dot for each point
   std::string kind{};         // distinguishes lines of one name, which have one entry in the legend
+  bool mark = false;          // it marks an event: not in the numbers, nor one of many lines
 };
 
 struct LineChart {

@@ -105,6 +105,17 @@ std::vector<ParameterSize> sizes_in(const MetricsJson& record) {
 
 std::string text_in(const MetricsJson& value) { return value.is_string() ? value.get<std::string>() : value.dump(); }
 
+// 0: it is no number of workers.
+int64_t workers_in(double value) { return value >= 1 && value <= 1e9 ? static_cast<int64_t>(value) : 0; }
+
+// The fact "workers" begins with the number (start_facts.h).
+int64_t workers_in(const StartLine& start) {
+  double workers = 0;
+  for (const auto& [name, value] : start.facts)
+    if (name == "workers") std::from_chars(value.data(), value.data() + value.size(), workers);
+  return workers_in(workers);
+}
+
 int64_t count_of(double value) { return std::isfinite(value) ? static_cast<int64_t>(value) : 0; }
 
 }  // namespace
@@ -182,6 +193,7 @@ void MetricsReader::take_other(std::string_view line) {
     metrics_.starts.push_back(std::move(start));
     metrics_.end.clear();
     seconds_before_ = seconds_;
+    take_world({step, epochs_at(step, NAN), hours_at(0), workers_in(metrics_.starts.back()), true});
   } else if (*kind == "eval") {
     EvaluationLine line_of{step, epochs, hours_at(number_in(record, "seconds"))};
     line_of.split = text_in(record.value("split", MetricsJson("")));
@@ -191,6 +203,11 @@ void MetricsReader::take_other(std::string_view line) {
     metrics_.evaluations.push_back(std::move(line_of));
   } else if (*kind == "weights") {
     metrics_.weights.push_back({step, epochs, hours_at(number_in(record, "seconds")), sizes_in(record)});
+  } else if (*kind == "world") {
+    const double seconds = number_in(record, "seconds"), repeated = number_in(record, "repeated");
+    take_world({step, epochs_at(step, NAN), hours_at(std::isfinite(seconds) ? seconds : 0),
+                workers_in(number_in(record, "workers")), false, text_in(record.value("text", MetricsJson(""))),
+                repeated >= 0 ? repeated : NAN});
   } else if (*kind == "bottleneck") {
     metrics_.bottleneck = text_in(record.value("text", MetricsJson("")));
   } else if (*kind == "end") {
@@ -198,6 +215,13 @@ void MetricsReader::take_other(std::string_view line) {
   } else if (*kind != "simulation") {
     ++metrics_.unread_lines;
   }
+}
+
+void MetricsReader::take_world(const WorldLine& line) {
+  if (line.workers > 0)
+    metrics_.worlds.push_back(line);
+  else if (!line.of_start)
+    ++metrics_.unread_lines;
 }
 
 double MetricsReader::epochs_at(int64_t step, double epoch) const {

@@ -27,6 +27,16 @@ struct EvaluationLine {
   bool ema = false;
 };
 
+// The number of workers from a step on, as a start or a change during the run has it.
+struct WorldLine {
+  int64_t step = 0;  // updates done before
+  double epochs = 0, hours = 0;
+  int64_t workers = 0;    // at least 1
+  bool of_start = false;  // text and repeated are unset
+  std::string text{};     // what changed
+  double repeated = 0;    // steps that were computed again; NaN: unknown
+};
+
 // The mean size of a parameter's values, and of their last change; NaN: unknown.
 struct ParameterSize {
   std::string name;
@@ -51,9 +61,10 @@ struct Metrics {
   std::vector<EvaluationLine> evaluations;
   std::vector<WeightLine> weights;
   std::vector<StartLine> starts;
-  std::string bottleneck{};  // a sentence about the latest timed steps; empty: none were timed
-  std::string end{};         // "finished", "stopped", "diverged"; empty: the latest process has not written an end
-  int64_t unread_lines = 0;  // number of lines that are no records
+  std::vector<WorldLine> worlds;  // in the order of the file
+  std::string bottleneck{};       // a sentence about the latest timed steps; empty: none were timed
+  std::string end{};              // "finished", "stopped", "diverged"; empty: the latest process has not written an end
+  int64_t unread_lines = 0;       // number of lines that are no records
 };
 
 class MetricsReader {
@@ -73,6 +84,7 @@ class MetricsReader {
   void take(std::string_view line);
   bool take_flat(std::string_view line);
   void take_other(std::string_view line);
+  void take_world(const WorldLine& line);
   double epochs_at(int64_t step, double epoch) const;
   double hours_at(double seconds);
 

@@ -29,7 +29,7 @@ std::vector<std::string> overview_of(const RunRecord& run) {
           short_number(last_finite(steps.epochs)),
           std::isfinite(hours) ? duration_text(3600 * hours) : "–",
           fact_of(run, "strategy", "parallel.strategy"),
-          fact_of(run, "workers", "parallel.workers"),
+          workers_of(run),
           short_number(median_of(steps.images_per_second)),
           short_number(last_finite(steps.loss)),
           all.empty() ? "–" : short_number(all.back().loss),
@@ -81,8 +81,7 @@ std::string origin_of(const RunRecord& run) {
   text += text.empty() ? "Model " : "";
   text += fact_of(run, "model", "model.name") + ", data " + fact_of(run, "data", "data.format");
   if (images != "–") text += " (" + images + " training images)";
-  text +=
-      ", " + fact_of(run, "strategy", "parallel.strategy") + ", workers " + fact_of(run, "workers", "parallel.workers");
+  text += ", " + fact_of(run, "strategy", "parallel.strategy") + ", workers " + workers_of(run);
   if (const std::string device = fact_of(run, "device", "run.device"); device != "–") text += ", " + device;
   if (const std::string started = fact_of(run, "started", ""); started != "–") text += ". Started " + started;
   return escaped(text) + (run.changed > 0 ? "; last line of metrics.jsonl: " + last_line_of(run) : "") + ".";

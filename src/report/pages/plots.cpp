@@ -47,7 +47,7 @@ LineChart chart_along(const Plots& plots, const Plot& plot, const PlotAxis& axis
   LineChart chart{
       format("{} over {}", plot.title, over), axis.unit, plot.unit, {}, plot.log_y, plot.usual_low, plot.usual_high};
   for (const PlotLine& line : plot.lines) {
-    Line drawn{line.name, {}, line.color, line.light, line.dots, line.kind};
+    Line drawn{line.name, {}, line.color, line.light, line.dots, line.kind, line.mark};
     const std::vector<double>& x = plots.places[line.places].*axis.of;
     for (size_t i = 0; i < x.size(); ++i)
       if (std::isfinite(x[i])) drawn.points.push_back({axis.factor * x[i], line.values[i]});
@@ -83,8 +83,8 @@ std::string array_of(const std::vector<double>& values, size_t together, Thinned
 
 // See charts.js.
 std::string json_of(const Plots& plots, const std::vector<PlotAxis>& axes) {
-  const size_t most =
-      std::clamp(kMostPointsOfAll / std::max<size_t>(plots.places.size(), 1), kFewestPoints, kMostPoints);
+  const auto long_lines = static_cast<size_t>(std::ranges::count(plots.places, false, &Places::of_mark));
+  const size_t most = std::clamp(kMostPointsOfAll / std::max<size_t>(long_lines, 1), kFewestPoints, kMostPoints);
   std::string text = "{\"axes\":{";
   for (const PlotAxis& axis : axes)
     text += format("{}\"{}\":\"{}\"", text.back() == '{' ? "" : ",", axis.id, axis.unit);
@@ -131,8 +131,9 @@ std::string checkbox(const std::string& key, const std::string& name, const std:
 struct Choices {
   std::vector<const PlotLine*> names{};
   std::vector<std::string> kinds{};
-  bool smooth = false;        // there are lines that the script smooths
-  bool all_have_dots = true;  // every name has a line with dots
+  std::set<std::string> of_lines{};  // the kinds that a reader can hide: others are of marks only
+  bool smooth = false;               // there are lines that the script smooths
+  bool all_have_dots = true;         // every name has a line with dots
 };
 
 Choices choices_of(const Plots& plots) {
@@ -142,7 +143,8 @@ Choices choices_of(const Plots& plots) {
     for (const PlotLine& line : plot.lines) {
       if (names.insert(line.name).second) all.names.push_back(&line);
       if (std::find(all.kinds.begin(), all.kinds.end(), line.kind) == all.kinds.end()) all.kinds.push_back(line.kind);
-      if (line.dots) with_dots.insert(line.name);
+      if (!line.mark) all.of_lines.insert(line.kind);
+      if (line.dots && !line.mark && !line.kind.empty()) with_dots.insert(line.name);
       all.smooth = all.smooth || !line.dots;
     }
   all.all_have_dots = with_dots == names;
@@ -164,10 +166,11 @@ std::string controls_of(const Plots& plots, const std::vector<PlotAxis>& axes) {
       shown_if(choices.smooth), key);
   html += format("<fieldset{}><legend>Show</legend>", shown_if(choices.kinds.size() > 1));
   for (const std::string& kind : choices.kinds)
-    html += kind.empty() ? input_of(plots.key, "hidden", "kind", "")
-                         // The evaluations alone are easier to compare for many runs.
-                         : checkbox(plots.key, "kind", printable(kind), escaped(kind),
-                                    !many || !choices.all_have_dots || kind != kTrainingKind);
+    html += kind.empty() || !choices.of_lines.contains(kind)
+                ? input_of(plots.key, "hidden", "kind", printable(kind))
+                // The evaluations alone are easier to compare for many runs.
+                : checkbox(plots.key, "kind", printable(kind), escaped(kind),
+                           !many || !choices.all_have_dots || kind != kTrainingKind);
   html += format(
       "</fieldset><label{0}>Filter<input type=\"search\" name=\"filter\" id=\"{1}-filter\" placeholder=\"words of a "
       "name\"></label><label{0}><input type=\"checkbox\" name=\"all\" id=\"{1}-all\" checked>all</label>"

@@ -12,6 +12,7 @@ namespace owt {
 // x of a line's points on each axis, in order; NaN: unknown.
 struct Places {
   std::vector<double> steps, epochs, hours;
+  bool of_mark = false;  // the few places of a mark, which leave the number of points of other lines as it is
 };
 
 constexpr const char* kTrainingKind = "training";
@@ -23,6 +24,7 @@ struct PlotLine {
   bool light = false, dots = false;
   size_t places = 0;             // index of Plots::places
   std::vector<double> values{};  // one per place; the line is broken where one is NaN
+  bool mark = false;             // see Line; no control hides its kind
 };
 
 struct Plot {

@@ -52,6 +52,8 @@ void add_run(const RunRecord& run, Gauges& to) {
     to.add("data_wait_seconds", "Waited for data in a step.", labels, 1e-3 * steps.data_wait_ms.back());
     to.add("gradient_norm", "Where gradients are clipped.", labels, steps.gradient_norm.back());
   }
+  if (!run.metrics.worlds.empty())
+    to.add("workers", "Of the run.", labels, static_cast<double>(run.metrics.worlds.back().workers));
   to.add("running", "1: a process of this machine is at it.", labels, run.running ? 1 : 0);
   std::map<std::string, EvaluationLine> newest;
   for (const EvaluationLine& line : run.metrics.evaluations) newest[line.split] = line;

@@ -42,6 +42,12 @@ std::string fact_of(const RunRecord& run, const std::string& name, const std::st
   return known.empty() ? "–" : known;
 }
 
+std::string workers_of(const RunRecord& run) {
+  const auto& worlds = run.metrics.worlds;
+  return worlds.empty() || worlds.back().of_start ? fact_of(run, "workers", "parallel.workers")
+                                                  : std::to_string(worlds.back().workers);
+}
+
 std::string recipe_of(const RunRecord& run) {
   const std::string command = fact_of(run, "command", ""), word = " train ";
   const size_t found = command.find(word), begin = found + word.size();

@@ -14,6 +14,7 @@ std::string state_of(const RunRecord& run);  // "running", "finished", "diverged
 // The value in the latest start record; if there is none, the recipe's value; "–" if both are missing. setting may be
 // empty.
 std::string fact_of(const RunRecord& run, const std::string& name, const std::string& setting);
+std::string workers_of(const RunRecord& run);           // the newest number of workers
 std::string recipe_of(const RunRecord& run);            // the word after "owt train"; empty: unknown
 const EvaluationLine* best_of(const RunRecord& run);    // the best top-1; null: no evaluation
 int64_t total_steps_of(const RunRecord& run);           // updates in the whole run; 0: unknown

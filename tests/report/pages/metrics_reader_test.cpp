@@ -8,6 +8,7 @@
 #include <fstream>
 
 #include "src/system/check.h"
+#include "src/system/log.h"
 #include "src/train/metrics.h"
 #include "tests/support/temp_folder.h"
 
@@ -93,6 +94,49 @@ TEST_F(MetricsReaderTest, ReadsWhatIsWritten) {
   EXPECT_EQ(all.weights[0].parameters[0].mean, 0.5);
   EXPECT_EQ(all.weights[0].parameters[0].change, 0.25);
   EXPECT_TRUE(std::isnan(all.weights[0].parameters[1].change));
+}
+
+std::vector<std::string> texts_of(const std::vector<WorldLine>& worlds) {
+  std::vector<std::string> texts;
+  for (const WorldLine& world : worlds)
+    texts.push_back(format("{} after step {}, {} epochs, {:.2f} h: {}{}, {}", world.workers, world.step, world.epochs,
+                           world.hours, world.of_start ? "start" : "", world.text, world.repeated));
+  return texts;
+}
+
+TEST_F(MetricsReaderTest, ReadsTheNumberOfWorkersOfStartsAndOfChanges) {
+  {
+    MetricsLog log(path_);
+    log.write(StartRecord{0, 0, 4, {{"workers", "16, processes"}}});
+    log.write(TrainRecord{.step = 6, .seconds = 72});
+    log.write(WorldRecord{6, 15, "rank 2 was lost", 3, 108});
+    log.write(StartRecord{6, 1.5, 4, {{"host", "a"}}});
+    log.write(TrainRecord{.step = 8, .seconds = 36});
+    log.write(StartRecord{8, 2, 4, {{"workers", "2"}}});
+  }
+  MetricsReader reader(path_);
+  reader.read();
+  EXPECT_THAT(texts_of(reader.metrics().worlds), ElementsAre("16 after step 0, 0 epochs, 0.00 h: start, 0",
+                                                             "15 after step 6, 1.5 epochs, 0.03 h: rank 2 was lost, 3",
+                                                             "2 after step 8, 2 epochs, 0.04 h: start, 0"));
+  EXPECT_EQ(reader.metrics().unread_lines, 0);
+}
+
+TEST_F(MetricsReaderTest, AChangeWithoutANumberOfWorkersIsNoRecordAndOtherKeysMayBeMissing) {
+  for (const char* workers : {"-3", "0", "1e300", "null", "\"3\"", "[3]"})
+    append(format("{{\"kind\":\"world\",\"step\":1,\"workers\":{}}}\n", workers));
+  append("{\"kind\":\"world\",\"step\":1}\n{\"kind\":\"world\",\"workers\":2}\n");
+  append("{\"kind\":\"start\",\"step\":0,\"facts\":{\"workers\":\"-1\"}}\n");
+  append("{\"kind\":\"world\",\"step\":5,\"workers\":2,\"text\":[1],\"repeated\":-1}\n");
+  append("{\"kind\":\"world\",\"step\":6,\"workers\":3}\n");
+  MetricsReader reader(path_);
+  reader.read();
+  EXPECT_EQ(reader.metrics().unread_lines, 8);
+  const std::vector<WorldLine>& worlds = reader.metrics().worlds;
+  ASSERT_EQ(worlds.size(), 2u);
+  EXPECT_EQ(worlds[0].text, "[1]");
+  EXPECT_TRUE(std::isnan(worlds[0].repeated) && std::isnan(worlds[1].repeated));
+  EXPECT_EQ(worlds[1].workers, 3);
 }
 
 // Such as an older version has written.

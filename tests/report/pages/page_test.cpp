@@ -140,6 +140,7 @@ TEST_F(Pages, AreNotChangedByTextsOfRuns) {
     run.metrics.evaluations = {{20, 1.5, 0.01, bad, 0.5, 0.75, 0.9, 100, true}};
     run.metrics.weights = {{20, 1.5, 0.01, {{bad + ".weight", 1, 0.5}}}};
     run.metrics.starts = {{0, 0, 10, {{bad, bad}, {"started", bad}, {"strategy", bad}}}};
+    run.metrics.worlds = {{10, 1, 0.005, 3, false, bad, 2}};
     run.verifications = {verified(bad)};
     run.verifications[0].layer = run.verifications[0].weights = bad;
     run.metrics.bottleneck = bad, run.metrics.end = bad, run.wrong = {bad};
@@ -149,6 +150,64 @@ TEST_F(Pages, AreNotChangedByTextsOfRuns) {
     expect_well_formed(html);
     EXPECT_THAT(html, AllOf(Not(HasSubstr("<img src=x")), Not(HasSubstr("<script>alert"))));
   }
+}
+
+RunRecord elastic_run(const std::string& name) {
+  RunRecord run{.name = name, .folder = name};
+  run.metrics.starts = {{0, 0, 10, {{"workers", "4"}}}, {30, 3, 10, {{"workers", "2"}}}};
+  run.metrics.steps = {{10, 20, 30, 40}, {1, 2, 3, 4}, {1, 2, 3, 4}, {8, 4, 2, 1}};
+  run.metrics.steps.top1 = run.metrics.steps.rate = run.metrics.steps.images_per_second = {1, 1, 1, 1};
+  run.metrics.steps.data_wait_ms = run.metrics.steps.gradient_norm = {1, 1, 1, 1};
+  run.metrics.worlds = {
+      {0, 0, 0, 4, true}, {15, 1.5, 1.5, 3, false, "rank 2 on node3 was lost", 7}, {30, 3, 3, 2, true}};
+  return run;
+}
+
+TEST_F(Pages, ShowHowTheWorkersChanged) {
+  RunRecord run = elastic_run("a");
+  const std::string html = page_of({&run, 1});
+  expect_well_formed(html);
+  const std::string curves = part(html, "curves");
+  // The corners of the steps: 4 workers, 3 from step 15 on, 2 from step 30 on.
+  EXPECT_THAT(curves, AllOf(HasSubstr("\"steps\":[0,15,15,30,30,40]"), HasSubstr("\"y\":[4,4,3,3,2,2]}"),
+                            HasSubstr("Workers over epochs"), HasSubstr("Workers over time")));
+  // A mark from the axis to the loss after step 15; the text is its tooltip, with the script and without it.
+  EXPECT_THAT(curves,
+              AllOf(HasSubstr("\"steps\":[14.25,15,15,15.75]"), HasSubstr("\"y\":[null,4,0,null]}"),
+                    HasSubstr("\"kind\":\"3 workers: rank 2 on node3 was lost\""),
+                    HasSubstr("<title>a, 3 workers: rank 2 on node3 was lost: 4 at 1.5</title>"),
+                    HasSubstr("<input type=\"hidden\" name=\"kind\" value=\"3 workers: rank 2 on node3 was lost\"")));
+  // The numbers below a chart are those of lines.
+  EXPECT_THAT(curves, Not(HasSubstr("<td>a, 3 workers")));
+  for (const char* cell : {">15</td>", ">3</td>", ">rank 2 on node3 was lost</td>", ">7</td>"})
+    EXPECT_THAT(curves.substr(curves.find("Workers that left or joined")), HasSubstr(cell));
+  EXPECT_THAT(part(html, "overview"), HasSubstr("\"workers\">2</td>"));
+  run.metrics.worlds.pop_back();
+  EXPECT_THAT(part(page_of({&run, 1}), "overview"), HasSubstr("\"workers\">3</td>"));
+  // The axis of such losses does not begin at 0.
+  run.metrics.steps.loss = {8, 7, NAN, 6};
+  EXPECT_THAT(part(page_of({&run, 1}), "curves"), HasSubstr("\"y\":[null,7,6,null]}"));
+}
+
+// Its numbers of workers are facts of its starts, which another section shows.
+TEST_F(Pages, OfARunWhoseWorkersDidNotChangeWhileItWentOnAreAsBefore) {
+  RunRecord run = elastic_run("a");
+  std::erase_if(run.metrics.worlds, [](const WorldLine& line) { return !line.of_start; });
+  const std::string html = page_of({&run, 1});
+  run.metrics.worlds.clear();
+  EXPECT_EQ(html, page_of({&run, 1}));
+}
+
+TEST_F(Pages, ShowTheNewestOfManyChangesAndNoRunWithTheColourOfAnother) {
+  std::vector<RunRecord> runs{elastic_run("a"), elastic_run("b")};
+  for (int64_t step = 1; step <= 100; ++step)
+    runs[1].metrics.worlds.push_back({step, 1, 1, 5, false, concat("change ", step), 0});
+  const std::string html = part(page_of(runs), "curves");
+  EXPECT_THAT(html,
+              AllOf(HasSubstr(">change 61</td>"), Not(HasSubstr(">change 60</td>")), HasSubstr(">change 100</td>"),
+                    HasSubstr("rank 2 on node3 was lost"), HasSubstr("last 40 changes")));
+  EXPECT_THAT(html, Not(HasSubstr("chart many")));
+  EXPECT_THAT(html, HasSubstr("\"name\":\"b\",\"kind\":\"5 workers: change 70\",\"color\":1"));
 }
 
 TEST_F(Pages, ShowWhatPairsOfImagesGave) {

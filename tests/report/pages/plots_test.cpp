@@ -90,6 +90,12 @@ TEST(Plots, GiveTheMeansOfLongLines) {
   EXPECT_EQ(steps[0], 30);  // the last of them
 }
 
+TEST(Plots, PlacesOfMarksTakeNoPointsFromOtherLines) {
+  Plots plots = plots_of("a", up_to(kMostPoints), up_to(kMostPoints));
+  plots.places.resize(100, {{1, 2}, {1, 2}, {1, 2}, true});
+  EXPECT_EQ(data_in(html_of(plots))["plots"][0]["lines"][0]["y"].size(), kMostPoints);
+}
+
 TEST(Plots, EscapeNamesInMarkupAndInTheirPoints) {
   const std::string name = "</script><img src=x onerror=\"alert(1)\">'&\\\n";
   Plots plots = plots_of(name, {3, 2}, {0, 1});

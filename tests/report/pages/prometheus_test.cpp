@@ -34,6 +34,13 @@ TEST(Prometheus, TellsWhereTheRunIs) {
   EXPECT_THAT(text, Not(HasSubstr("data_wait")));
 }
 
+TEST(Prometheus, TellsTheNewestNumberOfWorkers) {
+  RunRecord run = a_run();
+  EXPECT_THAT(prometheus_text({&run, 1}), Not(HasSubstr("owt_workers")));
+  run.metrics.worlds = {{0, 0, 0, 4, true}, {15, 1.5, 0, 3, false, "lost", 7}};
+  EXPECT_THAT(prometheus_text({&run, 1}), HasSubstr("owt_workers{run=\"a \\\"b\\\" \\\\\"} 3\n"));
+}
+
 TEST(Prometheus, EveryLineIsACommentOrASample) {
   const std::regex wanted(R"re((# (HELP|TYPE) owt_\w+ .+|owt_\w+\{run="(\\.|[^"\\])*"(,split="\w+")?\} [-+.e0-9]+))re");
   const RunRecord run = a_run();

@@ -36,6 +36,8 @@ def values_of(record):
                 values[f"weight_change/{name}"] = change = _number(changes[name])
                 values[f"weight_ratio/{name}"] = change / mean if mean else math.nan
         return values
+    if kind == "world":
+        return {"workers": _number(record.get("workers"))}
     return {}
 
 
