@@ -38,15 +38,6 @@ void MetricsLog::write(const StartRecord& r) {
   write_line(line.dump());
 }
 
-void MetricsLog::write(const WorldRecord& r) {
-  write_line(Json{{"kind", "world"},
-                  {"step", r.step},
-                  {"workers", r.workers},
-                  {"text", printable(r.text)},
-                  {"repeated", r.repeated}}
-                 .dump());
-}
-
 void MetricsLog::write(const WeightsRecord& r) {
   Json line{{"kind", "weights"}, {"step", r.step}, {"epoch", r.epoch}, {"mean", Json::object()}};
   for (const WeightSize& size : r.sizes) {

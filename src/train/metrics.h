@@ -1,8 +1,6 @@
 // metrics.jsonl: one JSON object per line, for programs that plot runs. Values that are not finite are null.
 //   {"kind":"start","step":0,"epoch":0.0,"steps_per_epoch":79,"facts":{"version":"0.1.0","command":"owt train ..."}}
 //   ... before the first step of every process that trains the run: version, command, machine, number of workers
-//   {"kind":"world","step":120,"workers":3,"text":"rank 2 on node3 (process 4711) was lost: ...","repeated":7}
-//   ... after the workers have changed (owt launch --elastic), from that step on; so many steps are computed again
 //   {"kind":"train","step":1,"epoch":0,"loss":2.3,"top1":0.1,"lr":0.01,"images_per_second":2500.0,"data_wait_ms":0.1,
 //    "seconds":0.2}                                           ... since the first step of this process began
 //   ... "loss", "top1" and "lr" are null under owt simulate --times-only
@@ -52,13 +50,6 @@ struct StartRecord {
   double epoch = 0;  // epochs done before, with a fraction
   int64_t steps_per_epoch = 0;
   std::vector<std::pair<std::string, std::string>> facts{};
-};
-
-struct WorldRecord {
-  int64_t step = 0;  // updates done before
-  int workers = 1;
-  std::string text{};    // what has changed, for people
-  int64_t repeated = 0;  // steps that are computed again
 };
 
 struct TrainRecord {
@@ -144,7 +135,6 @@ class MetricsLog {
 
   // The system has the line when this returns. On a full disk it waits in memory for the next write.
   void write(const StartRecord& record);
-  void write(const WorldRecord& record);
   void write(const TrainRecord& record);
   void write(const EvalRecord& record);
   void write(const WeightsRecord& record);

@@ -29,7 +29,7 @@ void Trainer::open_files() {
                     : nullptr;
   metrics_ = std::make_unique<MetricsLog>(metrics, std::move(events));
   if (job_.continues)
-    metrics_->write(WorldRecord{state_.step, job_.plan.ranks(), run_world().change, job_.repeated_steps});
+    metrics_->write(WorldRecord{state_.step, job_.plan.ranks(), run_world().change, job_.repeated_steps, seconds()});
   progress_ = std::make_unique<Progress>();
 }
 
