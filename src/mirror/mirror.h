@@ -7,10 +7,11 @@
 //
 // With b bytes of this rank's tensors, of which s bytes are on no other rank, and p such bytes of the previous rank,
 // a renewal sends s bytes, and the copies take 2 (b + p) bytes of host memory. Between restore() and the second
-// renewal after it they include the copies of the earlier ranks. On a GPU messages go through 2 MiB of its memory.
+// renewal after it they include the copies of the earlier ranks. On a GPU messages go through memory for two pieces of
+// a tensor (kPieceBytes).
 //
 // Use:
-//   - renew() every some steps; complete() before a rank leaves in order.
+//   - renew() every some steps; complete() before a rank leaves in order, and at the end of the run.
 //   - After a loss, leave_world() while the communicator still exists; then, over the communicator of the next ranks,
 //     agree() before a plan is made, and restore() into the new worker. A rank that joins has an empty Mirror.
 //

@@ -168,9 +168,13 @@ class MirrorTest : public DeviceTest {
           EXPECT_THAT(different(values_of(restored), values_of(loaded)), IsEmpty()) << "rank " << rank;
           if (!renews) return;
           const int64_t before = mirrors[rank]->bytes();
-          mirrors[rank]->renew(mirrored(restored), state_of(step));
-          mirrors[rank]->complete();
-          EXPECT_GT(mirrors[rank]->bytes(), before);  // the earlier copies stay until the next renewal
+          const auto bytes_after_renewal = [&] {
+            mirrors[rank]->renew(mirrored(restored), state_of(step));
+            mirrors[rank]->complete();
+            return mirrors[rank]->bytes();
+          };
+          const int64_t of_new = bytes_after_renewal() - before;  // the earlier copies stay until the next renewal
+          EXPECT_EQ(bytes_after_renewal(), 2 * of_new);
         },
         device());
     return received;
