@@ -177,7 +177,7 @@ TEST_F(Pages, ShowHowTheWorkersChanged) {
                     HasSubstr("\"kind\":\"3 workers: rank 2 on node3 was lost\""),
                     HasSubstr("<title>a, 3 workers: rank 2 on node3 was lost: 4 at 1.5</title>"),
                     HasSubstr("<input type=\"hidden\" name=\"kind\" value=\"3 workers: rank 2 on node3 was lost\"")));
-  // The numbers below a chart are those of lines.
+  // The numbers below a chart leave out marks.
   EXPECT_THAT(curves, Not(HasSubstr("<td>a, 3 workers")));
   for (const char* cell : {">15</td>", ">3</td>", ">rank 2 on node3 was lost</td>", ">7</td>"})
     EXPECT_THAT(curves.substr(curves.find("Workers that left or joined")), HasSubstr(cell));
