@@ -69,6 +69,7 @@ if "$all"; then
   part "build with thread sanitizer" build tsan && part "tests under thread sanitizer" test_tsan
   part "packages for fuzzing" install_packages "${fuzz_packages[@]}" && part "fuzzing" tests/fuzz/run.sh 20
   part "runs under stress" tools/bench/soak.sh 20
+  part "workers that leave and join" tools/bench/elastic_soak.py build/owt --minutes 10
   part "build of a package" build_package &&
     part "levels of a package" tests/levels_test.sh build-package/owt build-package/tests/layers_test
   part "other processors, threads, users and builds" tools/test_matrix.sh

@@ -24,7 +24,7 @@ const RunWorld& run_world();
 // thread.
 bool roster_calls();
 
-// Tells the roster that the run has ended well here.
+// Reports to the roster that the run has ended well here.
 void finish_run();
 
 // Why this process leaves its world, after leave_processes() (src/comm/processes.h).

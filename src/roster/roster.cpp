@@ -72,10 +72,9 @@ void Roster::look() {
   }
   std::erase_if(comers_, [](const MessageConnection& comer) { return !comer.open(); });
   for (ListedWorker& worker : workers_) receive(worker);
-  if (end_) return;
-  drop_late();
+  if (!end_) drop_late();
   std::erase_if(workers_, [](const ListedWorker& worker) { return !worker.connection.open(); });
-  make_world();
+  if (!end_) make_world();
 }
 
 void Roster::receive(ListedWorker& worker) {

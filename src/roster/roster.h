@@ -85,7 +85,7 @@ class Roster {
   // About the current world:
   std::optional<Clock::time_point> over_since_, last_departure_;
   int patience_s_ = 0;
-  std::map<int, std::string> reasons_;      // of ranks that other ranks have named as lost
+  std::map<int, std::string> reasons_;      // why other ranks have named a rank as lost
   std::map<int, std::string> lost_, left_;  // lines about ranks that are lost or have left
   std::vector<std::string> news_;
   std::vector<int> dropped_;

@@ -87,4 +87,10 @@ void log_start(const Job& job, bool records, int64_t step, int64_t total_steps) 
              step < total_steps ? "" : ": already finished; give more --steps or --epochs to continue");
 }
 
+void log_mirror(const Mirror& mirror, int64_t every) {
+  const int64_t sent = mirror.bytes_per_renewal();
+  log_info("every {} step{} the state is copied to memory{}", every, every == 1 ? "" : "s",
+           sent == 0 ? "" : format(", and worker 0 sends {:.3g} MB of it", static_cast<double>(sent) / 1e6));
+}
+
 }  // namespace owt

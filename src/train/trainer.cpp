@@ -197,7 +197,10 @@ TrainingEnd Trainer::run_to_the_end() {
   } else if (evaluation_due() && run_evaluation()) {  // the run was stopped before this evaluation
     save();
   }
-  if (job_.memory) renew_mirror();
+  if (job_.memory) {
+    renew_mirror();
+    if (writes()) log_mirror(job_.memory->mirror, job_.settings.elastic.mirror_every);
+  }
   while (!is_over() && !out_of_patience()) {
     start_step();
     if (const auto end = look_around(finish_steps())) return *end;

@@ -202,6 +202,8 @@ TEST_F(RosterTest, TooFewWorkersEndTheRun) {
   look_until([&] { return a.end.has_value(); });
   EXPECT_EQ(*a.end, "rank 1 was lost: its process has ended; 1 worker is left, and --elastic wants 2");
   EXPECT_EQ(roster_->end(), a.end);
+  a.connection.close();
+  look_until([&] { return roster_->connected() == 0; });
 }
 
 TEST_F(RosterTest, WorkersThatDoNotComeEndTheRun) {
