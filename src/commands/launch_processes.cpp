@@ -117,8 +117,8 @@ class Launcher {
       if (roster_) look_at_roster();
       if (Clock::now() >= deadline_) end_late();
     }
-    const bool well = any_ended_well_ || (roster_ && roster_->finished());
-    if (what_.elastic) return failure_.value_or(well ? 0 : code_of_signal_);
+    if (roster_ && roster_->finished()) return 0;
+    if (what_.elastic) return failure_.value_or(any_ended_well_ ? 0 : code_of_signal_);
     return what_.enable_recovery ? code_of_first_ : failure_.value_or(0);
   }
 
@@ -332,9 +332,10 @@ class Launcher {
   void note_failure(const Child& child, int status, int code) {
     failure_ = code;
     if (asked_to_stop_) return;
-    const bool last = what_.enable_recovery || children_.size() == 1;
+    const bool last = what_.enable_recovery || what_.elastic || children_.size() == 1;
     say_ended(child, status, code, last ? "" : ", before the others");
-    if (!what_.enable_recovery) deadline_ = Clock::now() + kGraceToEnd;
+    // With elastic the others end by themselves, unless they have given up the one that failed.
+    if (!what_.enable_recovery && !what_.elastic) deadline_ = Clock::now() + kGraceToEnd;
   }
 
   static void say_ended(const Child& child, int status, int code, const char* when) {

@@ -31,8 +31,8 @@ struct ProcessesToLaunch {
 
 // Returns when all processes have ended. The result is 0, or the code of the first that failed: its exit code, or 128
 // and the signal that ended it. Then the others get some time to end by themselves. With enable_recovery, the code of
-// rank 0 or its host. With elastic, a process that was ended by a signal does not count if others have ended without
-// one. Signals that stop a run are passed on. Throws Error if nothing can be started.
+// rank 0 or its host. With elastic, 0 if the run has finished, and a process that was ended by a signal counts only if
+// no other process ended well. Signals that stop a run are passed on. Throws Error if nothing can be started.
 int launch_processes(const ProcessesToLaunch& what);
 
 }  // namespace owt

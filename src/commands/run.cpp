@@ -162,6 +162,14 @@ RunPlace place_to_continue(const Settings& settings, const TrainOptions& options
   return find_place(settings, again);
 }
 
+// Ends the mirror's messages while the communicator exists.
+struct MirrorLeavesWorld {
+  RunMemory* memory;
+  ~MirrorLeavesWorld() {
+    if (memory) memory->mirror.leave_world();
+  }
+};
+
 // The steps that some worker had begun, and that are lost. Collective.
 int64_t steps_to_repeat(const RunMemory& memory, int64_t from_step) {
   int64_t most = from_step;
@@ -248,6 +256,7 @@ TrainOutcome train(Settings settings, const TrainOptions& options) {
   StepTimes times;
   logged([&] {
     session.run(job.plan.ranks(), [&](Communicator& comm) {
+      const MirrorLeavesWorld at_the_end{job.memory};
       const auto begin = [&](const Trainer& trainer) {
         if (comm.rank() == 0) folder->open(job, !trainer.is_over());
       };

@@ -149,7 +149,7 @@ class Membership {
       wait_readable({connection_.socket()}, Milliseconds(100));
     }
     const NewWorld now = *std::exchange(next_, std::nullopt);
-    world_ = {now.world, now.change};
+    world_ = {now.world, now.least, now.change};
     ProcessLaunch launch;
     launch.rank = now.rank;
     launch.ranks = now.ranks;

@@ -16,6 +16,7 @@ void come_to_roster();
 // The world that this process is in.
 struct RunWorld {
   int number = 0;      // 0: the first of the run
+  int least = 1;       // workers that every world has
   std::string change;  // from the world before, for people; empty in the first
 };
 const RunWorld& run_world();

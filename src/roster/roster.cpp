@@ -201,10 +201,10 @@ void Roster::make_world() {
     worker.departure.reset();
     worker.named = false;
     const std::string& host = worker.who.host;
-    worker.connection.send(
-        {kWorld, rank,
-         NewWorld{world_, rank, ranks, numbered[host]++, on_host[host], rank_0.address, rank_0.who.port, changed}
-             .text()});
+    worker.connection.send({kWorld, rank,
+                            NewWorld{world_, rank, ranks, numbered[host]++, on_host[host], rank_0.address,
+                                     rank_0.who.port, limits_.least, changed}
+                                .text()});
   }
   if (!first) news_.push_back(concat(changed, "; ", workers(ranks), ranks == 1 ? " continues" : " continue"));
   over_since_.reset();

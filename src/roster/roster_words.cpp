@@ -64,13 +64,13 @@ Departure departure_in(const std::string& text) {
 
 std::string NewWorld::text() const {
   return packed({text_of(world), text_of(rank), text_of(ranks), text_of(local_rank), text_of(local_ranks), address,
-                 text_of(port), change});
+                 text_of(port), text_of(least), change});
 }
 
 NewWorld new_world_in(const std::string& text) {
-  Fields fields(text, 8);
-  return {fields.number(), fields.number(), fields.number(), fields.number(),
-          fields.number(), fields.text(),   fields.number(), fields.text()};
+  Fields fields(text, 9);
+  return {fields.number(), fields.number(), fields.number(), fields.number(), fields.number(),
+          fields.text(),   fields.number(), fields.number(), fields.text()};
 }
 
 }  // namespace owt

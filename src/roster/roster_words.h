@@ -47,6 +47,7 @@ struct NewWorld {
   int rank = 0, ranks = 1, local_rank = 0, local_ranks = 1;
   std::string address;  // the host of rank 0; empty: the host of the roster
   int port = 0;         // where rank 0 listens
+  int least = 1;        // workers that every world has
   std::string change;   // from the world before, for people
   std::string text() const;
 };

@@ -66,11 +66,6 @@ Trainer::Trainer(const Job& job, Communicator& comm, Trainer* before)
   worker_.step.feed_from(*batches_);
 }
 
-// Messages of the mirror need the communicator.
-Trainer::~Trainer() {
-  if (job_.memory) job_.memory->mirror.leave_world();
-}
-
 // Prepares all sizes of steps in advance. On a GPU this reports a lack of memory at once, not at the end of an epoch
 // with its smaller step. If the loss of workers is tolerated, later steps then need no collectives except the servers'.
 void Trainer::prepare_steps() {

@@ -31,7 +31,6 @@ class Trainer {
   // Trainer of this rank, one of the remaining ones, whose run() has ended with kWithout. Its state is moved out, and
   // it may be freed.
   Trainer(const Job& job, Communicator& comm, Trainer* before = nullptr);
-  ~Trainer();
 
   bool is_over() const { return state_.step >= total_steps_; }  // no steps are left
   TrainingEnd run();
@@ -59,7 +58,7 @@ class Trainer {
   bool mirror_due() const;
   void renew_mirror();
   bool wants_end() const;  // this rank asks the others to end their steps here
-  bool all_want_change();  // collective: no rank asks to end the run
+  bool all_want_change();  // collective: no rank asks to end the run, and enough stay
   void prepare_steps();
   void begin_decoder_trial();  // collective, before the first step
   void end_decoder_trial();    // collective, once all blocks are timed

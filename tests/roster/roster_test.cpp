@@ -94,6 +94,7 @@ TEST_F(RosterTest, TheFirstWorldIsInTheOrderOfTheLaunchers) {
     EXPECT_EQ(each->world->ranks, 3);
     EXPECT_EQ(each->world->port, 1000);
     EXPECT_EQ(each->world->address, "");  // the host of the roster
+    EXPECT_EQ(each->world->least, 2);
     EXPECT_EQ(each->world->change, "");
   }
   EXPECT_EQ(b.world->local_rank, 1);
@@ -251,7 +252,7 @@ TEST(RosterWords, AreReadAsTheyWereWritten) {
   EXPECT_EQ(departure_in(departure.text()).lost, 0);
   EXPECT_TRUE(departure_in(departure.text()).leaves);
   EXPECT_THAT(message_of([] { static_cast<void>(departure_in("1:x")); }), HasSubstr("1 fields, wanted 7"));
-  EXPECT_THAT(message_of([] { static_cast<void>(new_world_in("1:x1:11:11:11:11:a1:11:b")); }), HasSubstr("'x'"));
+  EXPECT_THAT(message_of([] { static_cast<void>(new_world_in("1:x1:11:11:11:11:a1:11:11:b")); }), HasSubstr("'x'"));
 }
 
 }  // namespace

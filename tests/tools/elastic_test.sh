@@ -135,6 +135,20 @@ too_few() {
   passed "too few workers end the run"
 }
 
+# The state would be lost with the last workers, so it is saved.
+all_leave() {
+  begin 2 1:2
+  wait_for has_step 200
+  kill -USR2 "$(worker 0)" "$(worker 1)"
+  code=0
+  wait "$job" || code=$?
+  job=
+  [ "$code" = 75 ] || wrong "exit code $code"
+  grep -q '^stopped on a signal after step ' "$work/out" || wrong "no reason"
+  [ -e "$work/run/checkpoints/latest" ] || wrong "no checkpoint"
+  passed "a run that all workers leave is saved"
+}
+
 refused() {
   refuses() {  # refuses CODE TEXT WORD...
     local code=0
@@ -149,7 +163,7 @@ refused() {
   refuses 2 '--join' --hosts localhost --join localhost:1 true
   refuses 1 'cannot reach the run' --workers 1 --join localhost:1 "${train[@]}" --out "$work/run"
   for word in parallel.scale_lr=linear parallel.shares=[1,2] parallel.average_every=4; do
-    refuses 1 'do not go together' --workers 2 --elastic 1:2 "${train[@]}" --out "$work/run" --set $word
+    refuses 1 'do not go together' --workers 2 --elastic 1:2 "${train[@]}" --out "$work/run" --set "$word"
   done
   refuses 1 'do not go together' --workers 2 --elastic 1:2 "${train[@]}" --out "$work/run" --parallel ps
   passed "what does not go together is refused"
@@ -165,5 +179,6 @@ beside stopped
 beside leaves
 beside joins
 beside too_few
+beside all_leave
 beside refused
 all_ended
