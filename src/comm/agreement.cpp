@@ -68,7 +68,18 @@ void check_alike(const std::vector<Fact>& mine) {
   if (!launch().several()) return;
   std::vector<Facts> by_rank;
   for (const std::string& text : from_every_rank(text_of({host_name(), mine}))) by_rank.push_back(facts_in(text));
-  if (const auto difference = first_difference(by_rank)) throw Error(*difference);
+  const auto difference = first_difference(by_rank);
+  if (!difference) return;
+  if (!launch().changes()) throw Error(*difference);
+  // Where workers join, only a worker that differs from rank 0 ends.
+  for (size_t rank = 1; rank < by_rank.size(); ++rank) {
+    std::vector<Facts> one(by_rank.size(), by_rank.front());
+    one[rank] = by_rank[rank];
+    const auto its = first_difference(one);
+    if (!its) continue;
+    if (static_cast<int>(rank) == launch().rank) throw Error(*its);
+    lose_rank(static_cast<int>(rank), *its);
+  }
 }
 
 }  // namespace owt

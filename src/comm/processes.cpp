@@ -159,10 +159,8 @@ Processes& processes() {
     made->start();
   } catch (const Error& e) {
     if (!launch().changes()) throw;
-    const RankLost loss(e.what());
-    delete made;
     begun.store(false);
-    throw loss;
+    throw RankLost(e.what());
   }
   joined.store(made);
   return *made;
@@ -265,6 +263,9 @@ std::exception_ptr announce_failure(const std::exception_ptr& failure) {
     std::rethrow_exception(failure);
   } catch (const RankLost& e) {
     if (!all->lost_ranks().any()) all->say_failed(e.what());  // the others continue without it
+  } catch (const LinkError& e) {
+    // Where workers change, the others lose this rank when it leaves, and continue.
+    if (!launch().changes()) all->say_failed(e.what());
   } catch (const Aborted&) {
     try {
       all->lost_ranks().check(noted_place());
@@ -288,14 +289,19 @@ std::optional<int> lost_rank() {
   return all ? all->lost_ranks().lost_rank() : std::nullopt;
 }
 
+void lose_rank(int rank, const std::string& why) {
+  processes().lost_ranks().set_lost(rank, why);
+  throw RankLost(why);
+}
+
 void leave_processes(bool in_order) {
   Processes* const all = joined.load();
   if (!all) return;
-  if (in_order) all->end();
+  const bool may_be_freed = !in_order || all->end();
   joined.store(nullptr);
   begun.store(false);
   note_step(-1);
-  delete all;
+  if (may_be_freed) delete all;
 }
 
 int end_with_error(const std::exception& failure, const std::string& text, int code) {

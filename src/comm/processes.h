@@ -56,6 +56,7 @@ std::exception_ptr announce_failure(const std::exception_ptr& failure);
 // run: a rank was lost, or the processes could not be connected. The rank, if it is known: its number in the launch.
 bool is_loss(const std::exception& failure);
 std::optional<int> lost_rank();
+[[noreturn]] void lose_rank(int rank, const std::string& why);  // counts it as lost, and throws that
 // Ends this process's part in the launch: its links and its watch. The next call that joins processes then joins the
 // processes of launch() at that time. All communicators must be gone. in_order: collective; throws if a rank is lost.
 void leave_processes(bool in_order);

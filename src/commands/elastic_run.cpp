@@ -17,10 +17,10 @@ TrainOutcome train_through_changes(const std::function<TrainOutcome(RunMemory*)>
     memory.did_steps = false;
     try {
       TrainOutcome outcome = train(&memory);
-      if (outcome.finished) finish_run();
+      if (outcome.finished && launch().rank == 0) finish_run();
       if (!outcome.workers_change) return outcome;
       leave_processes(/*in_order=*/true);
-      end.leaves = leave_requested();
+      end.leaves = memory.leaves;
     } catch (const std::exception& e) {
       if (!is_loss(e)) throw;
       end.why = e.what();

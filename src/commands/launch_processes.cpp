@@ -36,7 +36,9 @@ using Clock = std::chrono::steady_clock;
 // After a failure the ranks notify each other, and end within six seconds (src/comm/processes.cpp).
 constexpr auto kGraceToEnd = std::chrono::seconds(8);   // then SIGTERM
 constexpr auto kGraceToKill = std::chrono::seconds(2);  // after that, SIGKILL
-constexpr auto kHeldByAnother = "OWT_LAUNCH_STDIN";     // the standard input holds signals, and ends with the launcher
+constexpr auto kGraceAfterRun =
+    std::chrono::seconds(30);                        // with elastic: for processes that are stuck, or out of reach
+constexpr auto kHeldByAnother = "OWT_LAUNCH_STDIN";  // the standard input holds signals, and ends with the launcher
 
 using EnvironmentChanges = std::map<std::string, std::string>;
 
@@ -93,6 +95,8 @@ class Launcher {
     sigprocmask(SIG_BLOCK, &signals_, &mask_before_);
     signal_file_ = signalfd(-1, &signals_, SFD_CLOEXEC);
     std::signal(SIGPIPE, SIG_IGN);
+    if (what.elastic)
+      std::signal(SIGUSR2, SIG_IGN);  // for workers; whoever sends it by name may find this process, too
   }
   ~Launcher() {
     end_all(SIGKILL);
@@ -106,7 +110,7 @@ class Launcher {
     keep_roster();
     start_all();
     const bool held = std::getenv(kHeldByAnother) != nullptr;
-    while (!children_.empty() || (roster_ && roster_->connected() > 0)) {
+    while (!children_.empty() || (roster_ && roster_->connected() > 0 && !run_is_over())) {
       std::vector<pollfd> polled{{signal_file_, POLLIN, 0}, {held && !input_ended_ ? STDIN_FILENO : -1, POLLIN, 0}};
       if (roster_)
         for (const int socket : roster_->sockets()) polled.push_back({socket, POLLIN, 0});
@@ -115,14 +119,17 @@ class Launcher {
       if (polled[1].revents) read_input();
       reap();
       if (roster_) look_at_roster();
+      if (run_is_over() && deadline_ == Clock::time_point::max()) deadline_ = Clock::now() + kGraceAfterRun;
       if (Clock::now() >= deadline_) end_late();
     }
     if (roster_ && roster_->finished()) return 0;
+    if (roster_ && any_came_) return failure_.value_or(code_of_signal_ > 0 ? code_of_signal_ : 1);
     if (what_.elastic) return failure_.value_or(any_ended_well_ ? 0 : code_of_signal_);
     return what_.enable_recovery ? code_of_first_ : failure_.value_or(0);
   }
 
  private:
+  bool run_is_over() const { return roster_ && (roster_->finished() || roster_->end()); }
   bool alone() const { return what_.hosts.size() == 1; }
 
   // The launcher on the first host keeps it.
@@ -147,6 +154,7 @@ class Launcher {
 
   void look_at_roster() {
     roster_->look();
+    any_came_ = any_came_ || roster_->connected() > 0;
     for (const std::string& line : roster_->take_news()) log_info("{}", line);
     for (const int process : roster_->take_dropped()) kill(process, SIGKILL);
     if (!roster_->end() || said_end_) return;
@@ -367,7 +375,7 @@ class Launcher {
   std::optional<int> failure_;  // the code of the first that failed
   std::optional<Roster> roster_;
   std::string roster_address_;  // with elastic
-  bool any_ended_well_ = false, said_end_ = false;
+  bool any_ended_well_ = false, said_end_ = false, any_came_ = false;
   int code_of_signal_ = 0;  // exit code; with elastic: of the last process that a signal ended
   bool asked_to_stop_ = false, input_ended_ = false, terminated_ = false;
   Clock::time_point deadline_ = Clock::time_point::max();  // for the others to end

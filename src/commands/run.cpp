@@ -44,7 +44,11 @@ void logged(const Work& work) {
   try {
     work();
   } catch (const std::exception& e) {
-    log_to_file_only(format("the run failed: {}", own_words(e)));
+    const bool continues = launch().changes() && is_loss(e);
+    if (continues)
+      log_to_file("");
+    else
+      log_to_file_only(format("the run failed: {}", own_words(e)));
     throw;
   }
 }
@@ -124,8 +128,8 @@ std::unique_ptr<RunFolder> claim_run_folder(const Job& job) {
 }
 
 void log_changes(const Job& job, const RunFolder* folder, uint64_t asked_seed) {
-  if (job.continues) return;  // nothing has changed but the workers
   if (folder) folder->log_changes(job);
+  if (job.continues) return;
   if (job.settings.run.seed != asked_seed) log_info("seed {}, as in the checkpoint", job.settings.run.seed);
   const int64_t rows = job.plan.request.step_rows;
   if (job.resumes() && job.resume_state.step_rows != rows)
@@ -159,7 +163,11 @@ RunPlace place_to_continue(const Settings& settings, const TrainOptions& options
   if (state) return {again.out, "", /*same_run=*/true, state->to_json()};
   if (launch().rank == 0)
     log_warn("{}; no complete state is in memory, so the run continues from its newest checkpoint", run_world().change);
-  return find_place(settings, again);
+  const RunPlace place = find_place(settings, again);
+  if (place.checkpoint.empty() && !options.resume.empty() && options.resume != "auto")
+    fail(run_world().change, "; no complete state is in memory, and the run has no checkpoint since it resumed from ",
+         options.resume, "; start the command again");
+  return place;
 }
 
 // Ends the mirror's messages while the communicator exists.
@@ -233,7 +241,8 @@ TrainOutcome train(Settings settings, const TrainOptions& options) {
   StartWeights weights = options.start;
   const std::string data = data_folder(settings.data, options.data);
   settings = with_classes_of_data(std::move(settings), data, weights);
-  const std::string shares = settle_shares(settings, session, place.measured_shares());
+  const std::string shares =
+      settle_shares(settings, session, continues ? std::vector<double>() : place.measured_shares());
   const std::optional<Network> links = settle_strategy(settings, session);
   const uint64_t asked_seed = settings.run.seed;
   Job job = job_of(std::move(settings), options, place);

@@ -105,7 +105,9 @@ void RunFolder::lock() {
 
 void RunFolder::log_changes(const Job& job) const {
   if (!before_) return;
-  const std::vector<std::string> changes = differences(*before_, job.settings.recipe);
+  std::vector<std::string> changes = differences(*before_, job.settings.recipe);
+  // What follows from other workers is logged with the plan.
+  if (job.continues) std::erase_if(changes, [](const std::string& change) { return change.starts_with("parallel."); });
   if (changes.empty()) return;
   log_info("the recipe has changed since the run started:");
   for (const std::string& change : changes) log_info("  {}", change);

@@ -52,6 +52,8 @@ void probe_when_idle(int socket) {
   setsockopt(socket, IPPROTO_TCP, TCP_KEEPIDLE, &kIdle, sizeof kIdle);
   setsockopt(socket, IPPROTO_TCP, TCP_KEEPINTVL, &kProbe, sizeof kProbe);
   setsockopt(socket, IPPROTO_TCP, TCP_KEEPCNT, &kProbes, sizeof kProbes);
+  const unsigned int unanswered_ms = 1000 * (kIdle + kProbe * kProbes);
+  setsockopt(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, &unanswered_ms, sizeof unanswered_ms);
 }
 
 class Membership {
@@ -94,6 +96,12 @@ class Membership {
     const std::lock_guard lock(mutex_);
     listen();
     return over_ || end_ || !connection_.open();
+  }
+
+  bool roster_is_gone() {
+    const std::lock_guard lock(mutex_);
+    listen();
+    return end_ || !connection_.open();
   }
 
   void finish() {
@@ -188,6 +196,7 @@ bool has_roster() { return std::getenv(kVariable) != nullptr; }
 void come_to_roster() { membership() = std::make_unique<Membership>(); }
 const RunWorld& run_world() { return membership()->world(); }
 bool roster_calls() { return membership() && membership()->calls(); }
+bool roster_is_gone() { return membership()->roster_is_gone(); }
 void finish_run() { membership()->finish(); }
 bool next_world(const WorldEnd& end) { return membership()->leave(end); }
 

@@ -25,6 +25,9 @@ const RunWorld& run_world();
 // thread.
 bool roster_calls();
 
+// Whether the roster cannot be reached any more, or has ended the run.
+bool roster_is_gone();
+
 // Reports to the roster that the run has ended well here.
 void finish_run();
 

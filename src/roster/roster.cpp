@@ -44,7 +44,7 @@ std::vector<int> Roster::sockets() const {
 std::optional<Roster::Clock::time_point> Roster::deadline() const {
   if (end_) return {};
   if (world_ < 0) return after(began_, limits_.start_s);
-  if (!over_since_) return {};
+  if (!over_since_ || workers_.empty()) return {};
   const bool all_named =
       std::ranges::all_of(workers_, [&](const ListedWorker& each) { return !in_world(each) || each.named; });
   return all_named ? after(last_departure_.value_or(*over_since_), limits_.grace_s) : after(*over_since_, patience_s_);
@@ -110,6 +110,7 @@ void Roster::take_introduction(ListedWorker& worker, const Message& message) {
     return refuse(concat("the roster of the run speaks version ", kRosterVersion, ", this process version ",
                          worker.who.version, "; use the same owt everywhere"));
   if (end_) return refuse(*end_);
+  if (finished_) return refuse("the run has finished");
   const int room = world_ < 0 ? limits_.first : limits_.most;
   if (std::ssize(workers_) >= room)
     return refuse(concat("the run has ", workers(std::ssize(workers_)), " already, which --elastic allows at most"));
@@ -123,6 +124,7 @@ void Roster::take_departure(ListedWorker& worker, const Departure& departure) {
     worlds_without_steps_ = departure.did_steps ? 0 : worlds_without_steps_ + 1;
   }
   if (!departure.why.empty()) call("lost");
+  if (why_.empty()) why_ = departure.why;
   last_departure_ = Clock::now();
   patience_s_ = std::max(patience_s_, departure.patience_s);
   worker.departure = departure;
@@ -169,7 +171,7 @@ std::string Roster::change() const {
   for (const ListedWorker& worker : workers_)
     if (world_ >= 0 && worker.rank < 0)
       parts.push_back(concat("a worker on ", worker.who.host, " (process ", worker.who.process, ") joins"));
-  if (world_ >= 0 && parts.empty()) parts.emplace_back("no worker has come or gone");
+  if (world_ >= 0 && parts.empty()) parts.push_back(why_.empty() ? "no worker has come or gone" : why_);
   std::string all;
   for (const std::string& part : parts) all += (all.empty() ? "" : "; ") + part;
   return all;
@@ -182,6 +184,7 @@ void Roster::make_world() {
   if (std::ranges::any_of(workers_, [&](const ListedWorker& worker) { return in_world(worker); })) return;
   const int ranks = static_cast<int>(workers_.size());
   if (ranks == 0) return;  // the processes end by themselves
+  if (finished_) return end_run("the run has finished");
   const std::string changed = change();
   if (!first && ranks < limits_.least)
     return end_run(concat(changed, "; ", workers(ranks), ranks == 1 ? " is" : " are", " left, and --elastic wants ",
@@ -210,6 +213,7 @@ void Roster::make_world() {
   over_since_.reset();
   last_departure_.reset();
   patience_s_ = 0;
+  why_.clear();
   reasons_.clear();
   lost_.clear();
   left_.clear();

@@ -42,7 +42,7 @@ class Roster {
   void look();
 
   int connected() const { return static_cast<int>(workers_.size()); }  // number of workers
-  bool finished() const { return finished_; }                          // a worker has said so
+  bool finished() const { return finished_; }                          // rank 0 has said so
   // Lines for people since the last call: who has come and gone.
   std::vector<std::string> take_news();
   // Processes of this process space that were dropped since the last call, although they exist: their connections were
@@ -85,6 +85,7 @@ class Roster {
   // About the current world:
   std::optional<Clock::time_point> over_since_, last_departure_;
   int patience_s_ = 0;
+  std::string why_;                         // the first reason for its end
   std::map<int, std::string> reasons_;      // why other ranks have named a rank as lost
   std::map<int, std::string> lost_, left_;  // lines about ranks that are lost or have left
   std::vector<std::string> news_;

@@ -10,7 +10,7 @@ namespace owt {
 enum RosterWord : uint32_t {
   kCome = 0x6f777601,  // a worker that is in no world yet; text: an Introduction
   kReady,              // a worker that has left its world; text: a Departure
-  kFinished,           // a worker whose part of the run has ended well
+  kFinished,           // rank 0: the run has ended well
   kCall,               // text: "lost": the world has lost a worker; else: come after this step, the workers change
   kWorld,              // text: a NewWorld
   kEnd,                // text: the reason why there is no world for this worker; empty: it may leave, as it wished

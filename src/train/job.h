@@ -23,6 +23,7 @@ struct RunMemory {
   std::string run_folder{};  // empty: it has not been in the run yet
   int64_t step = 0;          // the latest step that was begun
   bool did_steps = false;    // with the present workers
+  bool leaves = false;       // the other workers know that this one leaves
 };
 
 struct Job {

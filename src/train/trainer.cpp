@@ -213,11 +213,8 @@ std::optional<TrainingEnd> Trainer::look_around(bool stop) {
     return TrainingEnd::kWithout;
   }
   if (job_.tolerates_loss()) share_corrupt_records(job_);
-  if (stop && !is_over() && job_.memory && all_want_change()) {
-    renew_mirror();
-    return TrainingEnd::kChange;
-  }
-  if (stop && !is_over()) {
+  const bool change = stop && !is_over() && job_.memory && all_want_change();
+  if (stop && !is_over() && !change) {
     stopping_ = true;
     worker_.step.average();
     save();
@@ -229,7 +226,8 @@ std::optional<TrainingEnd> Trainer::look_around(bool stop) {
   if (equality_due()) check_equality(job_.plan, worker_.model, worker_.step.groups(), state_.step, how_to_resume());
   if (checkpoint_due()) save();  // first, since evaluation images may be damaged
   if (evaluation_due() && run_evaluation()) save();
-  if (mirror_due()) renew_mirror();
+  if (change || mirror_due()) renew_mirror();
+  if (change) return TrainingEnd::kChange;
   return {};
 }
 

@@ -48,9 +48,11 @@ bool Trainer::mirror_due() const { return job_.memory && state_.step % job_.sett
 
 bool Trainer::wants_end() const { return stop_requested() || (job_.memory && (leave_requested() || roster_calls())); }
 
-// If too few workers would be left, the run stops with a checkpoint.
+// If too few workers would be left, or nobody keeps the roster any more, the run stops with a checkpoint.
 bool Trainer::all_want_change() {
-  const std::vector<double> wishes = {stop_requested() ? 1.0 : 0.0, leave_requested() ? 1.0 : 0.0};
+  job_.memory->leaves = leave_requested();
+  const std::vector<double> wishes = {stop_requested() || roster_is_gone() ? 1.0 : 0.0,
+                                      job_.memory->leaves ? 1.0 : 0.0};
   const std::vector<double> of_all = on_host::sum(worker_.comm, wishes, job_.plan.request.on.device);
   return of_all[0] == 0 && worker_.comm.ranks() - of_all[1] >= run_world().least;
 }

@@ -114,6 +114,9 @@ joins() {
   begin 1 1:3 --parallel owt-a
   wait_for has_step 200
   address=$(sed -n 's/.*owt launch --join \([^ ]*\) .*/\1/p' "$work/out")
+  "$owt" launch --join "$address" --workers 1 "${train[@]}" --parallel dp --out "$work/run" >"$work/joined" 2>&1 &&
+    wrong "a worker with another strategy joins"
+  grep -q 'recipe: rank 1 on .* has ' "$work/joined" || wrong "no difference: $(cat "$work/joined")"
   "$owt" launch --join "$address" --workers 2 "${train[@]}" --parallel owt-a --out "$work/run" >"$work/joined" 2>&1 ||
     wrong "the workers that joined: $(cat "$work/joined")"
   ends_well
