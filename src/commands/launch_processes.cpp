@@ -95,8 +95,7 @@ class Launcher {
     sigprocmask(SIG_BLOCK, &signals_, &mask_before_);
     signal_file_ = signalfd(-1, &signals_, SFD_CLOEXEC);
     std::signal(SIGPIPE, SIG_IGN);
-    if (what.elastic)
-      std::signal(SIGUSR2, SIG_IGN);  // for workers; whoever sends it by name may find this process, too
+    if (what.elastic) std::signal(SIGUSR2, SIG_IGN);  // meant for workers; pkill may find this process, too
   }
   ~Launcher() {
     end_all(SIGKILL);

@@ -25,7 +25,7 @@ const RunWorld& run_world();
 // thread.
 bool roster_calls();
 
-// Whether the roster cannot be reached any more, or has ended the run.
+// Whether the roster can no longer be reached, or has ended the run.
 bool roster_is_gone();
 
 // Reports to the roster that the run has ended well here.

@@ -48,7 +48,7 @@ bool Trainer::mirror_due() const { return job_.memory && state_.step % job_.sett
 
 bool Trainer::wants_end() const { return stop_requested() || (job_.memory && (leave_requested() || roster_calls())); }
 
-// If too few workers would be left, or nobody keeps the roster any more, the run stops with a checkpoint.
+// If too few workers would be left, or the roster is gone, the run stops with a checkpoint.
 bool Trainer::all_want_change() {
   job_.memory->leaves = leave_requested();
   const std::vector<double> wishes = {stop_requested() || roster_is_gone() ? 1.0 : 0.0,
