@@ -112,11 +112,8 @@ leaves() {
 
 joins() {
   begin 1 1:3 --parallel owt-a
-  wait_for has_step 200
+  wait_for has_step 25
   address=$(sed -n 's/.*owt launch --join \([^ ]*\) .*/\1/p' "$work/out")
-  "$owt" launch --join "$address" --workers 1 "${train[@]}" --parallel dp --out "$work/run" >"$work/joined" 2>&1 &&
-    wrong "a worker with another strategy joins"
-  grep -q 'recipe: rank 1 on .* has ' "$work/joined" || wrong "no difference: $(cat "$work/joined")"
   "$owt" launch --join "$address" --workers 2 "${train[@]}" --parallel owt-a --out "$work/run" >"$work/joined" 2>&1 ||
     wrong "the workers that joined: $(cat "$work/joined")"
   ends_well
@@ -124,6 +121,25 @@ joins() {
   [ "$(world workers)" = 3 ] || wrong "metrics: $(world workers) workers"
   [ "$(world repeated)" = 0 ] || wrong "$(world repeated) steps repeated"
   passed "two workers join one"
+}
+
+# The run continues without it.
+differs() {
+  begin 1 1:2 --parallel owt-a --steps 1000000
+  wait_for has_step 200
+  address=$(sed -n 's/.*owt launch --join \([^ ]*\) .*/\1/p' "$work/out")
+  "$owt" launch --join "$address" --workers 1 "${train[@]}" --parallel dp --out "$work/run" >"$work/joined" 2>&1 &&
+    wrong "a worker with another strategy joins"
+  grep -q 'recipe: rank 1 on .* has ' "$work/joined" || wrong "no difference: $(cat "$work/joined")"
+  # shellcheck disable=SC2317
+  alone_again() { [ "$(world workers)" = 1 ]; }
+  wait_for alone_again
+  kill -TERM "$job"
+  code=0
+  wait "$job" || code=$?
+  job=
+  [ "$code" = 75 ] || wrong "exit code $code"
+  passed "a worker with another recipe does not join"
 }
 
 too_few() {
@@ -181,6 +197,7 @@ lanes=()
 beside stopped
 beside leaves
 beside joins
+beside differs
 beside too_few
 beside all_leave
 beside refused
