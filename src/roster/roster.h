@@ -3,8 +3,7 @@
 // The workers are in a world: ranks 0 to K - 1 that are connected to each other. The roster takes no part in its steps.
 // The world ends when a rank is lost, which the other ranks notice themselves (src/comm/watch.h), or when the roster
 // calls all ranks because workers have come. Each remaining rank then leaves the world and says so to the roster. When
-// all have, the roster makes the next world of them and the newcomers. Old ranks keep their order and come
-// first.
+// all have, the roster makes the next world of them and the newcomers. Old ranks come first, in their old order.
 //
 // A rank that does not leave its world is dropped: after `grace_s` if another rank has named it as lost and all others
 // have left, and in any case after Departure::patience_s. A closed connection drops a rank at once.
@@ -43,7 +42,7 @@ class Roster {
 
   int connected() const { return static_cast<int>(workers_.size()); }  // number of workers
   bool finished() const { return finished_; }                          // rank 0 has said so
-  // Lines for people since the last call: who has come and gone.
+  // Lines for people since the last call: which workers have come and gone.
   std::vector<std::string> take_news();
   // Processes of this process space that were dropped since the last call, although they exist: their connections were
   // open.
