@@ -47,6 +47,9 @@ class BatchNorm : public Layer {
   std::vector<Param*> params() override { return pointers_to(params_); }
   Columns columns() const override { return Columns::kKeeps; }
   int64_t row_group() const override { return std::max<int64_t>(rows_, 1); }
+  std::string why_not_canonical() override {
+    return rows_ > 0 || !learns() ? "" : "normalises over rows that depend on the workers; give it e.g. rows = 32";
+  }
   std::vector<int64_t> step_sums(Phase phase, bool wants_dx) override {
     if (rows_ != kRowsOfStep || !learns() || (phase == Phase::kBackward && !wants_dx)) return {};
     return {2 * params_[kWeight].part.size()};

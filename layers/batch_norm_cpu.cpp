@@ -5,6 +5,7 @@
 
 #include "layers/base/summing_op.h"
 #include "layers/batch_norm.h"
+#include "src/core/canonical.h"
 #include "src/core/row_groups.h"
 #include "src/core/simd.h"
 #include "src/core/threads.h"
@@ -69,13 +70,17 @@ class ChannelSums {
   Tensor exchanged_;          // {first, second} x channels
 };
 
-// grad = beta * grad + term(channel)
-template <class Term>
-void add_to_grad(Param& param, const Term& term) {
+// grad = beta * grad + terms, one for each channel
+void add_to_grad(Param& param, const std::vector<double>& terms) {
   const float beta = param.take_beta();
-  float* grad = param.grad.data();
-  for (int64_t c = 0; c < param.grad.elements(); ++c)
-    grad[c] = (beta == 0 ? 0 : beta * grad[c]) + static_cast<float>(term(static_cast<size_t>(c)));
+  const auto add = [&](auto* grad) {
+    using Element = std::remove_reference_t<decltype(*grad)>;
+    for (size_t c = 0; c < terms.size(); ++c) grad[c] = (beta == 0 ? 0 : beta * grad[c]) + static_cast<Element>(terms[c]);
+  };
+  if (param.grad_type == DType::kF64)
+    add(param.grad.data<double>());
+  else
+    add(param.grad.data());
 }
 
 // The statistics of a group, per channel; forward stores them for backward.
@@ -207,10 +212,10 @@ class BatchNormOp : public SummingOp {
       if (exchanges(pass)) sums_.add_up(*pass.sums, *pass.stream);
       write_dx(of(group), count, positions, x, dy, dx);
     }
-    add_to_grad(params_.bias, [&](size_t c) { return sums.bias[c]; });
-    add_to_grad(params_.weight, [&](size_t c) { return sums.weight[c]; });
-    add_to_grad(params_.running_mean, [&](size_t c) { return sums.mean[c]; });
-    add_to_grad(params_.running_var, [&](size_t c) { return sums.var[c]; });
+    add_to_grad(params_.bias, sums.bias);
+    add_to_grad(params_.weight, sums.weight);
+    add_to_grad(params_.running_mean, sums.mean);
+    add_to_grad(params_.running_var, sums.var);
   }
 
   // Sums dy and dy * (x - mean).
@@ -236,11 +241,13 @@ class BatchNormOp : public SummingOp {
   // as a fraction of the step.
   void add(const GroupStatistics& of, double count, double share, ParamSums& sums) const {
     const double unbiased = count > 1 ? count / (count - 1) : 1;
+    const bool exact = params_.weight.grad_type == DType::kF64;
+    const auto add = [exact](double term, double unit, double& sum) { sum += exact ? canonical(term, unit) : term; };
     for (size_t c = 0; c < scale_.size(); ++c) {
-      sums.bias[c] += sums_.first()[c];
-      sums.weight[c] += sums_.second()[c] * static_cast<double>(of.inverse_std[c]);
-      sums.mean[c] += share * static_cast<double>(of.mean[c]);
-      sums.var[c] += share * unbiased * of.var[c];
+      add(sums_.first()[c], kCanonicalUnit, sums.bias[c]);
+      add(sums_.second()[c] * static_cast<double>(of.inverse_std[c]), kCanonicalUnit, sums.weight[c]);
+      add(share * static_cast<double>(of.mean[c]), kCanonicalAverageUnit, sums.mean[c]);
+      add(share * unbiased * of.var[c], kCanonicalAverageUnit, sums.var[c]);
     }
   }
 

@@ -38,6 +38,7 @@ class Conv : public Layer {
   }
   double flops(const Shape& in) const override { return geometry(in).flops(in.rows()); }
   std::vector<Param*> params() override { return pointers_to(params_); }
+  std::string why_not_canonical() override { return ""; }
   Columns columns() const override { return groups_ == 1 ? Columns::kSplitsChannels : Columns::kMixes; }
 
   Described describe(const Shape& in) override {

@@ -5,6 +5,7 @@
 #include "layers/base/prepared_op.h"
 #include "layers/base/widened.h"
 #include "layers/conv.h"
+#include "layers/conv_cpu/canonical_conv.h"
 #include "layers/conv_cpu/conv_algorithm.h"
 #include "layers/conv_cpu/conv_trial.h"
 #include "src/core/threads.h"
@@ -36,7 +37,9 @@ double largest_error(DType images) { return images == DType::kBF16 ? 1e-2 : 1e-4
 
 class ConvOp : public PreparedOp {
  public:
-  ConvOp(const ConvShape& shape, Param& weight, Param* bias) : shape_(shape), weight_(weight), bias_(bias) {
+  // canonical_rows: see Cpu.
+  ConvOp(const ConvShape& shape, int64_t canonical_rows, Param& weight, Param* bias)
+      : shape_(shape), canonical_rows_(canonical_rows), weight_(weight), bias_(bias) {
     prepared(PassKind::kForward);
   }
 
@@ -53,9 +56,14 @@ class ConvOp : public PreparedOp {
   }
 
   void backward_weights(const Pass&, const Tensor& x, const Tensor& dy) override {
-    prepared(PassKind::kBackwardWeights)
-        .pass->backward_weights(x.raw(), dy.raw(), weight_.take_beta(), weight_.grad.data(),
-                                bias_ ? bias_->take_beta() : 0, bias_ ? bias_->grad.data() : nullptr);
+    const ConvPass& pass = *prepared(PassKind::kBackwardWeights).pass;
+    const float beta = weight_.take_beta(), bias_beta = bias_ ? bias_->take_beta() : 0;
+    if (canonical_rows_ > 0)
+      pass.canonical_gradients(x.data(), dy.data(), beta, weight_.grad.data<double>(), bias_beta,
+                               bias_ ? bias_->grad.data<double>() : nullptr);
+    else
+      pass.backward_weights(x.raw(), dy.raw(), beta, weight_.grad.data(), bias_beta,
+                            bias_ ? bias_->grad.data() : nullptr);
   }
 
   void prepare_backward(bool wants_dx) override {
@@ -81,7 +89,8 @@ class ConvOp : public PreparedOp {
       const auto race = [&] { return measure_conv(shape_to_measure(shape_), kind, all, 3); };
       const ConvAlgorithm chosen =
           ConvChoices::process().choose(key_of(shape_, kind), all, largest_error(shape_.images), race);
-      here.pass = make_conv_pass(shape_, kind, chosen);
+      here.pass = canonical_rows_ > 0 ? make_canonical_conv(shape_, kind, chosen, canonical_rows_)
+                                      : make_conv_pass(shape_, kind, chosen);
       if (kind != PassKind::kBackwardWeights)
         here.packed = Tensor({static_cast<int64_t>(here.pass->packed_bytes())}, DType::kU8);
     }
@@ -98,6 +107,7 @@ class ConvOp : public PreparedOp {
   }
 
   ConvShape shape_;
+  int64_t canonical_rows_;
   Param& weight_;
   Param* bias_;
   int team_ = 0;
@@ -110,7 +120,7 @@ std::unique_ptr<Op> bind_conv(Cpu cpu, const ConvGeometry& geometry, int64_t row
   if (must_widen(cpu))
     return widened(weight, [&](Param& rounded) { return bind_conv(Cpu{}, geometry, rows, rounded, bias); });
   const ConvShape shape{geometry, rows, bias != nullptr, activation_type(cpu.precision)};
-  return std::make_unique<ConvOp>(shape, weight, bias);
+  return std::make_unique<ConvOp>(shape, cpu.canonical_rows, weight, bias);
 }
 
 }  // namespace owt

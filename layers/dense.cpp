@@ -14,6 +14,7 @@ class Dense : public LinearRows {
 
   bool can_split_inputs() const override { return true; }
   bool can_update_at_once() const override { return true; }
+  std::string why_not_canonical() override { return ""; }
 
   std::unique_ptr<Op> bind(const Shape& in, const Compute& on) override {
     out_shape(in);  // checks the shape

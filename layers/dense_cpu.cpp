@@ -3,10 +3,12 @@
 #include <unordered_map>
 
 #include "layers/base/widened.h"
+#include "layers/conv_cpu/canonical_product.h"
 #include "layers/conv_cpu/dense_products.h"
 #include "layers/dense.h"
 #include "src/core/bf16.h"
 #include "src/core/blas.h"
+#include "src/core/canonical.h"
 #include "src/core/onednn.h"
 #include "src/core/threads.h"
 
@@ -161,9 +163,63 @@ class DenseOp : public Op {
   Made outputs_, inputs_, weights_, weights_added_;  // inputs of the products that were made
 };
 
+// Its results do not depend on how rows and outputs are divided among ranks (core/canonical.h). If several ranks sum
+// their contributions to dx, dx is f64.
+class CanonicalDenseOp : public Op {
+ public:
+  CanonicalDenseOp(int64_t rows, int64_t block_rows, Param& weight, Param* bias)
+      : rows_(rows),
+        out_(weight.part.size()),
+        features_(weight.shape().row_elements()),
+        row_ends_(canonical_row_ends({rows, block_rows})),
+        out_ends_(canonical_feature_ends(out_, weight.full_shape.rows())),
+        feature_ends_(canonical_feature_ends(features_, features_)),
+        weight_(weight),
+        bias_(bias) {
+    OWT_CHECK(!weight.columns, "canonical sums of a layer that is split by inputs");
+  }
+
+  void forward(const Pass&, const Tensor& x, Tensor& y) override {
+    if (out_ == 0) return;
+    canonical_product({rows_, out_, feature_ends_}, {x.data(), features_, 1}, {weight_.value.data(), features_, 1},
+                      bias_ ? bias_->value.data() : nullptr, y.data());
+  }
+
+  void backward_data(const Pass&, const Tensor&, const Tensor&, const Tensor& dy, Tensor* dx) override {
+    if (!dx) return;
+    if (out_ == 0) return dx->zero();
+    const ProductExtents extents{rows_, features_, out_ends_};
+    const TermsOf gradients{dy.data(), out_, 1}, weights{weight_.value.data(), 1, features_};
+    if (dx->dtype() == DType::kF64)
+      canonical_product(extents, gradients, weights, 0, dx->data<double>());
+    else
+      canonical_product(extents, gradients, weights, nullptr, dx->data());
+  }
+
+  void backward_weights(const Pass&, const Tensor& x, const Tensor& dy) override {
+    if (out_ == 0) return;
+    canonical_product({out_, features_, row_ends_}, {dy.data(), 1, out_}, {x.data(), 1, features_}, weight_.take_beta(),
+                      weight_.grad.data<double>());
+    if (bias_) add_bias_gradient(dy.data(), bias_->take_beta(), bias_->grad.data<double>());
+  }
+
+ private:
+  void add_bias_gradient(const float* dy, float beta, double* sum) const {
+    if (beta == 0) std::fill_n(sum, out_, 0.0);
+    for (int64_t n = 0; n < rows_; ++n)
+      for (int64_t o = 0; o < out_; ++o) sum[o] += canonical(static_cast<double>(dy[n * out_ + o]));
+  }
+
+  int64_t rows_, out_, features_;
+  std::vector<int64_t> row_ends_, out_ends_, feature_ends_;  // of the blocks
+  Param& weight_;
+  Param* bias_;
+};
+
 }  // namespace
 
 std::unique_ptr<Op> bind_dense(Cpu cpu, int64_t rows, Param& weight, Param* bias) {
+  if (cpu.canonical_rows > 0) return std::make_unique<CanonicalDenseOp>(rows, cpu.canonical_rows, weight, bias);
   if (must_widen(cpu)) return widened(weight, [&](Param& rounded) { return bind_dense(Cpu{}, rows, rounded, bias); });
   return std::make_unique<DenseOp>(activation_type(cpu.precision), rows, weight, bias);
 }

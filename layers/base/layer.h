@@ -144,6 +144,8 @@ class Layer {
     static_cast<void>(phase), static_cast<void>(wants_dx);
     return {};
   }
+  // Why its ops cannot make canonical sums (core/canonical.h), in a few words; empty if they can.
+  virtual std::string why_not_canonical();
   // Whether its ops work without memory for the gradient of its first parameter (Param::keeps_grad); on a GPU in bf16
   // only.
   virtual bool can_update_at_once() const { return false; }
@@ -204,6 +206,10 @@ class Layer {
  private:
   std::string name_, type_;
 };
+
+inline std::string Layer::why_not_canonical() {
+  return learns() ? concat("is of type '", type(), "', whose gradients are not canonical sums yet") : "";
+}
 
 inline bool Layer::learns() {
   for (const Param* param : params())

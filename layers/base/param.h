@@ -78,7 +78,8 @@ struct Param {
   void freeze() { role = is_average(role) ? ParamRole::kFrozenAverage : ParamRole::kFrozen; }  // call before allocate()
 
   // The type of grad: bf16 only for weights of matrix products in precision bf16, and only if each gradient gets a
-  // single contribution between two updates (gradient_type() of plan_updates.h).
+  // single contribution between two updates (gradient_type() of plan_updates.h). f64: a canonical sum
+  // (core/canonical.h).
   DType grad_type = DType::kF32;
   Tensor value, grad;  // have shape(), on the layer's device; value is f32
   // A bf16 copy of value, if ops read one (has_copy16()). Code that changes value must update it. On a GPU every
@@ -111,7 +112,7 @@ struct Param {
   // Throws Error for a second contribution to a bf16 gradient.
   float take_beta() {
     const float beta = grad_is_zero ? 0.0f : 1.0f;
-    OWT_CHECK(beta == 0 || grad_type == DType::kF32, name, ": sums of gradients are f32, not ", name_of(grad_type));
+    OWT_CHECK(beta == 0 || grad_type != DType::kBF16, name, ": sums of gradients are f32, not bf16");
     grad_is_zero = false;
     return beta;
   }

@@ -21,5 +21,8 @@ void ConvPass::backward_data(const void*, const void*, void*) const { fail("no b
 void ConvPass::backward_weights(const void*, const void*, float, float*, float, float*) const {
   fail("no backward weights pass");
 }
+void ConvPass::canonical_gradients(const float*, const float*, float, double*, float, double*) const {
+  fail("no canonical pass");
+}
 
 }  // namespace owt

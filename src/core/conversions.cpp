@@ -47,6 +47,16 @@ void round_as_bf16(Cpu, const Tensor& f32, Tensor& rounded_f32, const Stream&) {
   });
 }
 
+void round_to_f32(Cpu, const Tensor& f64, Tensor& f32, const Stream&) {
+  OWT_CHECK_EQ(f64.elements(), f32.elements());
+  const double* const from = f64.data<double>();
+  float* const to = f32.data();
+  parallel_for(f32.elements(), kGrain, [=](int64_t begin, int64_t end) {
+#pragma omp simd
+    for (int64_t i = begin; i < end; ++i) to[i] = static_cast<float>(from[i]);
+  });
+}
+
 Tensor f32_on_host(const Tensor& values) {
   const Tensor here = values.to(Device::kCpu);
   if (here.dtype() == DType::kF32) return here;

@@ -1,6 +1,7 @@
 // Devices as tags: an implementation for a device is an overload on its tag, `bind_relu(Cpu, ...)`.
 #pragma once
 
+#include <cstdint>
 #include <ostream>
 #include <string>
 
@@ -17,6 +18,7 @@ enum class Precision {
 
 struct Cpu {
   Precision precision = Precision::kFp32;
+  int64_t canonical_rows = 0;  // rows in a block of canonical sums (core/canonical.h); 0: sums are ordinary
 };
 struct Cuda {
   Precision precision = Precision::kFp32;
@@ -29,7 +31,10 @@ struct Compute {
 
   Device device;
   Precision precision;
-  bool deterministic = true;  // see Cuda; the CPU always is
+  bool deterministic = true;   // see Cuda; the CPU always is
+  int64_t canonical_rows = 0;  // see Cpu
+
+  bool canonical() const { return canonical_rows > 0; }
 };
 
 const char* name_of(Device device);        // "cpu", "cuda"

@@ -21,7 +21,7 @@ decltype(auto) dispatch(const Compute& on, Function&& function) {
     if (on.device == Device::kCuda) return std::forward<Function>(function)(Cuda{on.precision, on.deterministic});
   }
   OWT_CHECK_EQ(on.device, Device::kCpu, "this program has only the CPU back-end");
-  return std::forward<Function>(function)(Cpu{on.precision});
+  return std::forward<Function>(function)(Cpu{on.precision, on.canonical_rows});
 }
 
 }  // namespace owt

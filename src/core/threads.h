@@ -46,4 +46,17 @@ void parallel_for(int64_t items, int64_t grain, const Function& function) {
   }
 }
 
+// Calls function(item, thread) for every item in [0, items). Several threads of the team do so at the same time; for the
+// functions that they call, each is the only thread of a team. The function must not throw.
+template <class Function>
+void for_each_alone(int64_t items, const Function& function) {
+#pragma omp parallel
+  {
+    const int thread = omp_get_thread_num(), threads = omp_get_num_threads();
+    omp_set_num_threads(1);
+#pragma omp parallel num_threads(1)
+    for (int64_t item = thread; item < items; item += threads) function(item, thread);
+  }
+}
+
 }  // namespace owt

@@ -53,6 +53,14 @@ int64_t Composite::row_group() const {
   return group;
 }
 
+std::string Composite::why_not_canonical() {
+  for (const Net& branch : branches_)
+    for (int64_t i = 0; i < branch.size(); ++i)
+      if (const std::string why = branch.layer(i).why_not_canonical(); !why.empty())
+        return concat("has layer '", branch.layer(i).name(), "', which ", why);
+  return "";
+}
+
 std::vector<int64_t> Composite::step_sums(Phase phase, bool wants_dx) {
   std::vector<int64_t> all;
   for (size_t b = branches_.size(); b-- > 0;) {

@@ -20,6 +20,7 @@ class Composite : public Layer {
   double flops(const Shape& in) const override;
   std::vector<Param*> params() override;
   int64_t row_group() const override;
+  std::string why_not_canonical() override;
   std::vector<int64_t> step_sums(Phase phase, bool wants_dx) override;
   std::vector<Inner> inner(const Shape& in) const override;
   // The gradients of the layer's output and of one branch's input, two gradients of a branch, and the scratch memory of

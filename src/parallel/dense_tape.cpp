@@ -1,4 +1,6 @@
 #include "src/parallel/dense_tape.h"
+
+#include "src/core/canonical.h"
 #include "src/plan/back_part.h"
 
 namespace owt {
@@ -16,8 +18,10 @@ DenseTape::DenseTape(const Plan& plan, RankModel& model, int64_t rows, Communica
     Stage stage{begin, end, {}, take, std::move(tape), {}};
     if (layer(begin).gather_before) stage.gather.emplace(layer(begin - 1).parts, rows, on, comm, layer(begin - 1).out);
     if (layer(end - 1).by_inputs()) stage.scatter.emplace(layer(end - 1).parts, rows, on, comm);
-    if (s > 0 && layer(begin).wants_dx)
-      stage.dx = Tensor(model.stage(s).in().batch_of(rows), activation_type(on.precision), on.device);
+    if (s > 0 && layer(begin).wants_dx) {
+      const DType type = stage.gather && !take ? input_sum_type(on) : activation_type(on.precision);
+      stage.dx = Tensor(model.stage(s).in().batch_of(rows), type, on.device);
+    }
     stages_.push_back(std::move(stage));
   }
   if (plan.of_step.logits != kNoTransfer)

@@ -1,6 +1,8 @@
 #include "src/parallel/feature_gather.h"
 
+#include "src/core/canonical.h"
 #include "src/core/columns.h"
+#include "src/core/conversions.h"
 #include "src/core/poison.h"
 #include "src/plan/layer_plan.h"
 
@@ -15,52 +17,61 @@ FeatureGather::FeatureGather(std::vector<Slice> parts, int64_t rows, const Compu
   const auto make = [&](const Shape& shape) { return Tensor(shape, activation_type(on.precision), on.device); };
   whole_ = make(whole.batch_of(rows));
   mine_columns_ = make(with_columns(whole, mine_.size()).batch_of(rows));
-  blocks_ = make({comm.ranks(), rows_, widest()});
-  if (!even()) {
-    padded_ = make({rows_, widest()});
-    padded_.zero();
-    blocks_.zero();  // the padding of every block stays zero
-  }
+  gathered_ = reduced_ = transit(activation_type(on.precision), on.device);
+  sums_ = mine_columns_;
+  if (input_sum_type(on) == activation_type(on.precision)) return;
+  reduced_ = transit(input_sum_type(on), on.device);
+  sums_ = Tensor(mine_columns_.shape(), input_sum_type(on), on.device);
 }
 
-Tensor FeatureGather::block(size_t rank) const {
-  return blocks_.part(static_cast<int64_t>(rank) * rows_ * widest(), {rows_, widest()});
+FeatureGather::Transit FeatureGather::transit(DType type, Device device) const {
+  Transit made{Tensor({comm_.ranks(), rows_, widest()}, type, device), {}};
+  if (even()) return made;
+  made.padded = Tensor({rows_, widest()}, type, device);
+  made.padded.zero();
+  made.blocks.zero();  // the padding of every block stays zero
+  return made;
+}
+
+Tensor FeatureGather::block(const Transit& of, size_t rank) const {
+  return of.blocks.part(static_cast<int64_t>(rank) * rows_ * widest(), {rows_, widest()});
 }
 
 void FeatureGather::start_gather(const Tensor& mine, const Stream& stream) {
   const Tensor from = flat(mine, mine_.size());
   poison(whole_, stream);
-  if (!even()) copy_columns(from, 0, padded_, 0, mine_.size(), stream);
-  arrived_ = comm_.all_gather(even() ? from : padded_, blocks_, stream.record());
+  if (!even()) copy_columns(from, 0, gathered_.padded, 0, mine_.size(), stream);
+  arrived_ = comm_.all_gather(even() ? from : gathered_.padded, gathered_.blocks, stream.record());
 }
 
 const Tensor& FeatureGather::finish_gather(const Stream& stream) {
   stream.wait(arrived_);
   Tensor whole = flat(whole_, columns());
   for (size_t r = 0; r < parts_.size(); ++r)
-    copy_columns(block(r), 0, whole, parts_[r].begin, parts_[r].size(), stream);
-  if (even()) poison(blocks_, stream);
+    copy_columns(block(gathered_, r), 0, whole, parts_[r].begin, parts_[r].size(), stream);
+  if (even()) poison(gathered_.blocks, stream);
   return whole_;
 }
 
 void FeatureGather::start_reduce(const Tensor& summand, const Stream& stream) {
   const Tensor from = flat(summand, columns());
   for (size_t r = 0; r < parts_.size(); ++r) {
-    Tensor to = block(r);
+    Tensor to = block(reduced_, r);
     copy_columns(from, parts_[r].begin, to, 0, parts_[r].size(), stream);
   }
-  Tensor mine = flat(mine_columns_, mine_.size());
-  poison(mine_columns_, stream);
-  arrived_ = comm_.reduce_scatter(blocks_, even() ? mine : padded_, stream.record());
+  Tensor mine = flat(sums_, mine_.size());
+  poison(sums_, stream);
+  arrived_ = comm_.reduce_scatter(reduced_.blocks, even() ? mine : reduced_.padded, stream.record());
 }
 
 const Tensor& FeatureGather::finish_reduce(const Stream& stream) {
   stream.wait(arrived_);
-  Tensor mine = flat(mine_columns_, mine_.size());
+  Tensor mine = flat(sums_, mine_.size());
   if (even())
-    poison(blocks_, stream);
+    poison(reduced_.blocks, stream);
   else
-    copy_columns(padded_, 0, mine, 0, mine_.size(), stream);
+    copy_columns(reduced_.padded, 0, mine, 0, mine_.size(), stream);
+  if (sums_.dtype() == DType::kF64) round_to_f32(Cpu{}, sums_, mine_columns_, stream);
   return mine_columns_;
 }
 

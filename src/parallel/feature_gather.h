@@ -27,16 +27,23 @@ class FeatureGather {
   void start_gather(const Tensor& mine, const Stream& stream);
   const Tensor& finish_gather(const Stream& stream);
   const Tensor& gathered() const { return whole_; }  // the result of finish_gather()
-  // rows x all -> rows x parts[rank], valid until the next reduce or take.
+  // rows x all -> rows x parts[rank], valid until the next reduce or take. summand: of type input_sum_type().
   void start_reduce(const Tensor& summand, const Stream& stream);
   const Tensor& finish_reduce(const Stream& stream);
   const Tensor& take(const Tensor& whole, const Stream& stream);
 
  private:
+  // The data of a transfer.
+  struct Transit {
+    Tensor blocks;  // ranks x rows x widest
+    Tensor padded;  // rows x widest: this rank's block, if parts are uneven
+  };
+
   int64_t columns() const { return parts_.back().end; }
   int64_t widest() const { return parts_.front().size(); }
   bool even() const { return parts_.back().size() == widest(); }
-  Tensor block(size_t rank) const;  // a rank's block of blocks_
+  Transit transit(DType type, Device device) const;
+  Tensor block(const Transit& of, size_t rank) const;
   Tensor flat(const Tensor& tensor, int64_t columns) const { return tensor.reshaped({rows_, columns}); }
 
   std::vector<Slice> parts_;
@@ -44,8 +51,8 @@ class FeatureGather {
   int64_t rows_;  // rows, or pixels
   Communicator& comm_;
   Tensor whole_, mine_columns_;
-  Tensor blocks_;  // ranks x rows x widest: the transfer's data
-  Tensor padded_;  // rows x widest: this rank's block, if parts are uneven
+  Transit gathered_, reduced_;  // they share memory, unless summands have another type than activations
+  Tensor sums_;                 // this rank's columns of the sum: mine_columns_, or sums that are rounded to it
   Event arrived_;
 };
 

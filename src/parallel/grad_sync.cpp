@@ -1,5 +1,7 @@
 #include "src/parallel/grad_sync.h"
 
+#include "src/core/canonical.h"
+
 namespace owt {
 
 GradSync::GradSync(std::span<const Bucket> buckets, const LayerOf& layer_of, const Compute& on, Communicator& comm,
@@ -11,12 +13,13 @@ GradSync::GradSync(std::span<const Bucket> buckets, const LayerOf& layer_of, con
     for (const int64_t layer : bucket.layers)
       for (Param* param : layer_of(layer).params())
         if (bucket.holds(param->role)) group.params.push_back(param);
-    group.all = Tensor({bucket.elements}, DType::kF32, on.device);
+    group.all = Tensor({bucket.elements}, weight_sum_type(on), on.device);
     group.all.zero();  // padding travels too
     int64_t used = 0;
     for (Param* param : group.params) {
       OWT_CHECK(used + param->grad_shape().elements() <= bucket.elements);
-      OWT_CHECK(param->grad_type == DType::kF32, param->name, ": gradients of several ranks are added in f32");
+      OWT_CHECK(param->grad_type == weight_sum_type(on), param->name, ": gradients of several ranks are added in ",
+                name_of(weight_sum_type(on)));
       param->grad = group.all.part(used, param->grad_shape());
       used += aligned_elements(param->grad_shape().elements());
     }

@@ -38,10 +38,26 @@ void sweep(const Rule rule, int64_t count, const float* __restrict grad, float* 
   }
 }
 
+// Calls function(i, count, gradient of these elements in f32) for the elements [begin, end); f64 are rounded.
+template <class Function>
+void each_gradient(const UpdateItem& item, int64_t begin, int64_t end, const Function& function) {
+  if (item.gradient_type == DType::kF32 || !item.gradient)
+    return function(begin, end - begin, item.gradient ? static_cast<const float*>(item.gradient) + begin : nullptr);
+  float rounded[kBlock];
+  const auto* const sums = static_cast<const double*>(item.gradient);
+  for (int64_t i = begin; i < end; i += kBlock) {
+    const int64_t count = std::min(kBlock, end - i);
+    std::copy_n(sums + i, count, rounded);
+    function(i, count, static_cast<const float*>(rounded));
+  }
+}
+
 void update_average(const UpdateRule& rule, const UpdateItem& item) {
   const auto rate = static_cast<float>(item.lr_mult), scale = static_cast<float>(rule.gradient_scale);
-  const auto* gradient = static_cast<const float*>(item.gradient);
-  for (int64_t i = 0; i < item.count; ++i) item.weight[i] += rate * (scale * gradient[i] - item.weight[i]);
+  each_gradient(item, 0, item.count, [&](int64_t first, int64_t count, const float* gradient) {
+    float* const weight = item.weight + first;
+    for (int64_t i = 0; i < count; ++i) weight[i] += rate * (scale * gradient[i] - weight[i]);
+  });
   if (item.copy16) std::copy_n(item.weight, item.count, static_cast<Bf16*>(item.copy16));
 }
 
@@ -72,11 +88,14 @@ class Update {
 };
 
 void update_trained(const UpdateRule& rule, const StepRates& now, const UpdateItem& item) {
-  const auto* gradient = static_cast<const float*>(item.gradient);
   with_rule(rule.settings, [&](auto tag) {
-    const Update<typename decltype(tag)::Rule> update(rule, now, item, gradient ? Gradient::kPresent : Gradient::kZero);
-    parallel_for(item.count, kGrain,
-                 [&](int64_t begin, int64_t end) { update(begin, end, gradient ? gradient + begin : nullptr); });
+    const Update<typename decltype(tag)::Rule> update(rule, now, item,
+                                                      item.gradient ? Gradient::kPresent : Gradient::kZero);
+    parallel_for(item.count, kGrain, [&](int64_t begin, int64_t end) {
+      each_gradient(item, begin, end, [&](int64_t first, int64_t count, const float* gradient) {
+        update(first, first + count, gradient);
+      });
+    });
   });
 }
 
@@ -330,7 +349,7 @@ UpdateItem Optimizer::item_for(Param& param, Slice elements, const Tensor& gradi
     for (size_t i = 0; i < kept.size(); ++i) item.states[i] = kept[i].data();
   }
   item.gradient = gradient.defined() ? gradient.raw() : nullptr;
-  item.bf16_gradient = gradient.defined() && gradient.dtype() == DType::kBF16;
+  item.gradient_type = gradient.defined() ? gradient.dtype() : DType::kF32;
   item.copy16 = param.copy16.defined() && !value.defined() ? param.copy16.part(elements.begin, shape).raw() : nullptr;
   item.count = param.most_grad_rows > 0 ? gradient.elements() : elements.size();
   item.lr_mult = param.lr_mult;
@@ -343,7 +362,7 @@ UpdateItem Optimizer::item_for(Param& param, Slice elements, const Tensor& gradi
 void update_items(Cpu, const UpdateRule& rule, const Optimizer::Rates& rates, const UpdateItems& items, const Stream&) {
   OWT_CHECK(items.products.empty(), "the CPU updates while it computes a gradient");
   for (const UpdateItem& item : items.stored) {
-    OWT_CHECK(!item.bf16_gradient, "gradients on the CPU are f32");
+    OWT_CHECK(item.gradient_type != DType::kBF16, "gradients on the CPU are f32 or f64");
     if (item.average)
       update_average(rule, item);
     else

@@ -140,7 +140,7 @@ __global__ void update_items(Items items, UpdateRule rule, const double* rates) 
   const int64_t end = begin + items.chunk < item.count ? begin + items.chunk : item.count;
   if (item.average) return update_average(item, static_cast<float>(rule.gradient_scale), begin, end);
   const Rule one = rule_for<Rule>(rule, item, rates);
-  if (item.bf16_gradient)
+  if (item.gradient_type == DType::kBF16)
     update_trained<__nv_bfloat16>(item, one, begin, end);
   else
     update_trained<float>(item, one, begin, end);
@@ -190,7 +190,7 @@ __global__ void update_rows(RowsItems items, UpdateRule rule, const double* rate
   const int64_t begin = (static_cast<int>(blockIdx.x) - items.first_block[which]) * items.chunk;
   const int64_t end = begin + items.chunk < of.item.count ? begin + items.chunk : of.item.count;
   const Rule one = rule_for<Rule>(rule, of.item, rates);
-  if (of.item.bf16_gradient)
+  if (of.item.gradient_type == DType::kBF16)
     update_packed<__nv_bfloat16>(of, one, begin, end);
   else
     update_packed<float>(of, one, begin, end);

@@ -112,7 +112,7 @@ struct UpdateItem {
   int factor;          // index of its rate factor in UpdateRule::factors
   bool average;        // a running average
   bool bias;           // uses the biases' rate
-  bool bf16_gradient;  // false: f32
+  DType gradient_type;
 };
 
 // The update of a whole parameter, out x features, whose gradient is a product (Param::factors): dy is rows x out, and

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "src/core/canonical.h"
+#include "src/core/conversions.h"
 #include "src/core/poison.h"
 #include "src/parallel/column_exchange.h"
 #include "src/parallel/feature_gather.h"
@@ -23,6 +25,10 @@ struct Crossing {
   Tensor activations(int64_t rows) const {
     return Tensor(first.in.batch_of(rows), activation_type(on.precision), on.device);
   }
+  // For a gradient that the ranks sum.
+  Tensor sums(int64_t rows) const { return Tensor(first.in.batch_of(rows), input_sum_type(on), on.device); }
+  // Where the sum for `home` arrives: `home`, or memory of sums that are rounded to it.
+  Tensor sums_of(const Tensor& home, int64_t rows) const { return on.canonical() ? sums(rows) : home; }
   const Round& round(int r) const { return rounds[static_cast<size_t>(r)]; }
   size_t places() const { return std::min<size_t>(rounds.size(), kRoundsAtOnce); }
   int64_t most_rows() const {
@@ -31,6 +37,11 @@ struct Crossing {
     return most;
   }
 };
+
+// home = the sums, if they are not in its memory.
+void round_home(const Tensor& sums, Tensor home, const Stream& stream) {
+  if (sums.dtype() == DType::kF64) round_to_f32(Cpu{}, sums, home, stream);
+}
 
 // Nothing is split.
 class OwnRows : public Seam {
@@ -50,20 +61,25 @@ class OwnRows : public Seam {
 class ReplicatedRows : public Seam {
  public:
   explicit ReplicatedRows(const Crossing& over)
-      : Seam(over.learns ? over.activations(over.own_rows) : Tensor()), comm_(over.comm) {}
+      : Seam(over.learns ? over.activations(over.own_rows) : Tensor()), comm_(over.comm) {
+    if (over.learns) sums_ = over.sums_of(home_, over.own_rows);
+  }
 
   void start(int, const Tensor& mine, const Stream& stream) override {
     mine_ = mine;
-    poison(home_, stream);
+    poison(sums_, stream);
   }
   Tensor wait(int, const Stream&) override { return mine_; }
-  Tensor gradient(int) override { return home_; }
-  void start_back(int, const Stream& stream) override { summed_ = comm_.all_reduce(home_, stream.record()); }
-  void wait_back(int, const Stream& stream) override { stream.wait(summed_); }
+  Tensor gradient(int) override { return sums_; }
+  void start_back(int, const Stream& stream) override { summed_ = comm_.all_reduce(sums_, stream.record()); }
+  void wait_back(int, const Stream& stream) override {
+    stream.wait(summed_);
+    round_home(sums_, home_, stream);
+  }
 
  private:
   Communicator& comm_;
-  Tensor mine_;
+  Tensor mine_, sums_;
   Event summed_;
 };
 
@@ -93,10 +109,13 @@ class ReplicatedColumns : public Seam {
 class RoundsInPlaces : public Seam {
  public:
   explicit RoundsInPlaces(Crossing over)
-      : Seam(over.activations(over.own_rows)), over_(std::move(over)), slots_(over_.places()) {
+      : Seam(over.activations(over.own_rows)),
+        over_(std::move(over)),
+        slots_(over_.places()),
+        sums_(over_.sums_of(home_, over_.own_rows)) {
     for (Slot& slot : slots_) {
       slot.batch = over_.activations(over_.most_rows());
-      slot.gradient = over_.activations(over_.most_rows());
+      slot.gradient = over_.sums(over_.most_rows());
     }
   }
 
@@ -105,7 +124,9 @@ class RoundsInPlaces : public Seam {
  protected:
   struct Slot {
     Tensor batch, gradient;  // rows of the round x features
-    Tensor blocks, part;     // if a round is uneven, padded: ranks x longest x features, longest x features
+    // If a round is uneven, padded: ranks x longest x features, longest x features. On the way back they are sums,
+    // which have their own memory if they have another type.
+    Tensor blocks, part, sum_blocks, sum_part;
     Event gathered, scattered;
   };
 
@@ -113,7 +134,7 @@ class RoundsInPlaces : public Seam {
   // The memory for the batch of the round. The old content, and in the first round the last gradients, may no longer be
   // read.
   Tensor begin(int r, const Stream& stream) {
-    if (r == 0) poison(home_, stream);
+    if (r == 0) poison(sums_, stream);
     poison(slot(r).batch, stream);
     return rows(slot(r).batch, r);
   }
@@ -121,6 +142,7 @@ class RoundsInPlaces : public Seam {
 
   Crossing over_;
   std::vector<Slot> slots_;
+  Tensor sums_;  // Crossing::sums_of(home_)
 };
 
 // A round consists of one rank's rows.
@@ -137,11 +159,12 @@ class BroadcastRows : public RoundsInPlaces {
     return rows(slot(r).batch, r);
   }
   void start_back(int r, const Stream& stream) override {
-    Tensor home = is_root(r) ? home_ : Tensor();
+    Tensor home = is_root(r) ? sums_ : Tensor();
     slot(r).scattered = over_.comm.reduce(gradient(r), home, root(r), stream.record());
   }
   void wait_back(int r, const Stream& stream) override {
     stream.wait(slot(r).scattered);
+    if (is_root(r)) round_home(sums_, home_, stream);
     poison(slot(r).gradient, stream);
   }
 
@@ -162,37 +185,47 @@ class GatheredRows : public RoundsInPlaces {
       slot.part = over_.activations(padded);
       slot.blocks.zero();
       slot.part.zero();
+      slot.sum_blocks = over_.sums_of(slot.blocks, padded * over_.comm.ranks());
+      slot.sum_part = over_.sums_of(slot.part, padded);
+      slot.sum_blocks.zero();
+      slot.sum_part.zero();
     }
   }
 
   void start(int r, const Tensor& mine, const Stream& stream) override {
     const Tensor from = mine.rows(own(r).begin, own(r).end);
-    Tensor batch = begin(r, stream), part = this->part(r), blocks = this->blocks(r);
+    Tensor batch = begin(r, stream), part = padded(slot(r).part, r), blocks = padded_blocks(slot(r).blocks, r);
     if (!even(r)) part.rows(0, own(r).size()).copy_from(from, stream);
     slot(r).gathered = over_.comm.all_gather(even(r) ? from : part, even(r) ? batch : blocks, stream.record());
   }
   Tensor wait(int r, const Stream& stream) override {
     stream.wait(slot(r).gathered);
     Tensor batch = rows(slot(r).batch, r);
-    for_each_block(r, [&](Tensor block, const Slice& at) { batch.rows(at.begin, at.end).copy_from(block, stream); });
+    for_each_block(slot(r).blocks, r,
+                   [&](Tensor block, const Slice& at) { batch.rows(at.begin, at.end).copy_from(block, stream); });
     return batch;
   }
   void start_back(int r, const Stream& stream) override {
     const Tensor from = gradient(r);
-    Tensor home = at_home(r), part = this->part(r);
-    for_each_block(r, [&](Tensor block, const Slice& at) { block.copy_from(from.rows(at.begin, at.end), stream); });
-    slot(r).scattered = over_.comm.reduce_scatter(even(r) ? from : blocks(r), even(r) ? home : part, stream.record());
+    Tensor home = own_part(sums_, r), part = padded(slot(r).sum_part, r);
+    for_each_block(slot(r).sum_blocks, r,
+                   [&](Tensor block, const Slice& at) { block.copy_from(from.rows(at.begin, at.end), stream); });
+    slot(r).scattered = over_.comm.reduce_scatter(even(r) ? from : padded_blocks(slot(r).sum_blocks, r),
+                                                  even(r) ? home : part, stream.record());
   }
   void wait_back(int r, const Stream& stream) override {
     stream.wait(slot(r).scattered);
-    if (!even(r)) at_home(r).copy_from(part(r).rows(0, own(r).size()), stream);
+    if (!even(r)) own_part(sums_, r).copy_from(slot(r).sum_part.rows(0, own(r).size()), stream);
+    round_home(own_part(sums_, r), own_part(home_, r), stream);
     poison(slot(r).gradient, stream);
   }
 
  private:
-  Tensor part(int r) { return even(r) ? Tensor() : slot(r).part.rows(0, longest(r)); }
-  Tensor blocks(int r) { return even(r) ? Tensor() : slot(r).blocks.rows(0, longest(r) * over_.comm.ranks()); }
-  Tensor at_home(int r) const { return home_.rows(own(r).begin, own(r).end); }
+  Tensor padded(const Tensor& part, int r) const { return even(r) ? Tensor() : part.rows(0, longest(r)); }
+  Tensor padded_blocks(const Tensor& blocks, int r) const {
+    return even(r) ? Tensor() : blocks.rows(0, longest(r) * over_.comm.ranks());
+  }
+  Tensor own_part(const Tensor& of_own_rows, int r) const { return of_own_rows.rows(own(r).begin, own(r).end); }
   // This rank's rows in the round, as indexes in its local batch.
   Slice own(int r) const {
     for (const RowRange& range : over_.round(r))
@@ -207,12 +240,12 @@ class GatheredRows : public RoundsInPlaces {
   bool even(int r) const { return longest(r) * over_.comm.ranks() == rows_of(over_.round(r)); }
   // Calls visit for every rank's rows of an uneven round, with their padded block and their place in the batch.
   template <class Visit>
-  void for_each_block(int r, const Visit& visit) {
+  void for_each_block(const Tensor& blocks, int r, const Visit& visit) const {
     if (even(r)) return;
     int64_t row = 0;
     for (const RowRange& range : over_.round(r)) {
       const int64_t first = range.rank * longest(r);
-      visit(slot(r).blocks.rows(first, first + range.size()), Slice{row, row + range.size()});
+      visit(blocks.rows(first, first + range.size()), Slice{row, row + range.size()});
       row += range.size();
     }
   }

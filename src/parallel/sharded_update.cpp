@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "src/core/canonical.h"
 #include "src/core/conversions.h"
 #include "src/core/dispatch.h"
 #include "src/plan/plan_updates.h"
@@ -49,7 +50,7 @@ UpdateInShares::Group UpdateInShares::group_of(const Plan& plan, const Bucket& b
   Group group;
   group.comm = bucket.trained ? &comm_ : &comm_.unrounded();
   group.share = updated_share(plan, bucket, comm_.rank());
-  group.gradients = Tensor({bucket.elements}, DType::kF32, on.device);
+  group.gradients = Tensor({bucket.elements}, weight_sum_type(on), on.device);
   group.values = Tensor({bucket.elements}, DType::kF32, on.device);
   // The padding between the parameters travels too.
   group.gradients.zero();
@@ -61,7 +62,8 @@ UpdateInShares::Group UpdateInShares::group_of(const Plan& plan, const Bucket& b
       Param& param = *each;
       if (!bucket.holds(param.role)) continue;
       const Shape shape = param.shape();
-      OWT_CHECK(param.grad_type == DType::kF32, param.name, ": gradients of several ranks are added in f32");
+      OWT_CHECK(param.grad_type == weight_sum_type(on), param.name, ": gradients of several ranks are added in ",
+                name_of(weight_sum_type(on)));
       Tensor value = group.values.part(first, shape);
       if (param.value.defined()) value.copy_from(param.value);
       param.value = value;

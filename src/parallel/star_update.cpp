@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "src/comm/sums.h"
+#include "src/core/canonical.h"
 #include "src/core/dispatch.h"
 #include "src/core/poison.h"
 
@@ -11,7 +12,7 @@ namespace {
 
 std::vector<Route> routes_of_star(const Plan& plan) {
   int64_t largest = 0;
-  for (const Bucket& bucket : plan.buckets) largest = std::max(largest, bucket.elements * size_of(DType::kF32));
+  for (const Bucket& bucket : plan.buckets) largest = std::max(largest, bucket.elements * size_of(weight_sum_type(plan.request.on)));
   std::vector<Route> routes;
   for (int r = 1; r < plan.ranks(); ++r) {
     routes.push_back({.from = r, .to = 0, .bytes = largest});
@@ -35,7 +36,7 @@ StarUpdate::StarUpdate(const Plan& plan, const LayerOf& layer_of, Communicator& 
   if (!is_first()) return;
   for (int s = 0; s < kStarSlots; ++s)
     slots_[static_cast<size_t>(s)].values =
-        Tensor({(plan.ranks() - 1) * star_slot_elements(plan, s)}, DType::kF32, plan.request.on.device);
+        Tensor({(plan.ranks() - 1) * star_slot_elements(plan, s)}, weight_sum_type(plan.request.on), plan.request.on.device);
 }
 
 Tensor StarUpdate::received(int bucket, int from) {
@@ -69,7 +70,7 @@ void StarUpdate::add_up(int bucket, const Stream& stream) {
   stream.wait(way(bucket).mine);
   std::vector<const void*> addends{sum.raw()};
   for (int r = 1; r < comm_.ranks(); ++r) addends.push_back(received(bucket, r).raw());
-  dispatch(stream.device(), [&](auto tag) { sum_up(tag, DType::kF32, addends, sum.elements(), sum.raw(), stream); });
+  dispatch(stream.device(), [&](auto tag) { sum_up(tag, sum.dtype(), addends, sum.elements(), sum.raw(), stream); });
   poison(slot(bucket).values, stream);
   slot(bucket).free = stream.record();
 }

@@ -112,6 +112,32 @@ void check_norms(const Plan& plan) {
                               name_of(plan.request.strategy), "); use dp, or leave average_every out"));
 }
 
+// Canonical sums (core/canonical.h) exclude what depends on the workers in another way.
+void check_canonical(const Plan& plan, const std::vector<std::unique_ptr<Layer>>& layers) {
+  const PlanRequest& request = plan.request;
+  if (!request.on.canonical()) return;
+  const auto refuse = [](const auto&... why) {
+    fail("run.canonical gives the same bits with every number of workers, but ", why...);
+  };
+  if (request.on.device != Device::kCpu) refuse("not on a GPU yet; use --device cpu");
+  if (request.on.precision != Precision::kFp32) refuse("its sums are of f32; use --precision fp32");
+  for (const auto& layer : layers)
+    if (const std::string why = layer->why_not_canonical(); !why.empty()) refuse("layer '", layer->name(), "' ", why);
+  for (const LayerPlan& at : plan.layers)
+    if (at.columns == Columns::kSplitsChannels && at.layout == Layout::kFeature)
+      refuse(name_of(request.strategy), " splits the convolution '", at.name, "'; use mp-dense or owt-a");
+  if (plan.has_norms()) refuse("norms of all gradients are not canonical sums yet (optimizer.clip, optimizer.type)");
+  if (request.loss.samples()) refuse("with loss.sample the classes of a step depend on the parts of the last layer");
+  if (request.bf16_transport) refuse("parallel.wire = \"bf16\" rounds the sums; leave it out");
+  if (plan.averages()) refuse("with parallel.average_every each worker trains on its own; leave it out");
+  if (plan.split() && request.dense_update == DenseUpdate::kRound)
+    refuse("the number of rounds depends on the workers (parallel.dense_update); use \"step\"");
+  if (plan.updates() == Updates::kServers && request.options.server != request.options.server.synchronous())
+    refuse("servers that do not wait for all workers change the result (ps.delay, ps.pushes, ps.filters)");
+  if (plan.in_stages() && updates_each_micro_batch(request.options.pipeline.schedule))
+    refuse("this pipeline updates after each micro-batch (pipeline.schedule); use \"1f1b\"");
+}
+
 // Sums over all rows of the step need all these rows at once.
 void check_step_sums(const Plan& plan) {
   if (plan.request.slices > 1) refuse_step_sums(plan, "but with data.accumulate it sees one micro-batch at a time");
@@ -231,6 +257,7 @@ Plan make_plan(const Model& model, const PlanRequest& request) {
   if (const auto check = acting_strategy(plan).check) check(plan);
   check_slices(plan);
   check_norms(plan);
+  check_canonical(plan, layers);
   check_step_sums(plan);
   fill_buckets(plan);
   list_transfers(plan);

@@ -18,7 +18,7 @@ Strategy rounds_strategy(const Plan& plan) {
 }
 
 int64_t row_group(const Plan& plan, int64_t first_layer) {
-  int64_t group = 1;
+  int64_t group = std::max<int64_t>(1, plan.request.on.canonical_rows);
   for (int64_t i = first_layer; i < std::ssize(plan.layers); ++i) group = common_group(group, plan.layer(i).row_group);
   return group;
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "src/core/canonical.h"
 #include "src/plan/plan_rows.h"
 
 namespace owt {
@@ -71,6 +72,7 @@ bool updates_at_once(const Plan& plan, int64_t layer) {
   const PlanRequest& request = plan.request;
   const LayerPlan& at = plan.layer(layer);
   if (request.keeps_gradients || plan.has_norms() || !at.can_update_at_once || !at.learns()) return false;
+  if (request.on.canonical()) return false;  // its op stores sums
   if (sums_gradients(plan, layer)) return false;
   if (request.on.device == Device::kCpu) return !stashes_weights(plan);  // the update would change the stash
   // A stage of a pipeline may receive the next gradient in the memory of a factor.
@@ -88,7 +90,7 @@ DType gradient_type(const Plan& plan, int64_t layer, size_t param) {
   const bool of_products = at.roles[param] == ParamRole::kTrained && at.params[param].rank() > 1;
   const bool halves = on.device == Device::kCuda && on.precision == Precision::kBf16;
   const bool bf16 = halves && of_products && !sums_gradients(plan, layer);
-  return bf16 ? DType::kBF16 : DType::kF32;
+  return bf16 ? DType::kBF16 : weight_sum_type(on);
 }
 
 bool has_copy16(const Plan& plan, int64_t layer, size_t param) {

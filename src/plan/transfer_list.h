@@ -61,6 +61,7 @@ class TransferList {
   }
   void return_gradient(Collective collective, Layout from, Layout to, int64_t bytes) {
     LayerPlan& first = plan_.layer(plan_.boundary);
+    if (from == Layout::kPartial) bytes = input_sum_bytes(plan_, bytes);
     if (first.wants_dx)
       add(first.transfers.input_gradient, first.name + " input gradient", collective, Group::kModel, from, to, bytes);
   }
@@ -207,7 +208,7 @@ class TransferList {
     const int64_t bytes = columns_of(plan_.layer(i - 1), rows);
     gather(at.transfers.input, " input", bytes);
     if (at.wants_dx && gradient_layout(plan_, i) == Layout::kPartial)
-      scatter(at.transfers.input_gradient, " input gradient", bytes);
+      scatter(at.transfers.input_gradient, " input gradient", input_sum_bytes(plan_, bytes));
   }
 
   Plan& plan_;

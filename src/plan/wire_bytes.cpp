@@ -2,20 +2,34 @@
 
 #include <algorithm>
 
+#include "src/core/canonical.h"
 #include "src/plan/plan_updates.h"
 
 namespace owt {
 
-int64_t gradient_size(const Plan& plan) { return plan.request.bf16_transport && plan.ranks() > 1 ? 2 : 4; }
+namespace {
+
+bool rounds_transport(const Plan& plan) { return plan.request.bf16_transport && plan.ranks() > 1; }
+
+}  // namespace
+
+int64_t gradient_size(const Plan& plan) {
+  return rounds_transport(plan) ? size_of(DType::kBF16) : size_of(weight_sum_type(plan.request.on));
+}
 
 int64_t activation_bytes(const Plan& plan, int64_t features) {
   return features * std::min(gradient_size(plan), size_of(activation_type(plan.request.on.precision)));
 }
 
-bool rounds_gradients(const Plan& plan) { return gradient_size(plan) != 4 || filters_gradients(plan); }
+int64_t input_sum_bytes(const Plan& plan, int64_t activation_bytes) {
+  const Compute& on = plan.request.on;
+  return activation_bytes * size_of(input_sum_type(on)) / size_of(activation_type(on.precision));
+}
+
+bool rounds_gradients(const Plan& plan) { return rounds_transport(plan) || filters_gradients(plan); }
 
 int64_t wire_bytes(const Plan& plan, const Bucket& bucket) {
-  if (!bucket.trained) return bucket.elements * 4;
+  if (!bucket.trained) return bucket.elements * size_of(DType::kF32);
   return filters_gradients(plan) ? filtered_bytes(plan, bucket) : bucket.elements * gradient_size(plan);
 }
 

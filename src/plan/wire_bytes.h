@@ -8,6 +8,8 @@ namespace owt {
 // Bytes of one gradient element in transport.
 int64_t gradient_size(const Plan& plan);
 int64_t activation_bytes(const Plan& plan, int64_t features);  // bytes of this many features of one row in transport
+// Bytes of the gradient of activations that take `activation_bytes` in transport, if ranks sum it.
+int64_t input_sum_bytes(const Plan& plan, int64_t activation_bytes);
 // Whether ranks drop or round parts of a gradient before they send it; the bytes of a bucket that usually remain.
 bool filters_gradients(const Plan& plan);
 int64_t filtered_bytes(const Plan& plan, const Bucket& bucket);

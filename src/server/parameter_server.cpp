@@ -6,6 +6,7 @@
 #include "src/comm/bf16_transport.h"
 #include "src/comm/lost_ranks.h"
 #include "src/comm/on_host.h"
+#include "src/core/canonical.h"
 #include "src/core/profiler.h"
 #include "src/core/threads.h"
 #include "src/plan/plan_updates.h"
@@ -24,7 +25,7 @@ std::vector<Route> routes_of(const Plan& plan) {
     const int64_t each = bucket.elements / updating_ranks(plan);
     const PushMessage filtered(plan.request.options.server.filters,
                                std::vector<Slice>(static_cast<size_t>(trained_tensors(plan, bucket))));
-    largest = std::max({largest, each * size_of(DType::kF32), filtered.most_bytes({0, each})});
+    largest = std::max({largest, each * size_of(weight_sum_type(plan.request.on)), filtered.most_bytes({0, each})});
   }
   std::vector<Route> routes;
   for (int from = 0; from < plan.ranks(); ++from)
@@ -60,7 +61,7 @@ int64_t server_bytes(const Plan& plan) {
   for (const Bucket& bucket : plan.buckets) elements += bucket.elements / updating_ranks(plan);
   const int own = plan.computes(plan.ranks() - 1) ? 0 : kNoWorker;  // the last rank always serves
   return WeightRange::tensors(plan.computing_ranks(), own, plan.request.options.server.rules) * elements *
-             size_of(DType::kF32) +
+             size_of(weight_sum_type(plan.request.on)) +
          filter_bytes(plan);
 }
 
@@ -154,7 +155,7 @@ std::unique_ptr<WeightRange> ParameterServer::range_of(int bucket) {
     sent_by_server_.fetch_add(weights.bytes());
   };
   const int own = computes() ? rank() : kNoWorker;
-  return std::make_unique<WeightRange>(plan_.computing_ranks(), own, rules_,
+  return std::make_unique<WeightRange>(plan_.computing_ranks(), own, rules_, weight_sum_type(plan_.request.on),
                                        group(bucket).values.part(mine.begin, {mine.size()}), update, answer);
 }
 

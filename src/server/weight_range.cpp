@@ -23,9 +23,10 @@ int64_t WeightRange::tensors(int workers, int own, const ConsistencyRules& rules
   return most_waiting(workers, own, rules) + (in_place ? 0 : answered + 1);
 }
 
-WeightRange::WeightRange(int workers, int own, const ConsistencyRules& rules, const Tensor& mine, Update update,
-                         Answer answer)
-    : rules_(rules),
+WeightRange::WeightRange(int workers, int own, const ConsistencyRules& rules, DType gradients, const Tensor& mine,
+                         Update update, Answer answer)
+    : gradients_(gradients),
+      rules_(rules),
       own_(own),
       update_(std::move(update)),
       answer_(std::move(answer)),
@@ -35,7 +36,7 @@ WeightRange::WeightRange(int workers, int own, const ConsistencyRules& rules, co
       workers_(static_cast<size_t>(workers)) {
   OWT_CHECK(!rules.by_task() || rules.delay != kNoBound, "gradients would wait for others without a bound");
   const auto tensor = [&] { return Tensor(mine.shape(), DType::kF32); };
-  for (int64_t i = 0; i < most_waiting(workers, own, rules); ++i) free_.push_back(tensor());
+  for (int64_t i = 0; i < most_waiting(workers, own, rules); ++i) free_.emplace_back(mine.shape(), gradients);
   if (in_place()) return;
   weights_ = tensor();
   for (int w = 0; w < workers; ++w)
@@ -51,7 +52,7 @@ void WeightRange::begin(int64_t updates) {
 
 Tensor WeightRange::memory() {
   const std::lock_guard lock(mutex_);
-  if (free_.empty()) return Tensor(mine_.shape(), DType::kF32);
+  if (free_.empty()) return Tensor(mine_.shape(), gradients_);
   const Tensor memory = std::move(free_.back());
   free_.pop_back();
   return memory;
@@ -99,7 +100,7 @@ void WeightRange::update(const std::vector<Push>& with) {
     share += arrived.pushed.share;
     ++staleness_[consistency_.staleness(push)];
   }
-  if (addends.size() > 1) sum_up(Cpu(), DType::kF32, addends, now.gradient.elements(), now.gradient.raw(), Stream());
+  if (addends.size() > 1) sum_up(Cpu(), gradients_, addends, now.gradient.elements(), now.gradient.raw(), Stream());
   now.pushed.share = rules_.by_task() && !lacks_workers_ ? 1 : share;
   if (now.pushed.share > 0) update_(now);
   consistency_.updated(with);

@@ -23,7 +23,7 @@ namespace owt {
 
 // The arguments of an update. The gradient is the mean over the rows of `share` steps, times `share`.
 struct ServedUpdate {
-  Tensor gradient{};  // the sum in f32, as long as the range
+  Tensor gradient{};  // the sum, as long as the range
   Tensor weights{};   // the weights to update
   PushedFor pushed{};
   int64_t updates = 0;  // number of previous updates of the weights
@@ -39,8 +39,9 @@ class WeightRange {
 
   // mine: the range in the weights that this rank's worker `own` computes with, f32 on the CPU. own is kNoWorker if the
   // rank has no worker and only others push. Synchronous updates are made in place in `mine`, since no worker computes
-  // at that time. The pushing thread calls update and answer, one thread at a time.
-  WeightRange(int workers, int own, const ConsistencyRules& rules, const Tensor& mine, Update update, Answer answer);
+  // at that time. gradients: their type. The pushing thread calls update and answer, one thread at a time.
+  WeightRange(int workers, int own, const ConsistencyRules& rules, DType gradients, const Tensor& mine, Update update,
+              Answer answer);
 
   // The most tensors that it holds besides `mine`; each is as long as the range.
   static int64_t tensors(int workers, int own, const ConsistencyRules& rules);
@@ -93,6 +94,7 @@ class WeightRange {
   void start(int worker);
   void answer_who_may();
 
+  const DType gradients_;
   const ConsistencyRules rules_;
   const int own_;
   const Update update_;

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "data/batch_memory.h"
+#include "src/core/canonical.h"
 #include "src/core/gpus.h"
 #include "src/plan/beside_trial.h"
 #include "src/plan/plan_updates.h"
@@ -87,6 +88,7 @@ PlanRequest Settings::plan_request() const {
   request.loss = loss;
   if (run.update_beside != "auto") request.beside_from = run.update_beside == "on" ? 1 : kNeverBeside;
   request.on.precision = run.precision;
+  if (run.canonical) request.on.canonical_rows = canonical_rows(step_rows());
   if (run.device == "cuda") request.on.device = Device::kCuda;  // planned for, even if this machine has no GPU
   const int64_t value_bytes = size_of(activation_type(run.precision));
   const BatchMemory batches = memory_beside_images(data.augment, data.image, model.input, value_bytes);
@@ -98,6 +100,7 @@ PlanRequest Settings::plan_request() const {
 Compute Settings::compute() const {
   Compute on{device_from(run.device), run.precision};
   on.deterministic = run.deterministic;
+  if (run.canonical) on.canonical_rows = canonical_rows(step_rows());
   if (on.device == Device::kCpu && on.precision == Precision::kTf32)
     fail("precision '", name_of(on.precision), "' is for GPUs, and the device is the CPU",
          run.device == "cpu" ? "" : concat(" (", find_gpus().why_none, ")"), "; use --precision fp32");

@@ -82,6 +82,7 @@ struct RunSettings {
   ConvAlgorithm conv_algorithm = ConvAlgorithm::kAuto;  // on the CPU
   std::string device = "auto";                          // cpu | cuda | auto: cuda if there is a GPU
   Precision precision = Precision::kFp32;
+  bool canonical = false;               // the same bits with every number of workers (core/canonical.h)
   bool deterministic = true;            // on a GPU, use only algorithms that give the same bits every time
   int64_t equality_every = 500;         // steps between comparisons of weights that ranks should hold equal; 0: never
   bool cuda_graph = true;               // on a GPU, record the step and replay it, if the communicator allows that

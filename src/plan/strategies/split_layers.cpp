@@ -2,6 +2,7 @@
 // group.
 #include <algorithm>
 
+#include "src/core/canonical.h"
 #include "src/plan/step_order.h"
 #include "src/plan/strategy_families.h"
 #include "src/plan/transfer_list.h"
@@ -81,6 +82,7 @@ bool sends_less_by_inputs(const Plan& plan, int64_t layer) {
 
 bool splits_inputs(const Plan& plan, int64_t layer, Layout input) {
   if (plan.request.loss.samples() && layer + 1 == std::ssize(plan.layers)) return false;  // its columns are sampled
+  if (plan.request.on.canonical()) return false;
   DenseSplit split = plan.request.split;
   if (split == DenseSplit::kOfStrategy)
     split = facts_of(plan.request.strategy).by_inputs ? DenseSplit::kLess : DenseSplit::kColumns;
@@ -98,7 +100,9 @@ void place_back(Plan& plan, const std::vector<std::unique_ptr<Layer>>& layers) {
   std::string dense;  // name of the first one
   const auto slices = [&](int64_t features) {
     std::vector<Slice> all;
-    for (int r = 0; r < plan.model_ranks; ++r) all.push_back(split(features, plan.model_ranks, r));
+    for (int r = 0; r < plan.model_ranks; ++r)
+      all.push_back(plan.request.on.canonical() ? canonical_part(features, plan.model_ranks, r)
+                                                : split(features, plan.model_ranks, r));
     return all;
   };
   for (int64_t i = plan.boundary; i < static_cast<int64_t>(layers.size()); ++i) {
