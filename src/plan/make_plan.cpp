@@ -123,9 +123,6 @@ void check_canonical(const Plan& plan, const std::vector<std::unique_ptr<Layer>>
   if (request.on.precision != Precision::kFp32) refuse("its sums are of f32; use --precision fp32");
   for (const auto& layer : layers)
     if (const std::string why = layer->why_not_canonical(); !why.empty()) refuse("layer '", layer->name(), "' ", why);
-  for (const LayerPlan& at : plan.layers)
-    if (at.columns == Columns::kSplitsChannels && at.layout == Layout::kFeature)
-      refuse(name_of(request.strategy), " splits the convolution '", at.name, "'; use mp-dense or owt-a");
   if (plan.has_norms()) refuse("norms of all gradients are not canonical sums yet (optimizer.clip, optimizer.type)");
   if (request.loss.samples()) refuse("with loss.sample the classes of a step depend on the parts of the last layer");
   if (request.bf16_transport) refuse("parallel.wire = \"bf16\" rounds the sums; leave it out");

@@ -139,7 +139,9 @@ int64_t boundary_of(const Plan& plan, const std::vector<std::unique_ptr<Layer>>&
   for (int64_t i = 0; i < none; ++i) {
     Layer& layer = *layers[static_cast<size_t>(i)];
     if (layer.columns() == Columns::kSplits) return std::min(first, i);
-    const bool splits = layer.columns() == Columns::kSplitsChannels && facts.splits_channels;
+    // Parts of a convolution's outputs would have other bits, and its input's gradient would be a sum over the parts.
+    const bool by_channels_here = facts.splits_channels && !plan.request.on.canonical();
+    const bool splits = layer.columns() == Columns::kSplitsChannels && by_channels_here;
     by_channels = splits || (by_channels && layer.columns() == Columns::kKeeps);
     if (splits) first = std::min(first, i);
     if (!by_channels && !layer.params().empty()) first = none;
