@@ -75,7 +75,8 @@ void add_to_grad(Param& param, const std::vector<double>& terms) {
   const float beta = param.take_beta();
   const auto add = [&](auto* grad) {
     using Element = std::remove_reference_t<decltype(*grad)>;
-    for (size_t c = 0; c < terms.size(); ++c) grad[c] = (beta == 0 ? 0 : beta * grad[c]) + static_cast<Element>(terms[c]);
+    for (size_t c = 0; c < terms.size(); ++c)
+      grad[c] = (beta == 0 ? 0 : beta * grad[c]) + static_cast<Element>(terms[c]);
   };
   if (param.grad_type == DType::kF64)
     add(param.grad.data<double>());

@@ -24,6 +24,7 @@ namespace owt {
 
 constexpr double kCanonicalUnit = 0x1p-40, kCanonicalRange = kCanonicalUnit * 0x1p53;
 constexpr double kCanonicalAverageUnit = 0x1p-26;  // of running averages, which may be larger than gradients
+constexpr double kCanonicalLossUnit = 0x1p-32;     // of the losses of rows
 
 // The nearest multiple of `unit`, a power of two. Infinity and NaN are kept.
 inline double canonical(double sum, double unit = kCanonicalUnit) {
@@ -34,9 +35,7 @@ inline double canonical(double sum, double unit = kCanonicalUnit) {
 // The type of gradients of weights that are sums over ranks, rounds or threads; and of gradients of inputs that several
 // ranks sum.
 inline DType weight_sum_type(const Compute& on) { return on.canonical() ? DType::kF64 : DType::kF32; }
-inline DType input_sum_type(const Compute& on) {
-  return on.canonical() ? DType::kF64 : activation_type(on.precision);
-}
+inline DType input_sum_type(const Compute& on) { return on.canonical() ? DType::kF64 : activation_type(on.precision); }
 
 // Rows in a block. Small blocks can be dealt evenly to more ranks; in large ones fewer sums are rounded.
 inline int64_t canonical_rows(int64_t step_rows) {

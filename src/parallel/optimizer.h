@@ -109,9 +109,9 @@ struct UpdateItem {
   void* copy16;          // null: there is no bf16 copy
   int64_t count;         // elements of the gradient
   double lr_mult, decay_mult;
-  int factor;          // index of its rate factor in UpdateRule::factors
-  bool average;        // a running average
-  bool bias;           // uses the biases' rate
+  int factor;    // index of its rate factor in UpdateRule::factors
+  bool average;  // a running average
+  bool bias;     // uses the biases' rate
   DType gradient_type;
 };
 

@@ -12,7 +12,8 @@ namespace {
 
 std::vector<Route> routes_of_star(const Plan& plan) {
   int64_t largest = 0;
-  for (const Bucket& bucket : plan.buckets) largest = std::max(largest, bucket.elements * size_of(weight_sum_type(plan.request.on)));
+  for (const Bucket& bucket : plan.buckets)
+    largest = std::max(largest, bucket.elements * size_of(weight_sum_type(plan.request.on)));
   std::vector<Route> routes;
   for (int r = 1; r < plan.ranks(); ++r) {
     routes.push_back({.from = r, .to = 0, .bytes = largest});
@@ -35,8 +36,8 @@ StarUpdate::StarUpdate(const Plan& plan, const LayerOf& layer_of, Communicator& 
   comm.connect(routes_of_star(plan));
   if (!is_first()) return;
   for (int s = 0; s < kStarSlots; ++s)
-    slots_[static_cast<size_t>(s)].values =
-        Tensor({(plan.ranks() - 1) * star_slot_elements(plan, s)}, weight_sum_type(plan.request.on), plan.request.on.device);
+    slots_[static_cast<size_t>(s)].values = Tensor({(plan.ranks() - 1) * star_slot_elements(plan, s)},
+                                                   weight_sum_type(plan.request.on), plan.request.on.device);
 }
 
 Tensor StarUpdate::received(int bucket, int from) {

@@ -127,12 +127,12 @@ void check_canonical(const Plan& plan, const std::vector<std::unique_ptr<Layer>>
   if (request.loss.samples()) refuse("with loss.sample the classes of a step depend on the parts of the last layer");
   if (request.bf16_transport) refuse("parallel.wire = \"bf16\" rounds the sums; leave it out");
   if (plan.averages()) refuse("with parallel.average_every each worker trains on its own; leave it out");
+  if (plan.in_stages() && updates_each_micro_batch(request.options.pipeline.schedule))
+    refuse("this pipeline updates after each micro-batch (pipeline.schedule); use \"1f1b\"");
   if (plan.split() && request.dense_update == DenseUpdate::kRound)
     refuse("the number of rounds depends on the workers (parallel.dense_update); use \"step\"");
   if (plan.updates() == Updates::kServers && request.options.server != request.options.server.synchronous())
     refuse("servers that do not wait for all workers change the result (ps.delay, ps.pushes, ps.filters)");
-  if (plan.in_stages() && updates_each_micro_batch(request.options.pipeline.schedule))
-    refuse("this pipeline updates after each micro-batch (pipeline.schedule); use \"1f1b\"");
 }
 
 // Sums over all rows of the step need all these rows at once.

@@ -202,6 +202,7 @@ inline const std::vector<RecipeKey>& recipe_keys() {
       {"run.checkpoint_every_steps", OWT_SHOWN(run.checkpoint_every_steps), "0", {{"5", "5"}}, {"-1"}},
       {"run.keep_checkpoints", OWT_SHOWN(run.keep_checkpoints), "3", {{"1", "1"}}, {"0", "1000001"}},
       {"run.device", OWT_SHOWN(run.device), "auto", {{"cpu", "cpu"}, {"cuda", "cuda"}}, {"gpu"}},
+      {"run.canonical", OWT_SHOWN(run.canonical), "false", {{"true", "true"}}, {"'no'"}},
       {"run.deterministic", OWT_SHOWN(run.deterministic), "true", {{"false", "false"}}, {"'no'"}},
       {"run.equality_every", OWT_SHOWN(run.equality_every), "500", {{"0", "0"}, {"1", "1"}}, {"-1"}},
       {"run.cuda_graph", OWT_SHOWN(run.cuda_graph), "true", {{"false", "false"}}, {"0"}},

@@ -1,6 +1,8 @@
 #include "tests/support/runs.h"
 
+#include <algorithm>
 #include <map>
+#include <mutex>
 #include <utility>
 
 #include "src/comm/threads.h"
@@ -151,6 +153,17 @@ void open_data_once(Job& job, const std::string& recipe, const Overrides& change
   job = std::move(data);
 }
 
+void add_parts(const RankModel& model, SmallRun& run) {
+  static std::mutex mutex;
+  const std::lock_guard lock(mutex);
+  for (const Param* param : model.params()) {
+    std::vector<float>& whole = run.whole_weights[param->name];
+    whole.resize(static_cast<size_t>(param->full_shape.elements()));
+    const int64_t first = param->part.begin * param->full_shape.row_elements();
+    if (!param->columns && param->part.size() > 0) std::ranges::copy(download(param->value), whole.begin() + first);
+  }
+}
+
 }  // namespace
 
 SmallRun run_small(const std::string& recipe, int64_t steps, const Overrides& changes, int64_t beside_from,
@@ -202,6 +215,7 @@ SmallRun run_small(const std::string& recipe, int64_t steps, const Overrides& ch
     while (finished < steps) finish();
     run.bytes[static_cast<size_t>(comm.rank())] = comm.bytes() - bytes_of_smaller;
     run.planned_of_ranks[static_cast<size_t>(comm.rank())] = planned_here;
+    add_parts(model, run);
     if (comm.rank() != 0) return;
     run.planned_bytes = planned;
     for (Param* param : model.params()) {

@@ -17,6 +17,8 @@ struct SmallRun {
   std::vector<int64_t> sampled_classes;  // StepResult::sampled_classes of each step
   // Parameters of rank 0 after the last step, by name; and their bf16 copies if the precision has them.
   std::map<std::string, std::vector<float>> weights, copies16;
+  // Whole parameters after the last step, put together from the parts of all ranks.
+  std::map<std::string, std::vector<float>> whole_weights;
   std::vector<int64_t> bytes;  // sent by each rank, without the steps that end an epoch with fewer rows
   int64_t planned_bytes = 0;   // for the same steps, the rank with the most bytes
   // for the same steps, each rank; model groups may have different numbers of rows
