@@ -211,7 +211,7 @@ class CanonicalDenseOp : public Op {
   }
 
   int64_t rows_, out_, features_;
-  std::vector<int64_t> row_ends_, out_ends_, feature_ends_;  // of the blocks
+  std::vector<int64_t> row_ends_, out_ends_, feature_ends_;  // ends of blocks
   Param& weight_;
   Param* bias_;
 };

@@ -112,7 +112,7 @@ class CanonicalConv : public ConvPass {
   ConvGeometry geometry_;
   int64_t in_, out_;  // elements of a row
   RowGroups blocks_;
-  std::vector<BlockPass> passes_;  // of the usual size, and of the last block if it has another one
+  std::vector<BlockPass> passes_;  // one for the usual block; one for the last block, if it has other rows
 };
 
 }  // namespace

@@ -15,8 +15,8 @@ struct TermsOf {
 };
 
 struct ProductExtents {
-  int64_t rows, columns;          // of the result
-  std::span<const int64_t> ends;  // of the blocks of terms, ascending; at least one
+  int64_t rows, columns;          // the result is rows x columns
+  std::span<const int64_t> ends;  // one for each block of terms, ascending; at least one
 };
 
 // result [rows, columns] = beta * result + a * b; beta is 0 or 1; 0 never reads the result.

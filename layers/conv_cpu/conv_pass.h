@@ -36,7 +36,8 @@ class ConvPass {
   // weights = beta * weights + their gradient; bias likewise with bias_beta; bias may be null. Each beta is 0 or 1.
   virtual void backward_weights(const void* x, const void* dy, float beta, float* weights, float bias_beta,
                                 float* bias) const;
-  // The same with f32 images and canonical sums (core/canonical.h); for passes of make_canonical_conv() only.
+  // Like backward_weights, with f32 images and canonical sums (core/canonical.h). Only make_canonical_conv() makes such
+  // passes.
   virtual void canonical_gradients(const float* x, const float* dy, float beta, double* weights, float bias_beta,
                                    double* bias) const;
 };

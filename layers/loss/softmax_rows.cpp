@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "src/core/canonical.h"
 #include "src/system/check.h"
 
 namespace owt {
@@ -56,8 +55,7 @@ void add_rows(Cpu, std::span<const RowResult> results, Tensor& sums, LossFollowU
   double* const all = sums.data<double>();
   all[kRowSum] += static_cast<double>(results.size());
   for (const RowResult& result : results) {
-    // Equal rows give an equal sum, however they are dealt (core/canonical.h).
-    all[kLossSum] += canonical(result.loss, kCanonicalLossUnit);
+    all[kLossSum] += result.loss;
     all[kTop1Sum] += result.top1;
     all[kTop5Sum] += result.top5;
   }

@@ -34,9 +34,9 @@ struct TrainOutcome {
   bool finished = false;        // false: stopped by a signal, with a checkpoint
   bool workers_change = false;  // not finished; the state is in TrainOptions::memory
   bool left = false;            // this worker has left the run, which continues (elastic_run.h)
-  std::string run_folder;
-  int64_t classes = 0;    // the model's outputs
-  Evaluation evaluation;  // result of the final weights, if finished; on rank 0
+  std::string run_folder{};
+  int64_t classes = 0;      // the model's outputs
+  Evaluation evaluation{};  // result of the final weights, if finished; on rank 0
 };
 
 // Trains; rank 0 writes the run folder, which does not change before weights, data and plan are ready. Throws Error.

@@ -23,8 +23,7 @@
 namespace owt {
 
 constexpr double kCanonicalUnit = 0x1p-40, kCanonicalRange = kCanonicalUnit * 0x1p53;
-constexpr double kCanonicalAverageUnit = 0x1p-26;  // of running averages, which may be larger than gradients
-constexpr double kCanonicalLossUnit = 0x1p-32;     // of the losses of rows
+constexpr double kCanonicalAverageUnit = 0x1p-26;  // running averages may be larger than gradients
 
 // The nearest multiple of `unit`, a power of two. Infinity and NaN are kept.
 inline double canonical(double sum, double unit = kCanonicalUnit) {

@@ -16,12 +16,13 @@ DenseTape::DenseTape(const Plan& plan, RankModel& model, int64_t rows, Communica
     const Tape* larger = lender ? &lender->stages_[static_cast<size_t>(s)].tape : nullptr;
     Tape tape(model.stage(s), rows, on, profiler, Tape::Scratch::kOwn, layer(begin).wants_dx, larger);
     Stage stage{begin, end, {}, take, std::move(tape), {}};
-    if (layer(begin).gather_before) stage.gather.emplace(layer(begin - 1).parts, rows, on, comm, layer(begin - 1).out);
+    const DType gradient = take ? activation_type(on.precision) : input_sum_type(on);
+    if (layer(begin).gather_before)
+      stage.gather.emplace(layer(begin - 1).parts, rows, on, comm, layer(begin - 1).out, gradient);
     if (layer(end - 1).by_inputs()) stage.scatter.emplace(layer(end - 1).parts, rows, on, comm);
-    if (s > 0 && layer(begin).wants_dx) {
-      const DType type = stage.gather && !take ? input_sum_type(on) : activation_type(on.precision);
-      stage.dx = Tensor(model.stage(s).in().batch_of(rows), type, on.device);
-    }
+    if (s > 0 && layer(begin).wants_dx)
+      stage.dx = Tensor(model.stage(s).in().batch_of(rows), stage.gather ? gradient : activation_type(on.precision),
+                        on.device);
     stages_.push_back(std::move(stage));
   }
   if (plan.of_step.logits != kNoTransfer)

@@ -1,6 +1,5 @@
 #include "src/parallel/feature_gather.h"
 
-#include "src/core/canonical.h"
 #include "src/core/columns.h"
 #include "src/core/conversions.h"
 #include "src/core/poison.h"
@@ -9,7 +8,7 @@
 namespace owt {
 
 FeatureGather::FeatureGather(std::vector<Slice> parts, int64_t rows, const Compute& on, Communicator& comm,
-                             const Shape& row)
+                             const Shape& row, std::optional<DType> summand)
     : parts_(std::move(parts)), mine_(parts_.at(static_cast<size_t>(comm.rank()))), comm_(comm) {
   OWT_CHECK_EQ(static_cast<int>(parts_.size()), comm.ranks());
   const Shape whole = row.rank() > 0 ? row : Shape{columns()};
@@ -19,9 +18,9 @@ FeatureGather::FeatureGather(std::vector<Slice> parts, int64_t rows, const Compu
   mine_columns_ = make(with_columns(whole, mine_.size()).batch_of(rows));
   gathered_ = reduced_ = transit(activation_type(on.precision), on.device);
   sums_ = mine_columns_;
-  if (input_sum_type(on) == activation_type(on.precision)) return;
-  reduced_ = transit(input_sum_type(on), on.device);
-  sums_ = Tensor(mine_columns_.shape(), input_sum_type(on), on.device);
+  if (summand.value_or(whole_.dtype()) == whole_.dtype()) return;
+  reduced_ = transit(*summand, on.device);
+  sums_ = Tensor(mine_columns_.shape(), *summand, on.device);
 }
 
 FeatureGather::Transit FeatureGather::transit(DType type, Device device) const {

@@ -10,6 +10,7 @@
 // are padded to the widest for transport.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "src/comm/communicator.h"
@@ -19,15 +20,17 @@ namespace owt {
 
 class FeatureGather {
  public:
-  // row: the whole shape of a row, an image; if empty, a row is its columns. comm must outlive this.
-  FeatureGather(std::vector<Slice> parts, int64_t rows, const Compute& on, Communicator& comm, const Shape& row = {});
+  // row: the whole shape of a row, an image; if empty, a row is its columns. summand: the type of what reduce() adds
+  // up; none: the type of activations. comm must outlive this.
+  FeatureGather(std::vector<Slice> parts, int64_t rows, const Compute& on, Communicator& comm, const Shape& row = {},
+                std::optional<DType> summand = {});
 
   // rows x parts[rank] -> rows x all, valid until the next gather. Gather and reduce each have two halves, with the
   // transfer between them; only one may be under way at a time.
   void start_gather(const Tensor& mine, const Stream& stream);
   const Tensor& finish_gather(const Stream& stream);
   const Tensor& gathered() const { return whole_; }  // the result of finish_gather()
-  // rows x all -> rows x parts[rank], valid until the next reduce or take. summand: of type input_sum_type().
+  // rows x all -> rows x parts[rank], valid until the next reduce or take.
   void start_reduce(const Tensor& summand, const Stream& stream);
   const Tensor& finish_reduce(const Stream& stream);
   const Tensor& take(const Tensor& whole, const Stream& stream);

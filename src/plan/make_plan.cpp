@@ -115,24 +115,20 @@ void check_norms(const Plan& plan) {
 // Canonical sums (core/canonical.h) exclude what depends on the workers in another way.
 void check_canonical(const Plan& plan, const std::vector<std::unique_ptr<Layer>>& layers) {
   const PlanRequest& request = plan.request;
-  if (!request.on.canonical()) return;
-  const auto refuse = [](const auto&... why) {
-    fail("run.canonical gives the same bits with every number of workers, but ", why...);
-  };
-  if (request.on.device != Device::kCpu) refuse("not on a GPU yet; use --device cpu");
-  if (request.on.precision != Precision::kFp32) refuse("its sums are of f32; use --precision fp32");
+  if (request.on.device != Device::kCpu) refuse_canonical(plan, "not on a GPU yet; use --device cpu");
+  if (request.on.precision != Precision::kFp32) refuse_canonical(plan, "its sums are of f32; use --precision fp32");
   for (const auto& layer : layers)
-    if (const std::string why = layer->why_not_canonical(); !why.empty()) refuse("layer '", layer->name(), "' ", why);
-  if (plan.has_norms()) refuse("norms of all gradients are not canonical sums yet (optimizer.clip, optimizer.type)");
-  if (request.loss.samples()) refuse("with loss.sample the classes of a step depend on the parts of the last layer");
-  if (request.bf16_transport) refuse("parallel.wire = \"bf16\" rounds the sums; leave it out");
-  if (plan.averages()) refuse("with parallel.average_every each worker trains on its own; leave it out");
-  if (plan.in_stages() && updates_each_micro_batch(request.options.pipeline.schedule))
-    refuse("this pipeline updates after each micro-batch (pipeline.schedule); use \"1f1b\"");
+    if (const std::string why = layer->why_not_canonical(); !why.empty())
+      refuse_canonical(plan, concat("layer '", layer->name(), "' ", why));
+  if (plan.has_norms())
+    refuse_canonical(plan, "norms of all gradients are not canonical sums yet (optimizer.clip, optimizer.type)");
+  if (request.loss.samples())
+    refuse_canonical(plan, "with loss.sample the classes of a step depend on the parts of the last layer");
+  if (request.bf16_transport) refuse_canonical(plan, "parallel.wire = \"bf16\" rounds the sums; leave it out");
+  if (plan.averages())
+    refuse_canonical(plan, "with parallel.average_every each worker trains on its own; leave it out");
   if (plan.split() && request.dense_update == DenseUpdate::kRound)
-    refuse("the number of rounds depends on the workers (parallel.dense_update); use \"step\"");
-  if (plan.updates() == Updates::kServers && request.options.server != request.options.server.synchronous())
-    refuse("servers that do not wait for all workers change the result (ps.delay, ps.pushes, ps.filters)");
+    refuse_canonical(plan, "the number of rounds depends on the workers (parallel.dense_update); use \"step\"");
 }
 
 // Sums over all rows of the step need all these rows at once.
@@ -230,6 +226,10 @@ void refuse_norms(const Plan& plan, const std::string& why) {
 }
 
 void refuse_step_sums(const Plan& plan, const std::string& why) { refuse_sums_of(plan.layers, why); }
+
+void refuse_canonical(const Plan& plan, const std::string& why) {
+  if (plan.request.on.canonical()) fail("run.canonical gives the same bits with every number of workers, but ", why);
+}
 
 Plan make_plan(const Model& model, const PlanRequest& request) {
   OWT_CHECK(request.ranks >= 1 && request.step_rows >= 1);

@@ -19,5 +19,7 @@ std::vector<StrategyFacts> pipeline_family();
 // why: "but ..."
 void refuse_norms(const Plan& plan, const std::string& why);
 void refuse_step_sums(const Plan& plan, const std::string& why);
+// Throws Error if the bits must not depend on the ranks (core/canonical.h). why: a sentence
+void refuse_canonical(const Plan& plan, const std::string& why);
 
 }  // namespace owt

@@ -7,6 +7,7 @@
 #include <span>
 #include <tuple>
 
+#include "src/core/canonical.h"
 #include "src/parallel/star_update.h"
 #include "src/plan/back_part.h"
 #include "src/plan/loss_stats.h"
@@ -44,6 +45,12 @@ int64_t gather_elements(const std::vector<Slice>& parts) {
   return parts.back().end + widest * (std::ssize(parts) + (even(parts) ? 1 : 2));
 }
 
+// Elements per row of sums that have memory of their own: this rank's side, and the buffers.
+int64_t sum_elements(const LayerPlan& output) {
+  const std::vector<Slice>& parts = output.parts;
+  return output.pixels_out() * parts.front().size() * (std::ssize(parts) + (even(parts) ? 1 : 2));
+}
+
 int64_t gather_elements(const LayerPlan& output) { return output.pixels_out() * gather_elements(output.parts); }
 
 // The memory that the actions of a step hold on a rank; each buffer is counted once. A stage of layers has activations
@@ -57,7 +64,8 @@ class Holdings {
         rows_(rows),
         rank_(rank),
         place_(plan.place_of(rank)),
-        size_(size_of(activation_type(plan.request.on.precision))) {}
+        size_(size_of(activation_type(plan.request.on.precision))),
+        sum_size_(size_of(input_sum_type(plan.request.on))) {}
 
   void add(const Action& action) {
     if (action.slice != slice_) begin_slice(action.slice);
@@ -68,7 +76,7 @@ class Holdings {
     if (action.kind != Action::Kind::kStart) return;
     if (action.transfer == plan_.of_step.labels) hold(&plan_.of_step.labels, alike_, labels_bytes());
     if (const LayerPlan* first = seam_of(plan_); first && action.transfer == first->transfers.input)
-      hold(&first->transfers, action.round % kRoundsAtOnce, size_ * place_elements(), alike_);
+      hold(&first->transfers, action.round % kRoundsAtOnce, place_bytes(), alike_);
   }
   int64_t bytes() const { return bytes_ + scratch_; }
 
@@ -101,7 +109,12 @@ class Holdings {
     int64_t elements = 0;
     if (first.gather_before) elements += gather_elements(plan_.layer(begin - 1));
     if (last.by_inputs()) elements += gather_elements(last.parts);
-    if (begin > plan_.back_layers(place_).begin && first.wants_dx) elements += input_of(plan_, begin, 0).elements();
+    const bool has_dx = begin > plan_.back_layers(place_).begin && first.wants_dx;
+    const bool sums = first.gather_before && gradient_layout(plan_, begin) == Layout::kPartial;
+    if (has_dx)
+      hold(&first.wants_dx, rows, rows * (sums ? sum_size_ : size_) * input_of(plan_, begin, 0).elements(), tape);
+    if (sums && has_own_sums())
+      hold(&first.layout, rows, rows * sum_size_ * sum_elements(plan_.layer(begin - 1)), tape);
     for (int64_t i = begin; i < end; ++i) {
       const LayerPlan& layer = plan_.layer(i);
       scratch_ = std::max(scratch_, rows * layer.scratch_bytes_on_rank());
@@ -111,15 +124,19 @@ class Holdings {
     }
     hold(&first, rows, size_ * rows * elements, tape);
     if (first.place != kEveryPlace) return hold(&first.in, 0, size_ * links_elements());
-    if (begin == plan_.boundary) hold(&first.in, alike_, size_ * own_rows_ * home_elements());
+    if (begin == plan_.boundary) hold(&first.in, alike_, own_rows_ * home_bytes());
   }
 
-  // Elements per own row at the boundary: the returned gradient. If all ranks have the rows, each may work on its
-  // columns; then the columns' gradient and the buffers to gather it.
-  int64_t home_elements() const {
-    if (seam().transfers.input != kNoTransfer) return seam().in.elements();
-    if (!seam().by_inputs()) return seam().wants_dx ? seam().in.elements() : 0;
-    return seam().inputs.front().size() + gather_elements(seam().inputs);
+  // Whether sums of gradients of inputs are not in the memory of their result, because they have another type.
+  bool has_own_sums() const { return plan_.request.on.canonical(); }
+
+  // Bytes per own row at the boundary: the returned gradient. If all ranks have the rows, each may work on its columns;
+  // then the columns' gradient and the buffers to gather it.
+  int64_t home_bytes() const {
+    if (seam().by_inputs() && seam().transfers.input == kNoTransfer)
+      return size_ * (seam().inputs.front().size() + gather_elements(seam().inputs));
+    const bool returned = seam().transfers.input != kNoTransfer || seam().wants_dx;
+    return returned ? (size_ + (has_own_sums() ? sum_size_ : 0)) * seam().in.elements() : 0;
   }
 
   // Bytes per row: the gradient of the logits, and the gathered logits or statistics (rank_loss.h).
@@ -155,17 +172,19 @@ class Holdings {
     return most_rows() * a_row;
   }
 
-  // Elements of a round's slot at the boundary (seam.cpp): its rows and their gradient, and padded blocks if rounds are
+  // Bytes of a round's slot at the boundary (seam.cpp): its rows and their gradient, and padded blocks if rounds are
   // uneven; or the columns that are sent, received and returned.
-  int64_t place_elements() const {
+  int64_t place_bytes() const {
     int64_t padded = 0;
     for (const StepRows::RoundSize& round : rounds_)
       if (round.longest * plan_.model_ranks > round.rows) padded = std::max(padded, round.longest);
     if (seam().by_inputs())
-      return seam().inputs.front().size() *
+      return size_ * seam().inputs.front().size() *
              (3 * plan_.model_ranks * most_beside_ + (padded > 0 || !even(seam().inputs) ? 2 : 1) * most_rows());
     if (plan_.transfer(seam().transfers.input).collective == Collective::kBroadcast) padded = 0;
-    return seam().in.elements() * (2 * most_rows() + (plan_.model_ranks + 1) * padded);
+    const int64_t blocks = (plan_.model_ranks + 1) * padded;
+    return seam().in.elements() *
+           (size_ * (most_rows() + blocks) + sum_size_ * (most_rows() + (has_own_sums() ? blocks : 0)));
   }
 
   const Plan& plan_;
@@ -175,7 +194,7 @@ class Holdings {
   // In the micro-batch: rows of this rank, the most rows in its model group, and the rounds.
   int64_t own_rows_ = 0, most_beside_ = 0;
   std::vector<StepRows::RoundSize> rounds_;
-  int64_t size_;
+  int64_t size_, sum_size_;  // bytes of an activation, and of a gradient of an input that ranks sum
   std::set<std::tuple<const void*, int64_t, int>> there_;
   std::map<std::pair<int64_t, int>, int64_t> most_rows_;  // key: first layer of a stage, and tape
   int64_t bytes_ = 0, scratch_ = 0;                       // all tapes share the scratch memory of the largest op
@@ -206,7 +225,7 @@ int64_t ema_bytes(const Plan& plan, int place = kEveryPlace) {
 int64_t received_bytes(const Plan& plan) {
   int64_t bytes = 0;
   for (int slot = 0; slot < kStarSlots && plan.updates() == Updates::kFirst; ++slot)
-    bytes += (plan.ranks() - 1) * star_slot_elements(plan, slot) * 4;
+    bytes += (plan.ranks() - 1) * star_slot_elements(plan, slot) * size_of(weight_sum_type(plan.request.on));
   return bytes;
 }
 

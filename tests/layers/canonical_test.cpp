@@ -134,7 +134,7 @@ struct ConvSums {
   bool operator==(const ConvSums&) const = default;
 };
 
-// Rows `rows` of the problem, with blocks of two rows. Gradients are added to those of `to`.
+// Rows `rows` of the problem, with blocks of two rows. Gradients are added to the gradients of `to`.
 ConvSums conv_sums(const ConvProblem& problem, ConvAlgorithm algorithm, const Slice& rows, ConvSums to = {}) {
   const ConvGeometry& g = problem.shape.geometry;
   const int64_t in = g.in_h * g.in_w * g.in_c, out = g.out_h * g.out_w * g.out_c;

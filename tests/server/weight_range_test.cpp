@@ -32,7 +32,7 @@ class Served {
         mine(filled(0)),
         answers(static_cast<size_t>(workers)),
         range(
-            workers, own_worker, rules, mine,
+            workers, own_worker, rules, DType::kF32, mine,
             [this](const ServedUpdate& now) {
               updates.push_back(now);
               Tensor weights = now.weights;

@@ -97,8 +97,10 @@ void check_pipeline(const Plan& plan) {
     fail("data.accumulate is ", plan.request.slices,
          ", but a pipeline already accumulates the gradients of its micro-batches; use pipeline.micro_batches, or "
          "another strategy");
-  if (plan.request.dense_update == DenseUpdate::kRound)
+  if (plan.request.dense_update == DenseUpdate::kRound) {
     refuse_norms(plan, "but the weights are updated after every micro-batch (pipeline.schedule); use \"1f1b\"");
+    refuse_canonical(plan, "the weights are updated after every micro-batch (pipeline.schedule); use \"1f1b\"");
+  }
   refuse_step_sums(plan, "but in a pipeline it sees one micro-batch at a time");
 }
 
