@@ -36,7 +36,7 @@ void add_threads(const std::vector<ThreadSums>& threads, int64_t first, int64_t 
   });
 }
 
-// A pass of so many rows; one for each thread, because a pass may have a workspace.
+// A pass for blocks of `rows` rows; one for each thread, because a pass may have a workspace.
 struct BlockPass {
   int64_t rows = 0;
   std::vector<std::unique_ptr<ConvPass>> of_threads;

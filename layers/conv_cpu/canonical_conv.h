@@ -9,8 +9,8 @@
 
 namespace owt {
 
-// shape: of all rows, f32. algorithm: as in make_conv_pass(). block_rows: see canonical_rows(). Gradients of weights are
-// canonical sums: ConvPass::canonical_gradients().
+// shape: of all rows, f32. algorithm: as in make_conv_pass(). block_rows: see canonical_rows(). ConvPass's function for
+// gradients is canonical_gradients().
 std::unique_ptr<ConvPass> make_canonical_conv(const ConvShape& shape, PassKind kind, ConvAlgorithm algorithm,
                                               int64_t block_rows);
 

@@ -46,7 +46,7 @@ void parallel_for(int64_t items, int64_t grain, const Function& function) {
   }
 }
 
-// Calls function(item, thread) for every item in [0, items). Several threads of the team do so at the same time; for the
+// Calls function(item, thread) for every item in [0, items). The threads of the team do so at the same time. For the
 // functions that they call, each is the only thread of a team. The function must not throw.
 template <class Function>
 void for_each_alone(int64_t items, const Function& function) {

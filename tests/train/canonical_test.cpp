@@ -27,8 +27,8 @@ void expect_same_bits(const SmallRun& one, const SmallRun& many, const std::stri
   EXPECT_EQ(many.bytes, many.planned_of_ranks) << what;
 }
 
-// Dropout and augmentation are on. The fifth step has four of the 100 images, so some ranks have none; three dense layers
-// are split, and their outputs cannot be dealt evenly to three or eight.
+// Dropout and augmentation are on. The fifth step has four of the 100 images, so some ranks have none. The outputs of
+// three split layers cannot be dealt evenly to three or eight ranks.
 TEST(CanonicalRuns, HaveTheSameBitsUnderAllStrategies) {
   const SmallRun one = run(kSmallRecipe, {});
   for (const Strategy strategy : all_strategies())
