@@ -238,6 +238,7 @@ COMMANDS = {
         "gpu": Shows("small.toml --workers 2 --gpu H100", base="small.toml --workers 2"),
         "images-per-second": Shows("--workers 2 --gpu H100 --images-per-second 10", base="--workers 2 --gpu H100"),
         "machine": Shows("--workers 2 --machine k20x8", base="--workers 2"),
+        "elastic": Shows("--workers 2 --elastic", base="--workers 2"),
         "launches": Shows("--gpu H100 --launches", base="--gpu H100"),
         "times": Shows("--workers 2 --bandwidth 1Gbit --times times.csv", base="--workers 2"),
         "measure": Shows("--workers 2 --measure --bandwidth 1Gbit", base="--workers 2"),

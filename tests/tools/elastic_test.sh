@@ -85,6 +85,7 @@ killed() {  # killed STRATEGY RANK
   grep -q "2 workers continue from step .* by the state in memory" "$work/out" || wrong "not from memory"
   [ "$(world workers)" = 2 ] || wrong "metrics: $(world workers) workers"
   [ "$(world repeated)" -le 150 ] || wrong "$(world repeated) steps repeated"
+  grep -q '"mirror":"every 50 steps a worker sends ' "$work/run/metrics.jsonl" || wrong "the mirror is not in the facts"
   passed "$1 continues without rank $2"
 }
 
