@@ -283,6 +283,7 @@ COMMANDS = {
         "classes": Unseen("--classes number", "the same classes", base="--data shards"),
     }),
     "watch": Command(None, {name: None for name in ("port", "host", "name", "layer")}),  # serves: tests/tools/watch_test.sh
+    "ask": Command(None, {"workers": None}),  # of a run that changes: tests/tools/elastic_test.sh
     "launch": Command(None, {name: None for name in (  # starts processes: tests/tools/launch_test.sh
         "workers", "hosts", "host", "port", "ssh", "elastic", "join", "enable-recovery",
         "share-gpu")}),
@@ -422,6 +423,11 @@ export small.toml --onnx new/x.onnx
 average runs/small --out other.safetensors
 average runs/nowhere
 average runs/small --out nowhere/a.safetensors
+ask runs/small
+ask runs/small --workers 2
+ask runs/nowhere
+ask photos
+ask localhost:1
 report runs/nowhere --out new/r.html
 report runs/small --out nowhere/r.html
 report runs/small --layer conv9 --out new/r.html
