@@ -1,4 +1,4 @@
-// Where the roster of a run is (roster.h), and what it tells anybody who asks.
+// Where the roster of a run is (roster.h), and questions to it from other processes than workers.
 #pragma once
 
 #include <optional>
@@ -11,7 +11,7 @@ namespace owt {
 struct RunAddress {
   std::string host;
   int port = 0;
-  std::string run{};  // tells this run from others that were at the same address; empty: any run
+  std::string run{};  // distinguishes runs that were at the same address; empty: any run
   std::string text() const;
 };
 // "HOST:PORT" or "HOST:PORT RUN"; nullopt for another text.
@@ -27,7 +27,7 @@ ReachedRoster reach_roster(const RunAddress& address);
 // The workers of a run.
 struct RunWorkers {
   int now = 0, least = 1, most = 1;
-  int soon = 0;  // once those that were asked to leave have left, and those that were started have come
+  int soon = 0;  // when the workers that were asked to leave have left, and all that were asked for have come
 };
 // Asks for that number of workers, or with 0 only for the state. Returns the workers at that time. Throws Error if the
 // roster cannot be reached or refuses.

@@ -283,7 +283,7 @@ COMMANDS = {
         "classes": Unseen("--classes number", "the same classes", base="--data shards"),
     }),
     "watch": Command(None, {name: None for name in ("port", "host", "name", "layer")}),  # serves: tests/tools/watch_test.sh
-    "ask": Command(None, {"workers": None}),  # of a run that changes: tests/tools/elastic_test.sh
+    "ask": Command(None, {"workers": None}),  # needs a run that changes: tests/tools/elastic_test.sh
     "launch": Command(None, {name: None for name in (  # starts processes: tests/tools/launch_test.sh
         "workers", "hosts", "host", "port", "ssh", "elastic", "join", "enable-recovery",
         "share-gpu")}),
