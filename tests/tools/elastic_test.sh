@@ -133,6 +133,8 @@ joins() {
 
 # Two neighbours that are asked at once leave one after the other, so nothing is repeated.
 asked() {
+  ln -s "$owt" "$work/owt"
+  train[0]=$work/owt
   begin 3 1:4 --parallel owt-a --steps 1000000
   wait_for has_step 200
   ask() { "$owt" ask "$work/run" "$@" >"$work/asked" 2>&1 || wrong "owt ask $*: $(cat "$work/asked")"; }
@@ -149,6 +151,10 @@ asked() {
   grep -qx 'the run has 3 workers already' "$work/asked" || wrong "$(cat "$work/asked")"
   "$owt" ask "$work/run" --workers 5 >"$work/asked" 2>&1 && wrong "5 workers are too many"
   grep -q 'the run allows 1 to 4 workers' "$work/asked" || wrong "$(cat "$work/asked")"
+  rm "$work/owt"
+  ask --workers 4
+  wait_for grep -q "another worker cannot be started: cannot run '$work/owt'" "$work/out"
+  wait_for has_workers 3
   wait_for has_step 2000
   stops
   same_curve "$work/run"
@@ -156,7 +162,9 @@ asked() {
   [ "$(world workers)" = 3 ] || wrong "metrics: $(world workers) workers"
   "$owt" ask "$work/run" >"$work/asked" 2>&1 && wrong "the run has ended"
   grep -q 'has ended: stopped' "$work/asked" || wrong "$(cat "$work/asked")"
-  "$owt" ask "$undisturbed" >"$work/asked" 2>&1 && wrong "the run has no launcher"
+  "$owt" "${train[@]:1}" --workers 1 --resume auto --steps 1 --out "$work/run" >"$work/resumed" 2>&1 ||
+    wrong "it does not resume: $(cat "$work/resumed")"
+  "$owt" ask "$work/run" >"$work/asked" 2>&1 && wrong "the run has no launcher any more"
   grep -q 'not started with owt launch --elastic' "$work/asked" || wrong "$(cat "$work/asked")"
   passed "workers leave and start when owt ask asks for another number"
 }
