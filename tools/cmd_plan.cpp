@@ -62,7 +62,7 @@ void declare_plan(Options& options) {
                  "take GPUs and links from this description of a machine, a file or a name in configs/machines");
   options.flag("elastic",
                "for workers that leave and join (owt launch --elastic): also show what a worker sends to renew the "
-               "copies of the run's state every elastic.mirror_every steps, and count their memory");
+               "copies of the run's state every elastic.mirror_every steps; on CPUs predictions count their memory");
   options.flag("launches",
                "with --gpu and one worker: list the kernels that the GPU runs in a step, with modelled times");
   options.repeated("times", "FILE",

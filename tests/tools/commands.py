@@ -440,6 +440,8 @@ inspect shards --sheet nowhere/s.png
 plan small.toml --workers 2 --gpu H100 --bandwidth 1Gbit --draw nowhere/p.svg
 plan small.toml --workers 2 --bandwidth 1Gbit --times links.json
 plan small.toml --workers 2 --links times.csv
+plan small.toml --workers 2 --elastic --parallel dp --parallel ps
+plan small.toml --workers 2 --elastic --model-ranks 1
 time small.toml --csv nowhere/t.csv
 time small.toml --links times.csv
 bench-comm --json nowhere/l.json
