@@ -19,11 +19,13 @@
 #include "src/plan/plan_table.h"
 #include "src/plan/plan_updates.h"
 #include "src/predict/machine.h"
+#include "src/predict/mirror_need.h"
 #include "src/report/draw_step.h"
 #include "src/system/files.h"
 #include "src/system/log.h"
 #include "src/system/units.h"
 #include "src/train/session.h"
+#include "src/train/strategy_settings.h"
 #include "tools/commands.h"
 #include "tools/recipes.h"
 
@@ -58,6 +60,9 @@ void declare_plan(Options& options) {
                  "with --gpu: measured speed of one GPU with a worker's rows; scales all layer times");
   options.option("machine", "FILE",
                  "take GPUs and links from this description of a machine, a file or a name in configs/machines");
+  options.flag("elastic",
+               "for workers that leave and join (owt launch --elastic): also show what a worker sends to renew the "
+               "copies of the run's state every elastic.mirror_every steps; on CPUs predictions count their memory");
   options.flag("launches",
                "with --gpu and one worker: list the kernels that the GPU runs in a step, with modelled times");
   options.repeated("times", "FILE",
@@ -96,7 +101,8 @@ void show_plans(const Settings& settings, const std::vector<std::string>& asked,
   for (const std::string& name : shown) {
     request.strategy = strategy_from(name);
     const Plan plan = make_plan(settings.model, request);
-    std::cout << plan_table(plan) << '\n';
+    std::cout << plan_table(plan) << (request.mirror_every > 0 ? concat("mirror: ", mirror_text(plan), '\n') : "")
+              << '\n';
     if (!steps) continue;
     std::cout << name << ": " << facts_of(request.strategy).help
               << (local_period(plan) > 1 ? format("; here the step that averages, one of {}", local_period(plan)) : "")
@@ -136,6 +142,19 @@ void take_speeds(Settings& settings, const Options& options) {
     throw UsageError(concat("--speeds ", options.string("speeds"), ": wanted a positive number for each of ",
                             parallel.workers, parallel.workers == 1 ? " worker" : " workers"));
   if (parallel.measure_shares) parallel.shares = parallel.speeds;
+}
+
+// Throws Error for a strategy of --parallel whose workers cannot change.
+void take_elastic(Settings& settings, const Options& options) {
+  if (!options.boolean("elastic")) return;
+  settings.elastic.on = true;
+  check_workers_may_change(settings);
+  for (const std::string& name : options.list("parallel")) {
+    if (name == "auto") continue;
+    Settings named = settings;
+    named.parallel.strategy = strategy_from(name);
+    check_workers_may_change(named);
+  }
 }
 
 // Launches are listed for a GPU that trains alone. Throws UsageError.
@@ -394,6 +413,7 @@ int command_plan(const Arguments& arguments) {
     more.emplace_back("parallel.model_ranks", std::to_string(options.integer("model-ranks", {.low = 1, .high = 4096})));
   Settings settings = shared_settings(options, more);
   take_speeds(settings, options);
+  take_elastic(settings, options);
   for (const char* file : {"json", "draw"})
     if (options.given(file)) check_output(options.string(file));
   check_launches(options, settings.parallel.workers);

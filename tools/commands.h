@@ -38,6 +38,7 @@ int command_watch(const Arguments& arguments);
 int command_plan(const Arguments& arguments);
 int command_bench_comm(const Arguments& arguments);
 int command_bench_data(const Arguments& arguments);
+int command_ask(const Arguments& arguments);
 int command_launch(const Arguments& arguments);
 int command_prepare(const Arguments& arguments);
 int prepare_imagenet(const Arguments& arguments);

@@ -39,6 +39,7 @@ constexpr Command kCommands[] = {
     {"bench-comm", owt::command_bench_comm, Under::kTogether, "measure how long collectives between workers take"},
     {"bench-data", owt::command_bench_data, Under::kAlone, "measure how many images per second the loader makes"},
     {"launch", owt::command_launch, Under::kTogether, "start the processes of a run, on one or several hosts"},
+    {"ask", owt::command_ask, Under::kAlone, "show or change the number of workers of a run"},
     {"report", owt::command_report, Under::kAlone, "write an HTML page about one or more runs"},
     {"watch", owt::command_watch, Under::kAlone, "serve that page to a browser while a run trains"},
     {"prepare", owt::command_prepare, Under::kAlone, "make or unpack a data set"},

@@ -100,6 +100,7 @@ void catch_leave_signal() {
 }
 
 bool leave_requested() { return leave; }
+void request_leave() { leave = true; }
 bool stop_requested() { return stop; }
 void request_stop(bool wish) { stop = wish; }
 void note_kept_step(int64_t step) { kept_step = step; }

@@ -17,6 +17,7 @@ bool stop_requested();
 // SIGUSR2, where workers may leave (owt launch --elastic): this one leaves after the current step.
 void catch_leave_signal();
 bool leave_requested();
+void request_leave();          // has the effect of the signal
 void request_stop(bool stop);  // has the effect of a signal; false withdraws the request
 
 // The answer of a run that writes checkpoints. It ends with the step of the last one.

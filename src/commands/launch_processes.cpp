@@ -84,7 +84,8 @@ std::string found_program(const std::string& name) {
 struct Child {
   std::string name;  // "rank 2", or "the processes of node2"
   pid_t process = 0;
-  int input = -1;  // passes signals to the launcher of another host; -1: a process of this host
+  int number = -1;  // with elastic: of a worker of this host (Roster::take_wanted())
+  int input = -1;   // passes signals to the launcher of another host; -1: a process of this host
 };
 
 class Launcher {
@@ -156,9 +157,21 @@ class Launcher {
     any_came_ = any_came_ || roster_->connected() > 0;
     for (const std::string& line : roster_->take_news()) log_info("{}", line);
     for (const int process : roster_->take_dropped()) kill(process, SIGKILL);
+    for (const int number : roster_->take_wanted()) start_another(number);
     if (!roster_->end() || said_end_) return;
     said_end_ = true;
     log_warn("the run ends: {}", *roster_->end());
+  }
+
+  // A worker that was asked for (ask_roster()).
+  void start_another(int number) {
+    try {
+      if (asked_to_stop_) fail("the run stops");
+      start_here({.name = "", .workers = 1}, {.first = number, .first_here = number});
+    } catch (const Error& e) {
+      log_warn("another worker cannot be started: {}", e.what());
+      roster_->forget(number);
+    }
   }
 
   void start_all() {
@@ -217,6 +230,7 @@ class Launcher {
       const int socket = gets_socket ? dup(listener.socket) : -1;  // without close-on-exec
       if (gets_socket) changes["OWT_LAUNCH_SOCKET"] = std::to_string(socket);
       start(concat(what_.elastic ? "worker " : "rank ", rank), program, what_.command, changes, -1);
+      children_.back().number = rank;
       changes.erase("OWT_LAUNCH_SOCKET");
       if (gets_socket) close(socket);
     }
@@ -331,6 +345,7 @@ class Launcher {
       else if (code != 0 && !failure_)
         note_failure(*child, status, code);
       if (child->input >= 0) close(child->input);
+      if (roster_) roster_->forget(child->number);
       kill(-process, SIGKILL);  // processes that it has started and that still run
       children_.erase(child);
     }

@@ -18,6 +18,7 @@
 #include "src/commands/run_place.h"
 #include "src/core/threads.h"
 #include "src/plan/plan_updates.h"
+#include "src/predict/memory_need.h"
 #include "src/report/layer_facts.h"
 #include "src/roster/membership.h"
 #include "src/simulate/virtual_run.h"
@@ -234,7 +235,10 @@ TrainOutcome train(Settings settings, const TrainOptions& options) {
       {option_is_given("weights", !options.start.file.empty()), option_fact("except", joined(options.start.except)),
        option_is_given("except-mismatched", options.start.except_mismatched), option_fact("resume", options.resume),
        option_is_given("other-data", options.other_data)});
-  if (options.memory) check_workers_may_change(settings);
+  if (options.memory) {
+    check_workers_may_change(settings);
+    settings.elastic.on = true;
+  }
   const Session session(settings, options.threads);
   const bool continues = options.memory && run_world().number > 0;
   const RunPlace place = continues ? place_to_continue(settings, options, session) : find_place(settings, options);
@@ -253,7 +257,10 @@ TrainOutcome train(Settings settings, const TrainOptions& options) {
   note_kept_step(job.resume_state.step);
   const std::unique_ptr<RunFolder> folder = claim_run_folder(job);
   open_training_data(job, options.data, options.other_data);
-  check_memory(job.plan, {.batches = 2 * kLoadedBatches});  // for training and evaluation
+  // The mirror of the workers before exists, and the second renewal replaces it (mirror.h).
+  const RankNeed replaced = [](const Plan& plan, int rank) { return -mirror_bytes(plan, rank) / 2; };
+  check_memory(job.plan,  // for training and evaluation
+               {.batches = 2 * kLoadedBatches, .beside = job.continues ? replaced : RankNeed()});
   if (!shares.empty()) log_info("{}", shares);
   if (!options.stays.empty() && !job.resume_checkpoint.empty()) log_info("{}", options.stays);
   log_changes(job, folder.get(), asked_seed);

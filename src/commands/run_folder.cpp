@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "src/commands/run_place.h"
+#include "src/roster/membership.h"
 #include "src/system/config_values.h"
 #include "src/system/kept_files.h"
 #include "src/system/log.h"
@@ -123,6 +124,10 @@ void RunFolder::open(const Job& job, bool steps_are_left) {
       fail("another run has begun in the run folder ", folder_, " meanwhile; choose another --out");
   }
   if (steps_are_left) write_recipe(job);
+  if (job.memory)
+    write_file_atomically(file_in(folder_, kRosterFile), run_address().text() + '\n');
+  else
+    fs::remove(file_in(folder_, kRosterFile), code);
   log_to_file(file_in(folder_, "log.txt"));  // last, so a folder with a log has a recipe
 }
 

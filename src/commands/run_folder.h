@@ -13,6 +13,8 @@
 
 namespace owt {
 
+constexpr const char* kRosterFile = "roster";  // where the run's roster is: RunAddress::text() and a newline
+
 class RunFolder {
  public:
   // Runs on rank 0. Throws Error if the folder cannot be written, if another run is writing to it, or if its metrics
@@ -21,8 +23,9 @@ class RunFolder {
 
   // Logs the differences between the recipe and the resumed run's recipe.
   void log_changes(const Job& job) const;
-  // Creates the folder and log.txt. If steps are left, writes config.toml and the facts of the data; earlier versions
-  // of these files are kept beside them. No other process writes to the folder during the lifetime of this object.
+  // Creates the folder and log.txt, and where workers may change kRosterFile. If steps are left, writes config.toml and
+  // the facts of the data; earlier versions of these files are kept beside them. No other process writes to the folder
+  // during the lifetime of this object.
   void open(const Job& job, bool steps_are_left);
 
  private:

@@ -8,7 +8,7 @@
 // With b bytes of this rank's tensors, of which s bytes are on no other rank, and p such bytes of the previous rank,
 // a renewal sends s bytes, and the copies take 2 (b + p) bytes of host memory. Between restore() and the second
 // renewal after it they include the copies of the earlier ranks. On a GPU messages go through memory for two pieces of
-// a tensor (kPieceBytes).
+// a tensor (kPieceBytes). mirror_needs() (src/predict/mirror_need.h) says the same of a plan.
 //
 // Use:
 //   - renew() every some steps; complete() before a rank leaves in order, and at the end of the run.

@@ -70,6 +70,8 @@ struct PlanRequest {
   // GPU memory of a rank's batches, besides the images of two of them (data/batch_memory.h): per row of a full step,
   // and independent of the rows.
   int64_t batch_row_bytes = 0, batch_bytes = 0;
+  // Steps between renewals of the mirror of a run whose workers may change (src/mirror); 0: they do not change.
+  int64_t mirror_every = 0;
 };
 
 }  // namespace owt

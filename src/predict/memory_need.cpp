@@ -15,6 +15,7 @@
 #include "src/plan/plan_bytes.h"
 #include "src/plan/plan_rows.h"
 #include "src/plan/plan_updates.h"
+#include "src/predict/mirror_need.h"
 #include "src/server/parameter_server.h"
 
 namespace owt {
@@ -229,6 +230,15 @@ int64_t received_bytes(const Plan& plan) {
   return bytes;
 }
 
+bool has_mirror(const Plan& plan) { return plan.request.mirror_every > 0 && plan.request.on.device == Device::kCpu; }
+
+int64_t most_mirror_bytes(const Plan& plan) {
+  int64_t most = 0;
+  if (has_mirror(plan))
+    for (const MirrorNeed& need : mirror_needs(plan)) most = std::max(most, need.held_bytes);
+  return most;
+}
+
 // On the host a piece of the largest parameter is read, received, converted to memory order and cut; on a GPU it is
 // only received.
 int64_t piece_bytes(const Plan& plan) {
@@ -257,6 +267,10 @@ int64_t copies_bytes(const Plan& plan, const std::vector<Action>& actions, int p
 
 }  // namespace
 
+int64_t mirror_bytes(const Plan& plan, int rank) {
+  return has_mirror(plan) ? mirror_needs(plan)[static_cast<size_t>(rank)].held_bytes : 0;
+}
+
 int64_t step_bytes(const Plan& plan, const std::vector<Action>& actions, int rank) {
   const StepRows rows = rows_of(plan, plan.request.step_rows);
   Holdings holdings(plan, rows, rank);
@@ -269,7 +283,7 @@ int64_t rank_bytes(const Plan& plan, Mode mode, int rank) {
   const int64_t values = weight_bytes_per_rank(plan, place) + copy16_bytes_per_rank(plan, place);
   if (mode == Mode::kEval) return values + step_bytes(plan, evaluation(plan, plan.request.step_rows, place), rank);
   return values + gradient_bytes_per_rank(plan, place) + state_bytes(plan, place) + ema_bytes(plan, place) +
-         norm_bytes(plan) + sample_bytes(plan) + (rank == 0 ? received_bytes(plan) : 0) +
+         norm_bytes(plan) + sample_bytes(plan) + mirror_bytes(plan, rank) + (rank == 0 ? received_bytes(plan) : 0) +
          (updates_share(plan, rank) ? server_bytes(plan) : 0) +
          step_bytes(plan, training(plan, plan.request.step_rows, place), rank);
 }
@@ -298,7 +312,7 @@ MemoryNeed memory_need(const Plan& plan, const std::vector<Action>& actions, int
   // Except for stashes, the memory of weights does not depend on the order, so the list does not show it.
   need.weight_bytes = weight_bytes_per_rank(plan) + copy16_bytes_per_rank(plan) + gradient_bytes_per_rank(plan) +
                       state_bytes(plan) + received_bytes(plan) + server_bytes(plan) + copies + ema_bytes(plan) +
-                      norm_bytes(plan) + sample_bytes(plan);
+                      norm_bytes(plan) + sample_bytes(plan) + most_mirror_bytes(plan);
   need.piece_bytes = piece_bytes(plan);
   need.step_row_bytes =
       static_cast<double>(most_step_bytes(plan, actions, place) - copies) / static_cast<double>(plan.request.step_rows);

@@ -12,7 +12,8 @@ namespace owt {
 // The need of the rank with the most rows and the largest parts of the weights, e.g. rank 0. Workspaces of libraries
 // and memory pools of drivers are not counted.
 struct MemoryNeed {
-  // Values, gradients, optimizer state, bf16 copies if any, and received gradients on a rank that updates for others.
+  // Values, gradients, optimizer state, bf16 copies if any, received gradients on a rank that updates for others, and
+  // on a CPU the mirror of a run whose workers may change.
   int64_t weight_bytes = 0;
   double step_row_bytes = 0;  // activations and their gradients, per row of the whole step
   int64_t piece_bytes = 0;    // buffers for writing and reading checkpoints (layers/base/param.h)
@@ -34,6 +35,8 @@ std::string what_fits(const Plan& plan, int64_t memory_bytes, int64_t step_rows)
 // The least memory that a rank needs to train or evaluate steps of the plan's rows, including its own images once.
 // Temporary buffers for files and needs of other ranks are not counted.
 int64_t rank_bytes(const Plan& plan, Mode mode, int rank);
+// The mirror's part of that. It is in the memory of the host, so it is 0 for a GPU, and if workers do not change.
+int64_t mirror_bytes(const Plan& plan, int rank);
 
 // The memory that these actions hold on one rank, including images; the list may be empty. It corresponds to
 // step_row_bytes of a full step, for all of its rows.

@@ -11,6 +11,7 @@
 #include <mutex>
 
 #include "src/comm/launch.h"
+#include "src/comm/signals.h"
 #include "src/comm/watch.h"
 #include "src/roster/roster_words.h"
 #include "src/system/check.h"
@@ -27,18 +28,11 @@ constexpr int kIdle = 10, kProbe = 5, kProbes = 4;  // seconds; seconds; number
 // Ranks may need this much longer than the watch to leave a world.
 constexpr int kToLeave = 5;  // seconds
 
-struct Address {
-  std::string host;
-  int port = 0;
-};
-
-Address address_of_roster() {
+RunAddress address_of_roster() {
   const char* const said = std::getenv(kVariable);
-  const std::string text = said ? said : "";
-  const size_t colon = text.rfind(':');
-  const int port = colon == std::string::npos ? 0 : std::atoi(text.c_str() + colon + 1);
-  if (port < 1 || port > 65535) fail("the environment variable ", kVariable, " is '", text, "', wanted HOST:PORT");
-  return {text.substr(0, colon), port};
+  const std::optional<RunAddress> address = run_address_in(said ? said : "");
+  if (!address) fail("the environment variable ", kVariable, " is '", said ? said : "", "', wanted HOST:PORT");
+  return *address;
 }
 
 int number_of(const char* variable) {
@@ -59,18 +53,9 @@ void probe_when_idle(int socket) {
 class Membership {
  public:
   Membership() : roster_(address_of_roster()) {
-    std::string tried;
-    for (const std::string& address : addresses_of(roster_.host)) {
-      try {
-        connection_ = connect_to(address, roster_.port, Milliseconds(5000));
-        reached_ = address;
-        break;
-      } catch (const Error& e) {
-        tried += concat(tried.empty() ? "" : ", ", address, ": ", e.what());
-      }
-    }
-    if (!connection_.open())
-      fail("cannot reach the run at ", roster_.host, ":", roster_.port, " (", tried, "); is it running?");
+    ReachedRoster roster = reach_roster(roster_);
+    connection_ = std::move(roster.connection);
+    reached_ = roster.address;
     probe_when_idle(connection_.socket());
     listen_anew();
     Introduction introduction;
@@ -84,6 +69,7 @@ class Membership {
   }
 
   const RunWorld& world() const { return world_; }
+  RunAddress address() const { return {roster_.host, roster_.port, run_}; }
 
   bool calls() {
     const std::lock_guard lock(mutex_);
@@ -134,12 +120,17 @@ class Membership {
     if (!connection_.open()) return;
     connection_.flush();
     connection_.receive([&](const Message& message) {
-      if (message.kind == kCall) (message.text.empty() ? called_ : over_) = true;
+      if (message.kind == kCall) take_call(message.text);
       if (message.kind == kEnd) end_ = message.text;
       if (message.kind != kWorld) return;
       next_ = new_world_in(message.text);
       called_ = over_ = false;  // these calls were in the world before
     });
+  }
+
+  void take_call(const std::string& call) {
+    if (call == kCallLeave) return request_leave();
+    (call == kCallLost ? over_ : called_) = true;
   }
 
   // Waits for the next world. False: there is none for this worker, as it wished.
@@ -158,6 +149,7 @@ class Membership {
     }
     const NewWorld now = *std::exchange(next_, std::nullopt);
     world_ = {now.world, now.least, now.change};
+    run_ = now.run;
     ProcessLaunch launch;
     launch.rank = now.rank;
     launch.ranks = now.ranks;
@@ -173,8 +165,8 @@ class Membership {
     return true;
   }
 
-  const Address roster_;
-  std::string reached_;  // its address
+  const RunAddress roster_;
+  std::string reached_, run_;  // its numeric address; RunAddress::run
   MessageConnection connection_;
   Listener door_;
   RunWorld world_;
@@ -195,6 +187,7 @@ std::unique_ptr<Membership>& membership() {
 bool has_roster() { return std::getenv(kVariable) != nullptr; }
 void come_to_roster() { membership() = std::make_unique<Membership>(); }
 const RunWorld& run_world() { return membership()->world(); }
+RunAddress run_address() { return membership()->address(); }
 bool roster_calls() { return membership() && membership()->calls(); }
 bool roster_is_gone() { return membership()->roster_is_gone(); }
 void finish_run() { membership()->finish(); }

@@ -4,6 +4,8 @@
 #include <optional>
 #include <string>
 
+#include "src/roster/run_address.h"
+
 namespace owt {
 
 // Whether this process was started for such a run: the environment variable OWT_ROSTER is HOST:PORT of the roster.
@@ -20,9 +22,10 @@ struct RunWorld {
   std::string change;  // from the world before, for people; empty in the first
 };
 const RunWorld& run_world();
+RunAddress run_address();  // for ask_roster()
 
-// Whether the roster wants all workers to leave this world after their current step. Never blocks; for the rank's
-// thread.
+// Whether the roster wants all workers to leave this world after their current step. If it wants this worker to leave
+// the run, leave_requested() (src/comm/signals.h) is true from then on. Never blocks; for the rank's thread.
 bool roster_calls();
 
 // Whether the roster can no longer be reached, or has ended the run.

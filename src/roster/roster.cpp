@@ -28,7 +28,11 @@ std::string workers(int64_t count) { return concat(count, count == 1 ? " worker"
 
 }  // namespace
 
-Roster::Roster(Listener listener, const Limits& limits) : listener_(listener), limits_(limits) {}
+Roster::Roster(Listener listener, const Limits& limits)
+    : listener_(listener),
+      limits_(limits),
+      run_(concat(getpid(), '-', std::chrono::system_clock::now().time_since_epoch().count())),
+      next_number_(limits.first) {}
 
 Roster::~Roster() { close(listener_.socket); }
 
@@ -89,13 +93,14 @@ void Roster::receive(ListedWorker& worker) {
     }
   });
   if (worker.connection.open()) return;
-  if (in_world(worker)) call("lost");
+  if (in_world(worker)) call(kCallLost);
   lose(worker, "its process has ended");
 }
 
 // Refuses everything but a worker of this program for which there is room.
 void Roster::take_introduction(ListedWorker& worker, const Message& message) {
   try {
+    if (message.kind == kAsk) return answer(worker.connection, run_question_in(message.text));
     if (message.kind != kCome) return worker.connection.close();
     worker.who = introduction_in(message.text);
   } catch (const Error&) {
@@ -114,7 +119,51 @@ void Roster::take_introduction(ListedWorker& worker, const Message& message) {
   const int room = world_ < 0 ? limits_.first : limits_.most;
   if (std::ssize(workers_) >= room)
     return refuse(concat("the run has ", workers(std::ssize(workers_)), " already, which --elastic allows at most"));
-  if (world_ >= 0) call("");
+  coming_.erase(worker.who.order);
+  if (world_ >= 0) call(kCallChange);
+}
+
+void Roster::answer(MessageConnection& asker, const RunQuestion& question) {
+  RunAnswer answer{connected(), limits_.least, limits_.most, soon(), why_not(question)};
+  if (answer.refusal.empty() && question.workers > 0) {
+    change_to(question.workers);
+    answer.soon = soon();
+  }
+  asker.send({kAnswer, 0, answer.text()});
+  asker.close();
+}
+
+std::string Roster::why_not(const RunQuestion& question) const {
+  if (question.version != kRosterVersion)
+    return concat("the roster of the run speaks version ", kRosterVersion, ", this program version ", question.version);
+  if (!question.run.empty() && question.run != run_) return "the run has ended, and another one is at its address";
+  if (end_ || finished_) return end_ ? concat("the run has ended: ", *end_) : "the run has finished";
+  if (question.workers == 0) return "";
+  if (question.workers < limits_.least || question.workers > limits_.most)
+    return concat("the run allows ", limits_.least, " to ", workers(limits_.most), " (--elastic), not ",
+                  question.workers);
+  if (world_ < 0) return "the run has not begun yet";
+  const bool changes = !coming_.empty() || std::ranges::any_of(workers_, &ListedWorker::asked);
+  return changes ? concat("the run is still changing to ", workers(soon()), "; ask again later") : "";
+}
+
+int Roster::soon() const {
+  return static_cast<int>(std::ranges::count(workers_, false, &ListedWorker::asked) + std::ssize(coming_));
+}
+
+// The last workers leave.
+void Roster::change_to(int count) {
+  const int now = connected();
+  if (count != now) news_.push_back(concat("asked for ", workers(count), " in place of ", now));
+  for (int rank = count; rank < now; ++rank) {
+    ListedWorker& worker = workers_[static_cast<size_t>(rank)];
+    worker.asked = true;
+    worker.connection.send({kCall, worker.rank, kCallLeave});
+  }
+  for (int missing = count - now; missing > 0; --missing) {
+    wanted_.push_back(next_number_);
+    coming_.insert(next_number_++);
+  }
 }
 
 void Roster::take_departure(ListedWorker& worker, const Departure& departure) {
@@ -123,7 +172,7 @@ void Roster::take_departure(ListedWorker& worker, const Departure& departure) {
     over_since_ = Clock::now();
     worlds_without_steps_ = departure.did_steps ? 0 : worlds_without_steps_ + 1;
   }
-  if (!departure.why.empty()) call("lost");
+  if (!departure.why.empty()) call(kCallLost);
   if (why_.empty()) why_ = departure.why;
   last_departure_ = Clock::now();
   patience_s_ = std::max(patience_s_, departure.patience_s);
@@ -206,7 +255,7 @@ void Roster::make_world() {
     const std::string& host = worker.who.host;
     worker.connection.send({kWorld, rank,
                             NewWorld{world_, rank, ranks, numbered[host]++, on_host[host], rank_0.address,
-                                     rank_0.who.port, limits_.least, changed}
+                                     rank_0.who.port, limits_.least, run_, changed}
                                 .text()});
   }
   if (!first) news_.push_back(concat(changed, "; ", workers(ranks), ranks == 1 ? " continues" : " continue"));
@@ -229,6 +278,7 @@ void Roster::end_run(const std::string& why) {
   for (ListedWorker& worker : workers_) worker.connection.send({kEnd, 0, why});
 }
 
+std::vector<int> Roster::take_wanted() { return std::exchange(wanted_, {}); }
 std::vector<std::string> Roster::take_news() { return std::exchange(news_, {}); }
 std::vector<int> Roster::take_dropped() { return std::exchange(dropped_, {}); }
 

@@ -64,13 +64,29 @@ Departure departure_in(const std::string& text) {
 
 std::string NewWorld::text() const {
   return packed({text_of(world), text_of(rank), text_of(ranks), text_of(local_rank), text_of(local_ranks), address,
-                 text_of(port), text_of(least), change});
+                 text_of(port), text_of(least), run, change});
 }
 
 NewWorld new_world_in(const std::string& text) {
-  Fields fields(text, 9);
+  Fields fields(text, 10);
   return {fields.number(), fields.number(), fields.number(), fields.number(), fields.number(),
-          fields.text(),   fields.number(), fields.number(), fields.text()};
+          fields.text(),   fields.number(), fields.number(), fields.text(),   fields.text()};
+}
+
+std::string RunQuestion::text() const { return packed({version, run, text_of(workers)}); }
+
+RunQuestion run_question_in(const std::string& text) {
+  Fields fields(text, 3);
+  return {fields.text(), fields.text(), fields.number()};
+}
+
+std::string RunAnswer::text() const {
+  return packed({text_of(now), text_of(least), text_of(most), text_of(soon), refusal});
+}
+
+RunAnswer run_answer_in(const std::string& text) {
+  Fields fields(text, 5);
+  return {fields.number(), fields.number(), fields.number(), fields.number(), fields.text()};
 }
 
 }  // namespace owt

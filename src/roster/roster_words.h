@@ -1,4 +1,4 @@
-// The messages between the roster of a run and its workers. For this folder.
+// The messages between the roster of a run, its workers, and owt ask. For this folder.
 #pragma once
 
 #include <cstdint>
@@ -11,10 +11,16 @@ enum RosterWord : uint32_t {
   kCome = 0x6f777601,  // a worker that is in no world yet; text: an Introduction
   kReady,              // a worker that has left its world; text: a Departure
   kFinished,           // rank 0: the run has ended well
-  kCall,               // text: "lost": the world has lost a worker; else: come after this step, the workers change
+  kCall,               // text: one of the calls below
   kWorld,              // text: a NewWorld
   kEnd,                // text: the reason why there is no world for this worker; empty: it may leave, as it wished
+  kAsk,                // anybody; text: a RunQuestion
+  kAnswer,             // text: a RunAnswer
 };
+
+constexpr auto kCallChange = "";      // all: come after this step, the workers change
+constexpr auto kCallLost = "lost";    // all: the world has lost a worker
+constexpr auto kCallLeave = "leave";  // this worker: leave the run after this step
 
 constexpr auto kRosterVersion = "1";  // version of the messages
 
@@ -48,9 +54,25 @@ struct NewWorld {
   std::string address;  // the host of rank 0; empty: the host of the roster
   int port = 0;         // where rank 0 listens
   int least = 1;        // workers that every world has
+  std::string run;      // RunAddress::run
   std::string change;   // from the world before, for people
   std::string text() const;
 };
 NewWorld new_world_in(const std::string& text);
+
+struct RunQuestion {
+  std::string version = kRosterVersion;
+  std::string run;  // RunAddress::run
+  int workers = 0;  // wanted; 0: any number
+  std::string text() const;
+};
+RunQuestion run_question_in(const std::string& text);
+
+struct RunAnswer {
+  int now = 0, least = 1, most = 1, soon = 0;  // see RunWorkers
+  std::string refusal;                         // why the run does not change as wanted; empty: it does
+  std::string text() const;
+};
+RunAnswer run_answer_in(const std::string& text);
 
 }  // namespace owt

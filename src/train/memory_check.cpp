@@ -113,6 +113,7 @@ void check_memory_of_whole_networks(const Settings& settings) {
   request.strategy = kPlainDataParallel;
   request.model_ranks = 0;
   request.loss.sample = 1;
+  request.mirror_every = 0;
   check_memory(make_plan(settings.model, request), MemoryUse{});
 }
 

@@ -94,6 +94,7 @@ PlanRequest Settings::plan_request() const {
   const BatchMemory batches = memory_beside_images(data.augment, data.image, model.input, value_bytes);
   request.batch_row_bytes = batches.row_bytes;
   request.batch_bytes = batches.bytes;
+  request.mirror_every = elastic.on ? elastic.mirror_every : 0;
   return request;
 }
 

@@ -66,6 +66,7 @@ struct ParallelSettings {
 
 // For runs whose workers may leave and join (owt launch --elastic).
 struct ElasticSettings {
+  bool on = false;            // not a key: the command says whether the workers may change
   int64_t mirror_every = 50;  // steps between copies of the run's state to memory (src/mirror)
 };
 

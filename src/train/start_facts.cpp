@@ -8,6 +8,7 @@
 #include "src/comm/launch.h"
 #include "src/core/threads.h"
 #include "src/plan/plan_bytes.h"
+#include "src/predict/mirror_need.h"
 #include "src/system/log.h"
 #include "src/system/processor.h"
 #include "src/system/version.h"
@@ -50,20 +51,23 @@ std::string command_line() {
 std::vector<std::pair<std::string, std::string>> facts_of_start(const Job& job) {
   const PlanRequest& request = job.plan.request;
   const std::string images = job.train ? std::to_string(job.train->size()) : "none";
-  return {{"started", time_now()},
-          {"version", program_version()},
-          {"command", command_line()},
-          {"host", host_name()},
-          {"processor", trimmed(processor_name())},
-          {"device", request.on.device == Device::kCpu ? "CPU" : "GPU"},
-          {"precision", name_of(request.on.precision)},
-          {"workers", concat(job.plan.ranks(), launch().several() ? ", processes" : "")},
-          {"threads of each", std::to_string(team_size())},
-          {"strategy", name_of(request.strategy)},
-          {"images per step", std::to_string(request.step_rows)},
-          {"seed", std::to_string(job.settings.run.seed)},
-          {"training images", images},
-          {"sent by each worker in a step", sent_text(job.plan, 3)}};
+  std::vector<std::pair<std::string, std::string>> facts{
+      {"started", time_now()},
+      {"version", program_version()},
+      {"command", command_line()},
+      {"host", host_name()},
+      {"processor", trimmed(processor_name())},
+      {"device", request.on.device == Device::kCpu ? "CPU" : "GPU"},
+      {"precision", name_of(request.on.precision)},
+      {"workers", concat(job.plan.ranks(), launch().several() ? ", processes" : "")},
+      {"threads of each", std::to_string(team_size())},
+      {"strategy", name_of(request.strategy)},
+      {"images per step", std::to_string(request.step_rows)},
+      {"seed", std::to_string(job.settings.run.seed)},
+      {"training images", images},
+      {"sent by each worker in a step", sent_text(job.plan, 3)}};
+  if (request.mirror_every > 0) facts.emplace_back("mirror", mirror_text(job.plan));
+  return facts;
 }
 
 }  // namespace owt

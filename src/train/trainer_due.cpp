@@ -48,13 +48,19 @@ bool Trainer::mirror_due() const { return job_.memory && state_.step % job_.sett
 
 bool Trainer::wants_end() const { return stop_requested() || (job_.memory && (leave_requested() || roster_calls())); }
 
-// If too few workers would be left, or the roster is gone, the run stops with a checkpoint.
+// If too few workers would be left, or the roster is gone, the run stops with a checkpoint. If several want to leave,
+// the last one does, since two neighbours have the only copies of a part of the state. The others leave after it.
 bool Trainer::all_want_change() {
-  job_.memory->leaves = leave_requested();
-  const std::vector<double> wishes = {stop_requested() || roster_is_gone() ? 1.0 : 0.0,
-                                      job_.memory->leaves ? 1.0 : 0.0};
+  const int ranks = worker_.comm.ranks();
+  std::vector<double> wishes(static_cast<size_t>(ranks) + 1);
+  wishes.front() = stop_requested() || roster_is_gone() ? 1 : 0;
+  wishes[static_cast<size_t>(worker_.comm.rank()) + 1] = leave_requested() ? 1 : 0;
   const std::vector<double> of_all = on_host::sum(worker_.comm, wishes, job_.plan.request.on.device);
-  return of_all[0] == 0 && worker_.comm.ranks() - of_all[1] >= run_world().least;
+  int leave = 0, last = -1;
+  for (int rank = 0; rank < ranks; ++rank)
+    if (of_all[static_cast<size_t>(rank) + 1] > 0) ++leave, last = rank;
+  job_.memory->leaves = worker_.comm.rank() == last;
+  return of_all[0] == 0 && ranks - leave >= run_world().least;
 }
 
 bool Trainer::must_settle() const {

@@ -4,11 +4,13 @@
 #include <gtest/gtest.h>
 
 #include "src/comm/watch.h"
+#include "src/roster/run_address.h"
 #include "tests/support/message_of.h"
 
 namespace owt::roster_test {
 namespace {
 
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -61,6 +63,22 @@ class RosterTest : public ::testing::Test {
     departure.why = why;
     worker.connection.send({kReady, 0, departure.text()});
   }
+
+  // What owt ask gets.
+  RunAnswer ask(int workers, const std::string& run = "") {
+    MessageConnection asker = connect_to("127.0.0.1", port_, std::chrono::seconds(5));
+    RunQuestion question;
+    question.run = run;
+    question.workers = workers;
+    asker.send({kAsk, 0, question.text()});
+    std::optional<RunAnswer> answer;
+    look_until([&] {
+      asker.receive([&](const Message& message) { answer = run_answer_in(message.text); });
+      return answer || !asker.open();
+    });
+    return answer.value_or(RunAnswer());
+  }
+  std::string refusal(int workers, const std::string& run = "") { return ask(workers, run).refusal; }
 
   // Without a time limit; the limit of the whole test applies.
   template <class Condition>
@@ -241,6 +259,74 @@ TEST_F(RosterTest, StrangersAreIgnoredAndOtherVersionsRefused) {
   look_until([&] { return !a.connection.open(); });  // a damaged message ends its connection
 }
 
+TEST_F(RosterTest, IfFewerWorkersAreWantedTheLastOnesLeave) {
+  keep({.first = 3, .least = 1, .most = 3});
+  Worker &a = come(0), &b = come(1), &c = come(2);
+  look_until_world(0, {&a, &b, &c});
+  RunAnswer answer = ask(1);
+  EXPECT_EQ(answer.refusal, "");
+  EXPECT_EQ(answer.now, 3);
+  EXPECT_EQ(answer.soon, 1);
+  look_until([&] { return b.call && c.call; });
+  EXPECT_EQ(*b.call, kCallLeave);
+  EXPECT_EQ(*c.call, kCallLeave);
+  EXPECT_EQ(refusal(2), "the run is still changing to 1 worker; ask again later");
+  leave(c, "", {}, /*leaves=*/true);
+  for (Worker* each : {&a, &b}) leave(*each);
+  look_until_world(1, {&a, &b});
+  EXPECT_EQ(ask(0).now, 2);
+  EXPECT_EQ(ask(0).soon, 1);
+  leave(b, "", {}, /*leaves=*/true);
+  leave(a);
+  look_until_world(2, {&a});
+  EXPECT_FALSE(a.call.has_value());
+  answer = ask(1);
+  EXPECT_EQ(answer.refusal, "");
+  EXPECT_EQ(answer.soon, 1);
+  EXPECT_THAT(roster_->take_wanted(), IsEmpty());
+  EXPECT_THAT(roster_->take_news(), Contains("asked for 1 worker in place of 3"));
+}
+
+TEST_F(RosterTest, IfMoreWorkersAreWantedTheLauncherIsToStartThem) {
+  keep({.first = 1, .least = 1, .most = 3});
+  Worker& a = come(0);
+  look_until_world(0, {&a});
+  EXPECT_EQ(ask(3).soon, 3);
+  EXPECT_THAT(roster_->take_wanted(), ElementsAre(1, 2));
+  EXPECT_THAT(roster_->take_wanted(), IsEmpty());
+  Worker& b = come(1);
+  look_until([&] { return a.call.has_value(); });
+  leave(a);
+  look_until_world(1, {&a, &b});
+  EXPECT_EQ(refusal(2), "the run is still changing to 3 workers; ask again later");
+  roster_->forget(2);  // it cannot be started
+  EXPECT_EQ(ask(0).soon, 2);
+  EXPECT_EQ(ask(3).soon, 3);
+  EXPECT_THAT(roster_->take_wanted(), ElementsAre(3));
+}
+
+TEST_F(RosterTest, QuestionsThatCannotBeMetAreRefused) {
+  keep({.first = 2, .least = 2, .most = 3});
+  Worker& a = come(0);
+  EXPECT_EQ(refusal(3), "the run has not begun yet");
+  Worker& b = come(1);
+  look_until_world(0, {&a, &b});
+  EXPECT_EQ(refusal(1), "the run allows 2 to 3 workers (--elastic), not 1");
+  EXPECT_EQ(refusal(4), "the run allows 2 to 3 workers (--elastic), not 4");
+  EXPECT_EQ(refusal(3, a.world->run), "");
+  EXPECT_EQ(refusal(3, "another"), "the run has ended, and another one is at its address");
+  a.connection.send({kFinished, 0, ""});
+  look_until([&] { return roster_->finished(); });
+  EXPECT_EQ(refusal(0), "the run has finished");
+}
+
+TEST(RunAddress, IsReadAsItWasWritten) {
+  for (const char* text : {"node1:29500", "127.0.0.1:1 4711-12"}) EXPECT_EQ(run_address_in(text)->text(), text);
+  EXPECT_EQ(run_address_in("a:1 b")->run, "b");
+  for (const char* text : {"", "runs/spot", ":1", "a:", "a:0", "a:65536", "a:1x", "a b:1"})
+    EXPECT_FALSE(run_address_in(text).has_value()) << text;
+}
+
 TEST(RosterWords, AreReadAsTheyWereWritten) {
   Departure departure;
   departure.world = 3;
@@ -252,7 +338,7 @@ TEST(RosterWords, AreReadAsTheyWereWritten) {
   EXPECT_EQ(departure_in(departure.text()).lost, 0);
   EXPECT_TRUE(departure_in(departure.text()).leaves);
   EXPECT_THAT(message_of([] { static_cast<void>(departure_in("1:x")); }), HasSubstr("1 fields, wanted 7"));
-  EXPECT_THAT(message_of([] { static_cast<void>(new_world_in("1:x1:11:11:11:11:a1:11:11:b")); }), HasSubstr("'x'"));
+  EXPECT_THAT(message_of([] { static_cast<void>(new_world_in("1:x1:11:11:11:11:a1:11:11:r1:b")); }), HasSubstr("'x'"));
 }
 
 }  // namespace

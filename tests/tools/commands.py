@@ -238,6 +238,7 @@ COMMANDS = {
         "gpu": Shows("small.toml --workers 2 --gpu H100", base="small.toml --workers 2"),
         "images-per-second": Shows("--workers 2 --gpu H100 --images-per-second 10", base="--workers 2 --gpu H100"),
         "machine": Shows("--workers 2 --machine k20x8", base="--workers 2"),
+        "elastic": Shows("--workers 2 --elastic", base="--workers 2"),
         "launches": Shows("--gpu H100 --launches", base="--gpu H100"),
         "times": Shows("--workers 2 --bandwidth 1Gbit --times times.csv", base="--workers 2"),
         "measure": Shows("--workers 2 --measure --bandwidth 1Gbit", base="--workers 2"),
@@ -282,6 +283,7 @@ COMMANDS = {
         "classes": Unseen("--classes number", "the same classes", base="--data shards"),
     }),
     "watch": Command(None, {name: None for name in ("port", "host", "name", "layer")}),  # serves: tests/tools/watch_test.sh
+    "ask": Command(None, {"workers": None}),  # needs a run that changes: tests/tools/elastic_test.sh
     "launch": Command(None, {name: None for name in (  # starts processes: tests/tools/launch_test.sh
         "workers", "hosts", "host", "port", "ssh", "elastic", "join", "enable-recovery",
         "share-gpu")}),
@@ -421,6 +423,11 @@ export small.toml --onnx new/x.onnx
 average runs/small --out other.safetensors
 average runs/nowhere
 average runs/small --out nowhere/a.safetensors
+ask runs/small
+ask runs/small --workers 2
+ask runs/nowhere
+ask photos
+ask localhost:1
 report runs/nowhere --out new/r.html
 report runs/small --out nowhere/r.html
 report runs/small --layer conv9 --out new/r.html
@@ -433,6 +440,8 @@ inspect shards --sheet nowhere/s.png
 plan small.toml --workers 2 --gpu H100 --bandwidth 1Gbit --draw nowhere/p.svg
 plan small.toml --workers 2 --bandwidth 1Gbit --times links.json
 plan small.toml --workers 2 --links times.csv
+plan small.toml --workers 2 --elastic --parallel dp --parallel ps
+plan small.toml --workers 2 --elastic --model-ranks 1
 time small.toml --csv nowhere/t.csv
 time small.toml --links times.csv
 bench-comm --json nowhere/l.json

@@ -56,12 +56,19 @@ ends_well() {
   job=
   [ "$code" = 0 ] || wrong "exit code $code"
 }
-# All steps are there once, with the losses of the undisturbed run.
+stops() {
+  kill -TERM "$job"
+  local code=0
+  wait "$job" || code=$?
+  job=
+  [ "$code" = 75 ] || wrong "exit code $code"
+}
+# The first 2000 steps are there once, with the losses of the undisturbed run.
 same_curve() {
   python3 - "$1/metrics.jsonl" "$undisturbed/metrics.jsonl" <<'PYTHON' || wrong "another curve"
 import json, sys
 def curve(path):
-    return [(r["step"], r["loss"]) for r in map(json.loads, open(path)) if r["kind"] == "train"]
+    return [(r["step"], r["loss"]) for r in map(json.loads, open(path)) if r["kind"] == "train" and r["step"] <= 2000]
 ours, theirs = map(curve, sys.argv[1:])
 assert [step for step, _ in ours] == [1, *range(25, 2001, 25)], [step for step, _ in ours]
 worst = max(abs(a - b) for (_, a), (_, b) in zip(ours, theirs))
@@ -85,6 +92,7 @@ killed() {  # killed STRATEGY RANK
   grep -q "2 workers continue from step .* by the state in memory" "$work/out" || wrong "not from memory"
   [ "$(world workers)" = 2 ] || wrong "metrics: $(world workers) workers"
   [ "$(world repeated)" -le 150 ] || wrong "$(world repeated) steps repeated"
+  grep -q '"mirror":"every 50 steps a worker sends ' "$work/run/metrics.jsonl" || wrong "the mirror is not in the facts"
   passed "$1 continues without rank $2"
 }
 
@@ -123,6 +131,44 @@ joins() {
   passed "two workers join one"
 }
 
+# Two neighbours that are asked at once leave one after the other, so nothing is repeated.
+asked() {
+  ln -s "$owt" "$work/owt"
+  train[0]=$work/owt
+  begin 3 1:4 --parallel owt-a --steps 1000000
+  wait_for has_step 200
+  ask() { "$owt" ask "$work/run" "$@" >"$work/asked" 2>&1 || wrong "owt ask $*: $(cat "$work/asked")"; }
+  # shellcheck disable=SC2317
+  has_workers() { "$owt" ask "$work/run" | grep -q "^$1 workers\?; 1 to 4 are allowed; step [0-9]* of 1000000$"; }
+  wait_for has_workers 3
+  ask --workers 1
+  grep -qx '3 workers -> 1: the last 2 leave one after the other' "$work/asked" || wrong "$(cat "$work/asked")"
+  wait_for has_workers 1
+  ask --workers 3
+  grep -qx '1 worker -> 3: 2 workers start on the host of owt launch' "$work/asked" || wrong "$(cat "$work/asked")"
+  wait_for has_workers 3
+  ask --workers 3
+  grep -qx 'the run has 3 workers already' "$work/asked" || wrong "$(cat "$work/asked")"
+  "$owt" ask "$work/run" --workers 5 >"$work/asked" 2>&1 && wrong "5 workers are too many"
+  grep -q 'the run allows 1 to 4 workers' "$work/asked" || wrong "$(cat "$work/asked")"
+  rm "$work/owt"
+  ask --workers 4
+  wait_for grep -q "another worker cannot be started: cannot run '$work/owt'" "$work/out"
+  wait_for has_workers 3
+  wait_for has_step 2000
+  stops
+  same_curve "$work/run"
+  grep -q '"repeated":[1-9]' "$work/run/metrics.jsonl" && wrong "steps repeated"
+  [ "$(world workers)" = 3 ] || wrong "metrics: $(world workers) workers"
+  "$owt" ask "$work/run" >"$work/asked" 2>&1 && wrong "the run has ended"
+  grep -q 'has ended: stopped' "$work/asked" || wrong "$(cat "$work/asked")"
+  "$owt" "${train[@]:1}" --workers 1 --resume auto --steps 1 --out "$work/run" >"$work/resumed" 2>&1 ||
+    wrong "it does not resume: $(cat "$work/resumed")"
+  "$owt" ask "$work/run" >"$work/asked" 2>&1 && wrong "the run has no launcher any more"
+  grep -q 'not started with owt launch --elastic' "$work/asked" || wrong "$(cat "$work/asked")"
+  passed "workers leave and start when owt ask asks for another number"
+}
+
 # The run continues without it.
 differs() {
   begin 1 1:2 --parallel owt-a --steps 1000000
@@ -134,11 +180,7 @@ differs() {
   # shellcheck disable=SC2317
   alone_again() { [ "$(world workers)" = 1 ]; }
   wait_for alone_again
-  kill -TERM "$job"
-  code=0
-  wait "$job" || code=$?
-  job=
-  [ "$code" = 75 ] || wrong "exit code $code"
+  stops
   passed "a worker with another recipe does not join"
 }
 
@@ -197,6 +239,7 @@ lanes=()
 beside stopped
 beside leaves
 beside joins
+beside asked
 beside differs
 beside too_few
 beside all_leave

@@ -57,6 +57,17 @@ TEST(MemoryCheck, NamesMicroBatchesWithWhichTheStepWouldFit) {
               HasSubstr("data.accumulate = 5"));
 }
 
+// Each rank of dp has two copies of its weights and velocities.
+TEST(MemoryCheck, CountsTheMirrorIfWorkersChange) {
+  const MemoryOfRanks host{"this host", {0, 1}, {both(1000), "this host has"}};
+  Plan plan = plan_of(2, Strategy::kDataParallel, 1000);
+  plan.request.mirror_every = 50;
+  EXPECT_THAT(message_of([&] { check_memory(plan, host, to_train); }), HasSubstr("2 workers on this host"));
+  const int64_t copies = 2 * 2 * (3 + 48) * 4;
+  EXPECT_EQ(mirror_bytes(plan, 1), copies);
+  check_memory(plan, {"this host", {0, 1}, {both(1000) + 2 * copies, "this host has"}}, to_train);
+}
+
 TEST(MemoryCheck, RefusesWhatNoMachineHas) {
   for (const Strategy strategy : {Strategy::kDataParallel, Strategy::kOwtA, Strategy::kPipeline})
     EXPECT_THAT(message_of([&] { check_memory(plan_of(2, strategy, int64_t{1} << 40), MemoryUse{}); }),

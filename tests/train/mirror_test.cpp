@@ -11,6 +11,7 @@
 
 #include "src/comm/threads.h"
 #include "src/core/memory.h"
+#include "src/predict/mirror_need.h"
 #include "src/train/job.h"
 #include "src/train/schedule.h"
 #include "src/train/worker_files.h"
@@ -288,6 +289,43 @@ TEST_P(MirrorTest, SendsAndReceivesWhatNoOtherRankHas) {
       }
     }
     EXPECT_EQ(received[rank], missing);
+  }
+}
+
+// Sends and holds what the plan says, on every rank.
+void expect_as_planned(const World& world, const std::string& recipe) {
+  SCOPED_TRACE(concat(world.ranks, " x ", world.strategy, " in groups of ", world.model_ranks));
+  const Job job = job_of(world, recipe, Device::kCpu);
+  const std::vector<MirrorNeed> planned = mirror_needs(job.plan);
+  std::vector<Mirror> mirrors(static_cast<size_t>(world.ranks));
+  run_ranks(world.ranks, 1, [&](Communicator& comm) {
+    TrainingRank rank(job, comm);
+    const auto number = static_cast<size_t>(comm.rank());
+    const LeavesWorld leaves{mirrors[number]};
+    for (int64_t step = 0; step < 2; ++step) {
+      mirrors[number].renew(mirrored(rank.worker), state_of(step));
+      mirrors[number].complete();
+    }
+    EXPECT_EQ(mirrors[number].bytes_per_renewal(), planned[number].sent_bytes) << "rank " << number;
+    EXPECT_EQ(mirrors[number].bytes(), planned[number].held_bytes) << "rank " << number;
+  });
+}
+
+// Under owt-d a dense layer with a bias is split by inputs.
+TEST(MirrorBytes, AreThoseOfThePlan) {
+  const std::string with_averages = recipe_with_averages();
+  const Overrides gpipe{{"pipeline.schedule", "gpipe"}, {"pipeline.micro_batches", "2"}};
+  for (const Strategy strategy : all_strategies()) {
+    if (facts_of(strategy).updates == Updates::kServers) continue;
+    const bool in_stages = facts_of(strategy).rounds == Rounds::kEqualParts;
+    for (const int ranks : {1, 3, 4})
+      for (const int model_ranks : {0, 2}) {
+        if (model_ranks > 0 && ranks != 4) continue;
+        World world{ranks, name_of(strategy), model_ranks, in_stages ? gpipe : Overrides()};
+        expect_as_planned(world, kSmallRecipe);
+        world.more = merged(world.more, with_optimizer("adamw"));
+        expect_as_planned(world, with_averages);
+      }
   }
 }
 
