@@ -21,7 +21,7 @@ Session::Session(const Settings& settings, int threads, const std::string& weigh
   warn_of_crowd(1);
   check_teams(1, team);
   set_team_size(team);
-  ConvChoices::process().set_mode(settings.run.conv_algorithm);
+  ConvChoices::process().set_mode(settings.run.conv_algorithm_of_run());
   const std::string beside = std::filesystem::path(weights).parent_path().string();
   if (is_checkpoint(beside)) ConvChoices::process().preload_for_all_teams(load_checkpoint_state(beside).conv_choices);
 }

@@ -90,6 +90,11 @@ struct RunSettings {
   bool cuda_graph_collectives = false;  // also with several GPUs; not tested on GPUs
   // auto | on | off: on a GPU, update dense layers during the backward pass of the layers before them
   std::string update_beside = "auto";
+
+  // A measurement may choose another algorithm in each run, with other bits.
+  ConvAlgorithm conv_algorithm_of_run() const {
+    return canonical && conv_algorithm == ConvAlgorithm::kAuto ? ConvAlgorithm::kByShape : conv_algorithm;
+  }
 };
 
 struct Settings {

@@ -241,8 +241,6 @@ RunSettings read_run(Config config) {
   run.device = config.word("device", "auto", {"auto", "cpu", "cuda"});
   run.precision = precision_from(config.word("precision", "fp32", {"fp32", "tf32", "bf16"}));
   run.canonical = config.boolean("canonical", false);
-  // A measurement may choose another algorithm in each run.
-  if (run.canonical && run.conv_algorithm == ConvAlgorithm::kAuto) run.conv_algorithm = ConvAlgorithm::kByShape;
   run.deterministic = config.boolean("deterministic", true);
   run.equality_every = config.integer("equality_every", run.equality_every, {.low = 0});
   run.cuda_graph = config.boolean("cuda_graph", true);
