@@ -21,12 +21,15 @@ template <int64_t number>
 using Count = std::integral_constant<int64_t, number>;
 
 // Two sums per channel over some positions, in double precision. Chunks of positions are summed separately and then
-// added in order. The chunks depend only on the number of positions, so the sums do not depend on the number of
-// threads.
+// added in order. The chunks depend only on the number of positions and on the layer, so the sums do not depend on the
+// number of threads, nor on the part of the channels.
 class ChannelSums {
  public:
-  ChannelSums(int64_t most_positions, int64_t channels)
-      : channels_(channels), sums_(static_cast<size_t>(2 * chunks(most_positions) * channels)) {}
+  // whole_channels: of the layer, of which the ranks may have parts.
+  ChannelSums(int64_t most_positions, int64_t channels, int64_t whole_channels)
+      : channels_(channels),
+        whole_channels_(whole_channels),
+        sums_(static_cast<size_t>(2 * chunks(most_positions) * channels)) {}
 
   const double* first() const { return sums_.data(); }
   const double* second() const { return sums_.data() + channels_; }
@@ -62,10 +65,10 @@ class ChannelSums {
 
  private:
   int64_t chunks(int64_t positions) const {
-    return std::clamp<int64_t>(positions * channels_ / kBatchNormGrain, 1, kMostChunks);
+    return std::clamp<int64_t>(positions * whole_channels_ / kBatchNormGrain, 1, kMostChunks);
   }
 
-  int64_t channels_;
+  int64_t channels_, whole_channels_;
   std::vector<double> sums_;  // chunks x {first, second} x channels
   Tensor exchanged_;          // {first, second} x channels
 };
@@ -134,7 +137,7 @@ class BatchNormOp : public SummingOp {
         pixels_(channels_ == 0 ? 0 : in.row_elements() / channels_),
         whole_step_(settings.rows == kRowsOfStep),
         groups_{in[0], settings.rows > 0 ? settings.rows : std::max<int64_t>(in[0], 1)},
-        sums_(groups_.most() * pixels_, channels_),
+        sums_(groups_.most() * pixels_, channels_, params.weight.full_shape.elements()),
         statistics_(static_cast<size_t>(groups_.count()), GroupStatistics(static_cast<size_t>(channels_))),
         scale_(static_cast<size_t>(channels_)) {}
 

@@ -182,24 +182,25 @@ class CanonicalDenseOp : public Op {
   void forward(const Pass&, const Tensor& x, Tensor& y) override {
     if (out_ == 0) return;
     canonical_product({rows_, out_, feature_ends_}, {x.data(), features_, 1}, {weight_.value.data(), features_, 1},
-                      bias_ ? bias_->value.data() : nullptr, y.data());
+                      kCanonicalUnit, bias_ ? bias_->value.data() : nullptr, y.data());
   }
 
-  void backward_data(const Pass&, const Tensor&, const Tensor&, const Tensor& dy, Tensor* dx) override {
+  void backward_data(const Pass& pass, const Tensor&, const Tensor&, const Tensor& dy, Tensor* dx) override {
     if (!dx) return;
     if (out_ == 0) return dx->zero();
+    const double unit = canonical_input_unit(pass.step_rows);
     const ProductExtents extents{rows_, features_, out_ends_};
     const TermsOf gradients{dy.data(), out_, 1}, weights{weight_.value.data(), 1, features_};
     if (dx->dtype() == DType::kF64)
-      canonical_product(extents, gradients, weights, 0, dx->data<double>());
+      canonical_product(extents, gradients, weights, unit, 0, dx->data<double>());
     else
-      canonical_product(extents, gradients, weights, nullptr, dx->data());
+      canonical_product(extents, gradients, weights, unit, nullptr, dx->data());
   }
 
   void backward_weights(const Pass&, const Tensor& x, const Tensor& dy) override {
     if (out_ == 0) return;
-    canonical_product({out_, features_, row_ends_}, {dy.data(), 1, out_}, {x.data(), 1, features_}, weight_.take_beta(),
-                      weight_.grad.data<double>());
+    canonical_product({out_, features_, row_ends_}, {dy.data(), 1, out_}, {x.data(), 1, features_}, kCanonicalUnit,
+                      weight_.take_beta(), weight_.grad.data<double>());
     if (bias_) add_bias_gradient(dy.data(), bias_->take_beta(), bias_->grad.data<double>());
   }
 

@@ -3,10 +3,12 @@
 
 #include "src/commands/launch_hosts.h"
 #include "src/commands/run_folder.h"
+#include "src/plan/plan.h"
 #include "src/report/pages/run_summary.h"
 #include "src/roster/run_address.h"
 #include "src/system/files.h"
 #include "src/system/log.h"
+#include "src/train/settings.h"
 #include "tools/commands.h"
 
 namespace owt {
@@ -28,10 +30,23 @@ RunAddress address_in(const std::string& folder) {
   return *address;
 }
 
+// Throws Error if the run could not continue with so many workers. `auto` takes another strategy then.
+void check_plan(const std::string& folder, int workers) {
+  Settings settings = read_settings((fs::path(folder) / "config.toml").string());
+  if (workers == 0 || settings.parallel.automatic) return;
+  settings.parallel.workers = workers;
+  try {
+    make_plan(settings.model, settings.plan_request());
+  } catch (const Error& e) {
+    fail("with ", workers_text(workers), " the run could not continue: ", e.what());
+  }
+}
+
 RunWorkers ask(const std::string& run, int workers) {
   const bool in_folder = fs::is_directory(run);
   const std::optional<RunAddress> address = in_folder ? address_in(run) : run_address_in(run);
   if (!address) fail("no run folder ", run, "; wanted one, or HOST:PORT of a run of owt launch --elastic");
+  if (in_folder) check_plan(run, workers);
   try {
     return ask_roster(*address, workers);
   } catch (const Error&) {

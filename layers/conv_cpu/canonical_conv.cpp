@@ -1,6 +1,7 @@
 #include "layers/conv_cpu/canonical_conv.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <vector>
 
 #include "layers/conv_cpu/conv_trial.h"
@@ -37,10 +38,18 @@ void add_threads(const std::vector<ThreadSums>& threads, int64_t first, int64_t 
 }
 
 // A pass for blocks of `rows` rows; one for each thread, because a pass may have a workspace.
+// It may want the weights packed in another way than a pass for other rows.
 struct BlockPass {
   int64_t rows = 0;
   std::vector<std::unique_ptr<ConvPass>> of_threads;
+
+  const ConvPass& any() const { return *of_threads.front(); }
 };
+
+constexpr size_t kPackedAlignment = 64;  // bytes; see ConvPass::pack
+size_t aligned_bytes(const ConvPass& pass) {
+  return (pass.packed_bytes() + kPackedAlignment - 1) / kPackedAlignment * kPackedAlignment;
+}
 
 class CanonicalConv : public ConvPass {
  public:
@@ -63,18 +72,31 @@ class CanonicalConv : public ConvPass {
     set_team_size(team);
   }
 
-  size_t packed_bytes() const override { return any().packed_bytes(); }
-  void pack(const float* weights, void* packed) const override { any().pack(weights, packed); }
+  // The packed weights of the passes, one after the other.
+  size_t packed_bytes() const override {
+    size_t bytes = 0;
+    for (const BlockPass& each : passes_) bytes += aligned_bytes(each.any());
+    return bytes;
+  }
+  void pack(const float* weights, void* packed) const override {
+    auto* to = static_cast<std::byte*>(packed);
+    for (const BlockPass& each : passes_) {
+      each.any().pack(weights, to);
+      to += aligned_bytes(each.any());
+    }
+  }
 
   void forward(const void* x, const void* packed, const float* bias, void* y) const override {
-    each_block([&](const ConvPass& pass, int64_t row, int) {
-      pass.forward(static_cast<const float*>(x) + row * in_, packed, bias, static_cast<float*>(y) + row * out_);
+    each_block([&](const ConvPass& pass, size_t first, int64_t row, int) {
+      pass.forward(static_cast<const float*>(x) + row * in_, static_cast<const std::byte*>(packed) + first, bias,
+                   static_cast<float*>(y) + row * out_);
     });
   }
 
   void backward_data(const void* dy, const void* packed, void* dx) const override {
-    each_block([&](const ConvPass& pass, int64_t row, int) {
-      pass.backward_data(static_cast<const float*>(dy) + row * out_, packed, static_cast<float*>(dx) + row * in_);
+    each_block([&](const ConvPass& pass, size_t first, int64_t row, int) {
+      pass.backward_data(static_cast<const float*>(dy) + row * out_, static_cast<const std::byte*>(packed) + first,
+                         static_cast<float*>(dx) + row * in_);
     });
   }
 
@@ -83,7 +105,7 @@ class CanonicalConv : public ConvPass {
     const int64_t count = weight_elements();
     std::vector<ThreadSums> threads(passes_.front().of_threads.size(),
                                     ThreadSums(count + (bias ? geometry_.out_c : 0)));
-    each_block([&](const ConvPass& pass, int64_t row, int thread) {
+    each_block([&](const ConvPass& pass, size_t, int64_t row, int thread) {
       ThreadSums& own = threads[static_cast<size_t>(thread)];
       float* const gradient = own.block.data();
       pass.backward_weights(x + row * in_, dy + row * out_, 0, gradient, 0, bias ? gradient + count : nullptr);
@@ -94,18 +116,19 @@ class CanonicalConv : public ConvPass {
   }
 
  private:
-  const ConvPass& any() const { return *passes_.front().of_threads.front(); }
   int64_t weight_elements() const {
     return geometry_.out_c * geometry_.kernel_h * geometry_.kernel_w * (geometry_.in_c / geometry_.groups);
   }
 
-  // Calls function(pass, first row, thread) for every block.
+  // Calls function(pass, place of its packed weights in bytes, first row, thread) for every block.
   template <class Function>
   void each_block(const Function& function) const {
     for_each_alone(blocks_.count(), [&](int64_t block, int thread) {
       const Slice rows = blocks_.of(block);
-      const BlockPass& pass = passes_.front().rows == rows.size() ? passes_.front() : passes_.back();
-      function(*pass.of_threads[static_cast<size_t>(thread)], rows.begin, thread);
+      const bool usual = passes_.front().rows == rows.size();
+      const BlockPass& pass = usual ? passes_.front() : passes_.back();
+      function(*pass.of_threads[static_cast<size_t>(thread)], usual ? 0 : aligned_bytes(passes_.front().any()),
+               rows.begin, thread);
     });
   }
 

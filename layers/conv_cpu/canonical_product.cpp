@@ -35,7 +35,7 @@ void pack(const TermsOf& b, const Slice& columns, const Slice& terms, float* to)
 
 // Adds the sums of a block of terms.
 template <int rows>
-void add_block(const TermsOf& a, const float* packed, int64_t terms, double* sums) {
+void add_block(const TermsOf& a, const float* packed, int64_t terms, double unit, double* sums) {
   Vector sum[rows][kVectors] = {};
   constexpr auto kBytes = static_cast<int64_t>(sizeof(float));
   multiply_add<float>(sum, a.values, a.of_element * kBytes, a.of_term * kBytes, packed, kPanel * kBytes, terms);
@@ -43,12 +43,12 @@ void add_block(const TermsOf& a, const float* packed, int64_t terms, double* sum
   for (int r = 0; r < rows; ++r)
     for (int v = 0; v < kVectors; ++v) store(sum[r][v], in_f32 + r * kPanel + v * kLanes);
 #pragma omp simd
-  for (int64_t i = 0; i < rows * kPanel; ++i) sums[i] += canonical(static_cast<double>(in_f32[i]));
+  for (int64_t i = 0; i < rows * kPanel; ++i) sums[i] += canonical(static_cast<double>(in_f32[i]), unit);
 }
 
 // Adds the sums of consecutive blocks, from block `first` to before `last`. packed: begins with their first term.
 void add_blocks(const ProductExtents& extents, const TermsOf& a, size_t first, size_t last, const Slice& rows,
-                const float* packed, double* sums) {
+                const float* packed, double unit, double* sums) {
   const int64_t begin = first == 0 ? 0 : extents.ends[first - 1];
   for (int64_t r = rows.begin; r < rows.end; r += kRows) {
     const int here = static_cast<int>(std::min<int64_t>(kRows, rows.end - r));
@@ -56,14 +56,15 @@ void add_blocks(const ProductExtents& extents, const TermsOf& a, size_t first, s
       int64_t term = begin;
       for (size_t block = first; block < last; term = extents.ends[block++]) {
         const TermsOf from{a.values + r * a.of_element + term * a.of_term, a.of_element, a.of_term};
-        add_block<count>(from, packed + (term - begin) * kPanel, extents.ends[block] - term,
+        add_block<count>(from, packed + (term - begin) * kPanel, extents.ends[block] - term, unit,
                          sums + (r - rows.begin) * kPanel);
       }
     });
   }
 }
 
-void add_all(const ProductExtents& extents, const TermsOf& a, const TermsOf& b, const Task& task, double* sums) {
+void add_all(const ProductExtents& extents, const TermsOf& a, const TermsOf& b, const Task& task, double unit,
+             double* sums) {
   for (size_t first = 0, last = 0; first < extents.ends.size(); first = last) {
     const int64_t begin = first == 0 ? 0 : extents.ends[first - 1];
     for (last = first + 1; last < extents.ends.size() && extents.ends[last] - begin <= kMostTerms;) ++last;
@@ -71,13 +72,13 @@ void add_all(const ProductExtents& extents, const TermsOf& a, const TermsOf& b, 
     auto* packed = static_cast<float*>(
         conv_workspace(ConvBuffer::kTiles, static_cast<size_t>(terms.size() * kPanel) * sizeof(float)));
     pack(b, task.columns, terms, packed);
-    add_blocks(extents, a, first, last, task.rows, packed, sums);
+    add_blocks(extents, a, first, last, task.rows, packed, unit, sums);
   }
 }
 
 // finish(row, columns, sums): takes the sums of these columns of a row.
 template <class Finish>
-void run(const ProductExtents& extents, const TermsOf& a, const TermsOf& b, const Finish& finish) {
+void run(const ProductExtents& extents, const TermsOf& a, const TermsOf& b, double unit, const Finish& finish) {
   const int64_t panels = quotient_up(extents.columns, kPanel), parts = quotient_up(extents.rows, kMostRows);
   parallel_for(panels * parts, 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
@@ -86,7 +87,7 @@ void run(const ProductExtents& extents, const TermsOf& a, const TermsOf& b, cons
                       {column, std::min(column + kPanel, extents.columns)}};
       double sums[kMostRows * kPanel];
       std::fill_n(sums, task.rows.size() * kPanel, 0.0);
-      add_all(extents, a, b, task, sums);
+      add_all(extents, a, b, task, unit, sums);
       for (int64_t r = task.rows.begin; r < task.rows.end; ++r)
         finish(r, task.columns, sums + (r - task.rows.begin) * kPanel);
     }
@@ -95,8 +96,9 @@ void run(const ProductExtents& extents, const TermsOf& a, const TermsOf& b, cons
 
 }  // namespace canonical_products
 
-void canonical_product(const ProductExtents& extents, const TermsOf& a, const TermsOf& b, float beta, double* result) {
-  canonical_products::run(extents, a, b, [&](int64_t row, const Slice& columns, const double* sums) {
+void canonical_product(const ProductExtents& extents, const TermsOf& a, const TermsOf& b, double unit, float beta,
+                       double* result) {
+  canonical_products::run(extents, a, b, unit, [&](int64_t row, const Slice& columns, const double* sums) {
     double* const to = result + row * extents.columns + columns.begin;
     if (beta == 0)
       std::copy_n(sums, columns.size(), to);
@@ -105,9 +107,9 @@ void canonical_product(const ProductExtents& extents, const TermsOf& a, const Te
   });
 }
 
-void canonical_product(const ProductExtents& extents, const TermsOf& a, const TermsOf& b, const float* bias,
-                       float* result) {
-  canonical_products::run(extents, a, b, [&](int64_t row, const Slice& columns, const double* sums) {
+void canonical_product(const ProductExtents& extents, const TermsOf& a, const TermsOf& b, double unit,
+                       const float* bias, float* result) {
+  canonical_products::run(extents, a, b, unit, [&](int64_t row, const Slice& columns, const double* sums) {
     float* const to = result + row * extents.columns + columns.begin;
     for (int64_t c = 0; c < columns.size(); ++c) {
       const auto sum = static_cast<float>(sums[c]);

@@ -19,10 +19,11 @@ struct ProductExtents {
   std::span<const int64_t> ends;  // one for each block of terms, ascending; at least one
 };
 
-// result [rows, columns] = beta * result + a * b; beta is 0 or 1; 0 never reads the result.
-void canonical_product(const ProductExtents& extents, const TermsOf& a, const TermsOf& b, float beta, double* result);
+// result [rows, columns] = beta * result + a * b; beta is 0 or 1; 0 never reads the result. unit: see canonical().
+void canonical_product(const ProductExtents& extents, const TermsOf& a, const TermsOf& b, double unit, float beta,
+                       double* result);
 // result = a * b + bias, rounded to f32; bias: one number for each column, or null.
-void canonical_product(const ProductExtents& extents, const TermsOf& a, const TermsOf& b, const float* bias,
-                       float* result);
+void canonical_product(const ProductExtents& extents, const TermsOf& a, const TermsOf& b, double unit,
+                       const float* bias, float* result);
 
 }  // namespace owt

@@ -59,6 +59,7 @@ Evaluation evaluate_file(Settings settings, const EvalOptions& options) {
   job.settings = std::move(settings);
   job.settings.ema = {};         // evaluation does not update averages
   job.settings.loss.sample = 1;  // and uses all classes
+  job.settings.run.canonical = false;
   // The number of rows must not depend on batch norm's groups; no result depends on it.
   if (DataSettings& data = job.settings.data; data.batch_per_rank > 0)
     data.batch = data.batch_per_rank * job.settings.computing_ranks(), data.batch_per_rank = 0;

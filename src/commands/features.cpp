@@ -18,6 +18,7 @@ namespace {
 Job job_of(const Settings& settings) {
   Job job;
   job.settings = for_one_rank(settings);
+  job.settings.run.canonical = false;  // there are no gradients
   job.plan = job.settings.plan_to_run();
   return job;
 }

@@ -7,6 +7,12 @@
 
 namespace owt {
 
+std::string instructions_of_products() {
+  const dnnl_version_t* const version = dnnl_version();
+  return concat("oneDNN ", version->major, '.', version->minor, '.', version->patch, ", isa ",
+                static_cast<int>(dnnl_get_effective_cpu_isa()));
+}
+
 void gemm(Transpose a_form, Transpose b_form, int64_t m, int64_t n, int64_t k, const float* a, int64_t lda,
           const float* b, int64_t ldb, float beta, float* c, int64_t ldc) {
   if (m == 0 || n == 0) return;

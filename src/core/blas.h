@@ -2,10 +2,15 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 namespace owt {
 
 enum class Transpose { kNo, kYes };
+
+// The library, and the instructions that it uses on this processor: "oneDNN 2.6.0, isa 1023". The bits of products
+// depend on both.
+std::string instructions_of_products();
 
 // C (m x n) = A' (m x k) * B' (k x n) + beta * C, where A' is A or its transpose, and B' is B or its transpose.
 // lda, ldb, ldc: elements from one stored row to the next. beta = 0 never reads C. Extents of 0 are allowed.

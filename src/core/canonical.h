@@ -22,8 +22,13 @@
 
 namespace owt {
 
-constexpr double kCanonicalUnit = 0x1p-40, kCanonicalRange = kCanonicalUnit * 0x1p53;
+constexpr double kCanonicalUnit = 0x1p-40, kCanonicalRange = kCanonicalUnit * 0x1p51;
 constexpr double kCanonicalAverageUnit = 0x1p-26;  // running averages may be larger than gradients
+
+// The unit of gradients of inputs, which carry 1 / rows of the step.
+inline double canonical_input_unit(int64_t step_rows) {
+  return kCanonicalUnit / static_cast<double>(std::bit_ceil(static_cast<uint64_t>(step_rows)));
+}
 
 // The nearest multiple of `unit`, a power of two. Infinity and NaN are kept.
 inline double canonical(double sum, double unit = kCanonicalUnit) {

@@ -67,6 +67,7 @@ class ReplicatedRows : public Seam {
 
   void start(int, const Tensor& mine, const Stream& stream) override {
     mine_ = mine;
+    poison(home_, stream);
     poison(sums_, stream);
   }
   Tensor wait(int, const Stream&) override { return mine_; }
@@ -134,6 +135,7 @@ class RoundsInPlaces : public Seam {
   // The memory for the batch of the round. The old content, and in the first round the last gradients, may no longer be
   // read.
   Tensor begin(int r, const Stream& stream) {
+    if (r == 0) poison(home_, stream);
     if (r == 0) poison(sums_, stream);
     poison(slot(r).batch, stream);
     return rows(slot(r).batch, r);

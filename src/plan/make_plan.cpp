@@ -97,8 +97,8 @@ void check_slices(const Plan& plan) {
   const int64_t group = row_group(plan, 0), most = most_slices(plan);
   if (slices > most)
     fail("data.accumulate is ", slices, ", and a worker has ", most,
-         group > 1 ? concat(" groups of ", group, " rows (batch_norm's 'rows')") : " rows", " per step at most; use ",
-         most, " or less");
+         group > 1 ? concat(" groups of ", group, " rows (batch_norm's 'rows', run.canonical)") : " rows",
+         " per step at most; use ", most, " or less");
 }
 
 // If a part of the weights is updated on its own, the gradient of the whole step is not complete before that update.

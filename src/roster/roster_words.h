@@ -22,7 +22,7 @@ constexpr auto kCallChange = "";      // all: come after this step, the workers 
 constexpr auto kCallLost = "lost";    // all: the world has lost a worker
 constexpr auto kCallLeave = "leave";  // this worker: leave the run after this step
 
-constexpr auto kRosterVersion = "1";  // version of the messages
+constexpr auto kRosterVersion = "2";  // version of the messages
 
 // text(): for a Message. Each function ..._in() throws Error for text from another program.
 struct Introduction {

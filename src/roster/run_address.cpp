@@ -33,7 +33,8 @@ ReachedRoster reach_roster(const RunAddress& address) {
     } catch (const Error& e) {
       tried += concat(tried.empty() ? "" : ", ", one, ": ", e.what());
     }
-  fail("cannot reach the run at ", address.host, ":", address.port, " (", tried, "); is it running?");
+  fail("cannot reach the run at ", address.host, ":", address.port, " (", tried, "); is it running",
+       address.host.starts_with("127.") ? ", and on this host?" : "?");
 }
 
 RunWorkers ask_roster(const RunAddress& address, int workers) {

@@ -5,6 +5,7 @@
 #include "src/comm/launch.h"
 #include "src/comm/threads.h"
 #include "src/comm/watch.h"
+#include "src/core/blas.h"
 #include "src/core/gpus.h"
 #include "src/system/files.h"
 #include "src/system/version.h"
@@ -57,6 +58,9 @@ void start_together(const std::string& command, const Settings& settings, const 
       {"recipe", settings.recipe.to_toml(), "give all hosts the same files, and all processes the same command line"},
       device_fact(settings.run.device),
       {"precision", name_of(settings.run.precision), kSameCommand}};
+  if (settings.run.canonical)
+    facts.push_back({"processor's instructions", instructions_of_products(),
+                     "canonical sums have the same bits on like processors only; leave run.canonical out"});
   facts.insert(facts.end(), more.begin(), more.end());
   check_alike(facts);
   check_launched(settings.parallel.workers);  // after the comparison, so all expect the same number

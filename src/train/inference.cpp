@@ -78,6 +78,7 @@ Settings for_one_rank(Settings settings) {
 
 Inference::Inference(const Settings& settings, const std::string& weights, const std::string& last)
     : on_(settings.compute()), weights_(weights), last_(last), stream_(on_.device) {
+  on_.canonical_rows = 0;  // there are no gradients
   const Model model = last.empty() ? settings.model : up_to(settings.model, last);
   PlanRequest request = settings.plan_request();
   OWT_CHECK_EQ(request.ranks, 1);

@@ -285,6 +285,7 @@ Settings settings_from(Config recipe, const std::string& name) {
   read_server(recipe.table("ps"), settings.optimizer, settings.parallel);
   settings.elastic = read_elastic(recipe.table("elastic"));
   settings.run = read_run(recipe.table("run"));
+  check_canonical(recipe.table("run"), settings);
   if (settings.schedule.type == RateCurve::Type::kPlateau && settings.run.eval_every_epochs == 0 &&
       settings.run.eval_every_steps == 0)
     recipe.table("run").error("eval_every_epochs",

@@ -91,6 +91,15 @@ int Settings::computing_ranks() const {
   return parallel.workers - (serves ? parallel.options.server.servers : 0);
 }
 
+void check_canonical(const Config& run, const Settings& settings) {
+  if (!settings.run.canonical) return;
+  const char* const begin = "'canonical' gives the same bits with every number of workers, but ";
+  if (settings.data.batch_per_rank > 0)
+    run.error("canonical", concat(begin, "data.batch_per_rank gives each number other steps; give data.batch"));
+  if (settings.parallel.scale_lr != "none")
+    run.error("canonical", concat(begin, "parallel.scale_lr gives each number another rate; leave it out"));
+}
+
 void check_workers_may_change(const Settings& settings) {
   const ParallelSettings& parallel = settings.parallel;
   const auto refuse = [](const std::string& what, const std::string& cure) {

@@ -15,6 +15,8 @@ void check_filters(const FilterSettings& filters, const OptimizerSettings& optim
 void make_synchronous(ParallelSettings& parallel);
 // For a run whose workers may leave and join. Throws Error for settings that do not support it, or that depend on the
 // number of workers.
+// Throws Error if run.canonical is given with settings that change the step with the number of workers. run: [run]
+void check_canonical(const Config& run, const Settings& settings);
 void check_workers_may_change(const Settings& settings);
 // The number of parts of a rank's rows that the recipe asks for: micro-batches of gradient accumulation or a pipeline.
 int64_t parts_of_rows(const Settings& settings);

@@ -303,6 +303,22 @@ TEST(BatchNormKeys, RowsMayBeAllOfTheStep) {
               HasSubstr("'rows' is 'steps', wanted a number of rows, or \"step\""));
 }
 
+// The mean is so much larger than the deviation that another order of the sums would show in most channels.
+TEST(BatchNormColumns, APartOfTheChannelsHasTheBitsThatItHasInTheWhole) {
+  constexpr int64_t kRows = 32, kChannels = 4096, kPart = 1500;
+  Values x = distinct_values(kRows * kChannels, 1, 1), part_of_x;
+  for (float& value : x) value += 1e4f;
+  for (int64_t row = 0; row < kRows; ++row)
+    part_of_x.insert(part_of_x.end(), x.begin() + row * kChannels, x.begin() + row * kChannels + kPart);
+  const std::string keys = "type='batch_norm' rows=32";
+  Harness whole(keys, {kRows, kChannels}, Device::kCpu);
+  Harness part(layer_from(keys, {kRows, kChannels}, Slice{0, kPart}), {kRows, kPart}, Device::kCpu);
+  const Values y = whole.forward(x), part_of_y = part.forward(part_of_x);
+  for (int64_t row = 0; row < kRows; ++row)
+    for (int64_t c = 0; c < kPart; ++c)
+      ASSERT_EQ(part_of_y[static_cast<size_t>(row * kPart + c)], y[static_cast<size_t>(row * kChannels + c)]);
+}
+
 TEST(BatchNormColumns, FeaturesAndChannelsCanBeSplit) {
   EXPECT_EQ(layer_from("type='batch_norm'", {1, 4})->columns(), Columns::kKeeps);
   EXPECT_EQ(layer_from("type='batch_norm'", {1, 2, 2, 4})->columns(), Columns::kKeeps);

@@ -44,7 +44,7 @@ struct Factors {
 
 std::vector<double> sums_of(const Product& p, const Factors& f, int64_t block) {
   std::vector<double> sums(static_cast<size_t>(p.rows * p.columns), NAN);
-  canonical_product({p.rows, p.columns, p.ends(block)}, f.of_a, f.of_b, 0, sums.data());
+  canonical_product({p.rows, p.columns, p.ends(block)}, f.of_a, f.of_b, kCanonicalUnit, 0, sums.data());
   return sums;
 }
 
@@ -73,7 +73,7 @@ TEST(CanonicalProduct, AddsToWhatThereIsOrOverwritesIt) {
   const Factors f(p, false, false);
   const std::vector<double> once = sums_of(p, f, 8);
   std::vector<double> twice = once;
-  canonical_product({p.rows, p.columns, p.ends(8)}, f.of_a, f.of_b, 1, twice.data());
+  canonical_product({p.rows, p.columns, p.ends(8)}, f.of_a, f.of_b, kCanonicalUnit, 1, twice.data());
   for (size_t i = 0; i < once.size(); ++i) ASSERT_EQ(twice[i], 2 * once[i]);
 }
 
@@ -83,8 +83,8 @@ TEST(CanonicalProduct, RoundsOnceAndAddsTheBias) {
   const std::vector<double> sums = sums_of(p, f, 8);
   const std::vector<float> bias = distinct_values(p.columns, 1, 3);
   std::vector<float> plain(sums.size()), biased(sums.size());
-  canonical_product({p.rows, p.columns, p.ends(8)}, f.of_a, f.of_b, nullptr, plain.data());
-  canonical_product({p.rows, p.columns, p.ends(8)}, f.of_a, f.of_b, bias.data(), biased.data());
+  canonical_product({p.rows, p.columns, p.ends(8)}, f.of_a, f.of_b, kCanonicalUnit, nullptr, plain.data());
+  canonical_product({p.rows, p.columns, p.ends(8)}, f.of_a, f.of_b, kCanonicalUnit, bias.data(), biased.data());
   for (size_t i = 0; i < sums.size(); ++i) {
     ASSERT_EQ(plain[i], static_cast<float>(sums[i]));
     ASSERT_EQ(biased[i], plain[i] + bias[i % bias.size()]);
@@ -100,8 +100,8 @@ TEST(CanonicalProduct, PartsOfTheTermsAddUpToTheBitsOfTheWhole) {
     const Product head{p.rows, p.columns, first}, tail{p.rows, p.columns, p.terms - first};
     std::vector<double> sums(static_cast<size_t>(p.rows * p.columns));
     canonical_product({p.rows, p.columns, tail.ends(block)}, {f.of_a.values + first, p.terms, 1},
-                      {f.of_b.values + first * p.columns, 1, p.columns}, 0, sums.data());
-    canonical_product({p.rows, p.columns, head.ends(block)}, f.of_a, f.of_b, 1, sums.data());
+                      {f.of_b.values + first * p.columns, 1, p.columns}, kCanonicalUnit, 0, sums.data());
+    canonical_product({p.rows, p.columns, head.ends(block)}, f.of_a, f.of_b, kCanonicalUnit, 1, sums.data());
     ASSERT_EQ(sums, sums_of(p, f, block));
   }
 }
@@ -113,7 +113,7 @@ TEST(CanonicalProduct, ARowAloneHasTheBitsThatItHasAmongOthers) {
     const int64_t r = p.rows / 2, c = p.columns / 2;
     std::vector<double> one(1);
     canonical_product({1, 1, p.ends(8)}, {f.of_a.values + r * p.terms, p.terms, 1},
-                      {f.of_b.values + c * p.terms, p.terms, 1}, 0, one.data());
+                      {f.of_b.values + c * p.terms, p.terms, 1}, kCanonicalUnit, 0, one.data());
     ASSERT_EQ(one[0], all[static_cast<size_t>(r * p.columns + c)]);
   }
 }
@@ -134,13 +134,14 @@ struct ConvSums {
   bool operator==(const ConvSums&) const = default;
 };
 
-// Rows `rows` of the problem, with blocks of two rows. Gradients are added to the gradients of `to`.
-ConvSums conv_sums(const ConvProblem& problem, ConvAlgorithm algorithm, const Slice& rows, ConvSums to = {}) {
+// Rows `rows` of the problem, in blocks of `block` rows. Gradients are added to the gradients of `to`.
+ConvSums conv_sums(const ConvProblem& problem, ConvAlgorithm algorithm, const Slice& rows, ConvSums to = {},
+                   int64_t block = 2) {
   const ConvGeometry& g = problem.shape.geometry;
   const int64_t in = g.in_h * g.in_w * g.in_c, out = g.out_h * g.out_w * g.out_c;
   ConvShape shape = problem.shape;
   shape.rows = rows.size();
-  const auto pass = [&](PassKind kind) { return make_canonical_conv(shape, kind, algorithm, 2); };
+  const auto pass = [&](PassKind kind) { return make_canonical_conv(shape, kind, algorithm, block); };
   const auto packed = [&](const ConvPass& of) {
     Tensor weights({static_cast<int64_t>(of.packed_bytes())}, DType::kU8);
     of.pack(problem.weight.data(), weights.raw());
@@ -186,6 +187,17 @@ TEST_F(CanonicalConv, IsTheConvolution) {
     const std::vector<float> weight(all.weight.begin(), all.weight.end()), bias(all.bias.begin(), all.bias.end());
     EXPECT_LT(relative_error(weight, problem.reference.dw(problem.x, problem.dy)), 1e-5);
     EXPECT_LT(relative_error(bias, problem.reference.db(problem.dy)), 1e-5);
+  });
+}
+
+// A block of 6 rows, and all rows in one block of 7: passes that may pack the weights in different ways.
+TEST_F(CanonicalConv, ALastBlockMayBeLargerThanTheOthers) {
+  each([](const ConvProblem& problem, ConvAlgorithm algorithm) {
+    for (const int64_t block : {3, 6}) {
+      const ConvSums all = conv_sums(problem, algorithm, {0, kRows}, {}, block);
+      EXPECT_LT(relative_error(all.y, problem.reference.y(problem.x, problem.weight, problem.bias)), 1e-5);
+      EXPECT_LT(relative_error(all.dx, problem.reference.dx(problem.dy, problem.weight)), 1e-5);
+    }
   });
 }
 

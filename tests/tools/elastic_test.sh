@@ -227,6 +227,10 @@ refused() {
     refuses 1 'do not go together' --workers 2 --elastic 1:2 "${train[@]}" --out "$work/run" --set "$word"
   done
   refuses 1 'do not go together' --workers 2 --elastic 1:2 "${train[@]}" --out "$work/run" --parallel ps
+  "$owt" "${train[@]:1}" --workers 2 --parallel pipeline --steps 1 --out "$work/stages" >"$work/out" 2>&1
+  echo "127.0.0.1:1 run" >"$work/stages/roster"
+  "$owt" ask "$work/stages" --workers 60 >"$work/out" 2>&1 && wrong "a pipeline of 60 stages"
+  grep -q 'with 60 workers the run could not continue' "$work/out" || wrong "no reason"
   passed "what does not go together is refused"
 }
 

@@ -9,6 +9,8 @@
 namespace owt::canonical_runs_test {
 namespace {
 
+using ::testing::HasSubstr;
+
 constexpr int64_t kSteps = 7;
 
 SmallRun run(const std::string& recipe, const Overrides& changes) {
@@ -50,6 +52,16 @@ TEST(CanonicalRuns, HaveTheSameBitsInGridsWithSharesInMicroBatchesAndWithAdamW) 
     expect("micro-batches", one, merged(with(strategy, 2), {{"data.accumulate", "3"}}));
     expect("adamw", run(kSmallRecipe, with_optimizer("adamw")), merged(with(strategy, 3), with_optimizer("adamw")));
   }
+}
+
+// So many that ordinary runs would leave the logits on their ranks, and sum the exponentials of each rank's classes.
+TEST(CanonicalRuns, HaveTheSameBitsWithManyClasses) {
+  std::string recipe = kSmallRecipe;
+  recipe.replace(recipe.find("classes = 10"), 12, "classes = 100");
+  recipe.replace(recipe.find("out = 10\n"), 9, "out = 100\n");
+  const SmallRun one = run(recipe, {});
+  for (const Strategy strategy : {Strategy::kOwtA, Strategy::kOwtD, Strategy::kModelParallel})
+    expect_same_bits(one, run(recipe, with(strategy, 3)), name_of(strategy));
 }
 
 // Blocks of four rows, and groups of rows that are normalised together.
@@ -97,9 +109,15 @@ TEST(CanonicalRuns, RefuseWhatDependsOnTheWorkersInAnotherWay) {
   EXPECT_EQ(message({{"parallel.dense_update", "round"}, {"parallel.strategy", "owt-b"}}),
             begin + "the number of rounds depends on the workers (parallel.dense_update); use \"step\"");
   EXPECT_EQ(message({{"parallel.strategy", "ps"}, {"ps.delay", "1"}}),
-            begin + "ps.delay, ps.pushes and ps.filters change what an update adds up; leave them out");
+            begin + "ps.delay, pushes, filters and tolerate_loss change what an update sums; leave them out");
   EXPECT_EQ(message({{"parallel.strategy", "pipeline"}, {"pipeline.schedule", "pipedream"}}),
             begin + "the weights are updated after every micro-batch (pipeline.schedule); use \"1f1b\"");
+  EXPECT_EQ(message({{"parallel.strategy", "ps"}, {"ps.servers", "1"}, {"ps.tolerate_loss", "true"}}),
+            begin + "ps.delay, pushes, filters and tolerate_loss change what an update sums; leave them out");
+  EXPECT_THAT(message({{"data.batch", ""}, {"data.batch_per_rank", "8"}}),
+              HasSubstr("but data.batch_per_rank gives each number other steps; give data.batch"));
+  EXPECT_THAT(message({{"parallel.scale_lr", "linear"}}),
+              HasSubstr("but parallel.scale_lr gives each number another rate; leave it out"));
   EXPECT_EQ(message({}, cosine_recipe()),
             begin + "layer 'fc3' is of type 'cosine', whose gradients are not canonical sums yet");
   EXPECT_EQ(message({}, recipe_of("[3, 8, 8]", "batch = 8", R"(

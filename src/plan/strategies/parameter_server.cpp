@@ -59,8 +59,8 @@ void check_server(const Plan& plan) {
   if (rules.backup > 0) refuse("backup workers exist only in a simulation", "use owt simulate");
   if (request.ema_every > 0 && plan.updaters > 0)
     refuse("optimizer.ema averages the weights of every step", "let every worker serve (ps.servers = 0)");
-  if (request.options.server != request.options.server.synchronous())
-    refuse_canonical(plan, "ps.delay, ps.pushes and ps.filters change what an update adds up; leave them out");
+  if (request.options.server != ServerRequest{.servers = request.options.server.servers})
+    refuse_canonical(plan, "ps.delay, pushes, filters and tolerate_loss change what an update sums; leave them out");
   if (rules.synchronous()) return;
   if (request.ema_every > 0) refuse("optimizer.ema averages the weights of whole steps", "use ps.delay = 0");
   if (rules.by_task() && rules.delay == kNoBound)
