@@ -113,6 +113,10 @@ def environment_of(process):
         return []
 
 
+class RunEnded(RuntimeError):
+    """The launcher has ended."""
+
+
 class Worker:
     """A process that trains. host: None without virtual hosts."""
 
@@ -181,9 +185,12 @@ class Disturbed:
         return [Worker(process, self.virtual) for process in self.processes() if process not in known]
 
     def until(self, condition):
+        end = time.monotonic() + LONGEST_END
         while not condition():
             if self.launchers[0].poll() is not None:
-                raise RuntimeError(f"the run has ended with {self.launchers[0].returncode}")
+                raise RunEnded(f"the run has ended with {self.launchers[0].returncode}")
+            if time.monotonic() > end:
+                raise RuntimeError(f"nothing has happened for {LONGEST_END} s")
             self.look_at_ending()
             time.sleep(0.05)
 
@@ -255,7 +262,11 @@ class Disturbed:
             time.sleep(0.05)
         code = self.launchers[0].wait()
         if code != 0:
-            raise RuntimeError(f"exit code {code}")
+            raise RunEnded(f"exit code {code}")
+        self.kill()  # a worker that was disturbed after the last step
+        if self.virtual:
+            for number in range(HOSTS):
+                set_link(f"h{number + 1}", "up")
 
     def kill(self):
         for process in [*self.processes(), *(each.pid for each in self.launchers)]:
@@ -273,7 +284,12 @@ def one_round(options, folder, strategy, draw, undisturbed, figures):
         while last_step(run.run) < 0.8 * options.steps:
             event = draw.choice([event for event in EVENTS if run.may(event)])
             workers = len(run.ranks)
-            seconds, world = run.disturb(event, draw)
+            try:
+                seconds, world = run.disturb(event, draw)
+            except RunEnded:
+                if run.launchers[0].returncode != 0:
+                    raise
+                break  # the last step was before the event
             figures.append((event, seconds, world["repeated"]))
             late = f" LATE, load {os.getloadavg()[0]:.1f}" if seconds > LONGEST else ""
             print(f"{strategy}: {event}: {workers} -> {world['workers']} workers, {seconds:.1f} s, "
