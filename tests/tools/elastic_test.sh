@@ -154,8 +154,18 @@ joins() {
   begin 1 1:3 --parallel owt-a
   wait_for has_step 25
   address=$(sed -n 's/.*owt launch --join \([^ ]*\) .*/\1/p' "$work/out")
-  "$owt" launch --join "$address" --workers 2 "${train[@]}" --parallel owt-a --out "$work/run" >"$work/joined" 2>&1 ||
-    wrong "the workers that joined: $(cat "$work/joined")"
+  # The first worker is stopped until both have come, so that the run does not end before.
+  kill -STOP "$(worker 0)"
+  "$owt" launch --join "$address" --workers 2 "${train[@]}" --parallel owt-a --out "$work/run" >"$work/joined" 2>&1 &
+  joined=$!
+  # shellcheck disable=SC2317
+  all_have_come() {
+    ! kill -0 "$joined" 2>/dev/null ||
+      [ "$(grep -c ":$(printf %04X "${address##*:}") [0-9A-F:]* 01 " /proc/net/tcp)" = 3 ]
+  }
+  wait_for all_have_come
+  kill -CONT "$(worker 0)"
+  wait "$joined" || wrong "the workers that joined: $(cat "$work/joined")"
   ends_well
   same_curve "$work/run"
   [ "$(world workers)" = 3 ] || wrong "metrics: $(world workers) workers"
