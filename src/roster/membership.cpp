@@ -65,7 +65,7 @@ class Membership {
     introduction.port = door_.port;
     introduction.order = number_of("RANK");
     connection_.send({kCome, 0, introduction.text()});
-    enter();
+    enter("");
   }
 
   const RunWorld& world() const { return world_; }
@@ -106,7 +106,7 @@ class Membership {
     departure.lost = end.lost;
     departure.why = end.why;
     connection_.send({kReady, 0, departure.text()});
-    return enter();
+    return enter(end.why);
   }
 
  private:
@@ -133,8 +133,9 @@ class Membership {
     (call == kCallLost ? over_ : called_) = true;
   }
 
-  // Waits for the next world. False: there is none for this worker, as it wished.
-  bool enter() {
+  // Waits for the next world. False: there is none for this worker, as it wished. why: the reason for the end of the
+  // world before; may be empty.
+  bool enter(const std::string& why) {
     while (true) {
       {
         const std::lock_guard lock(mutex_);
@@ -143,7 +144,8 @@ class Membership {
         if (end_) fail(*end_);
         if (next_) break;
         if (!connection_.open())
-          fail("the run at ", roster_.host, ":", roster_.port, " has ended, or cannot be reached any more");
+          fail(why, why.empty() ? "" : "; then ", "the run at ", roster_.host, ":", roster_.port,
+               " has ended, has given this worker up, or cannot be reached any more");
       }
       wait_readable({connection_.socket()}, Milliseconds(100));
     }

@@ -205,7 +205,9 @@ void Roster::drop_late() {
   for (ListedWorker& worker : workers_) {
     if (!in_world(worker)) continue;
     const std::string how = concat("it did not answer for ", patience_s_, " s");
-    worker.connection.send({kEnd, 0, concat("the other workers have given this one up: ", how)});
+    const auto said = reasons_.find(worker.rank);
+    worker.connection.send(
+        {kEnd, 0, concat("the other workers have given this one up: ", said == reasons_.end() ? how : said->second)});
     worker.connection.close();
     if (worker.who.process_space == process_space()) dropped_.push_back(worker.who.process);
     lose(worker, how);

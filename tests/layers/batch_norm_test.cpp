@@ -6,6 +6,7 @@
 #include <cmath>
 #include <map>
 
+#include "src/core/canonical.h"
 #include "src/system/check.h"
 #include "tests/support/check_layer.h"
 #include "tests/support/harness.h"
@@ -303,20 +304,49 @@ TEST(BatchNormKeys, RowsMayBeAllOfTheStep) {
               HasSubstr("'rows' is 'steps', wanted a number of rows, or \"step\""));
 }
 
-// The mean is so much larger than the deviation that another order of the sums would show in most channels.
+// A layer with canonical sums, on channels [0, part) of `channels`. x: rows x part.
+struct CanonicalNorm {
+  CanonicalNorm(int64_t rows, int64_t channels, int64_t part, const Values& x)
+      : norm(made(rows, channels, part), {rows, part}, Device::kCpu) {
+    norm.forward(x);
+    norm.backward(distinct_values(rows * part, 1, 2));
+  }
+
+  static std::unique_ptr<Layer> made(int64_t rows, int64_t channels, int64_t part) {
+    auto layer = layer_from("type='batch_norm' rows=32", {rows, channels}, Slice{0, part});
+    for (Param* param : layer->params()) param->grad_type = DType::kF64;
+    return layer;
+  }
+  std::vector<double> gradient(const std::string& name) {
+    const Tensor& grad = norm.param(name).grad;
+    return {grad.data<double>(), grad.data<double>() + grad.elements()};
+  }
+
+  Harness norm;
+};
+
+// Values of two orders of magnitude, so that the order of their sums shows in f64.
 TEST(BatchNormColumns, APartOfTheChannelsHasTheBitsThatItHasInTheWhole) {
   constexpr int64_t kRows = 32, kChannels = 4096, kPart = 1500;
   Values x = distinct_values(kRows * kChannels, 1, 1), part_of_x;
-  for (float& value : x) value += 1e4f;
+  for (float& value : x) value = 1e4f * std::exp(4 * value);
   for (int64_t row = 0; row < kRows; ++row)
     part_of_x.insert(part_of_x.end(), x.begin() + row * kChannels, x.begin() + row * kChannels + kPart);
-  const std::string keys = "type='batch_norm' rows=32";
-  Harness whole(keys, {kRows, kChannels}, Device::kCpu);
-  Harness part(layer_from(keys, {kRows, kChannels}, Slice{0, kPart}), {kRows, kPart}, Device::kCpu);
-  const Values y = whole.forward(x), part_of_y = part.forward(part_of_x);
-  for (int64_t row = 0; row < kRows; ++row)
-    for (int64_t c = 0; c < kPart; ++c)
-      ASSERT_EQ(part_of_y[static_cast<size_t>(row * kPart + c)], y[static_cast<size_t>(row * kChannels + c)]);
+  CanonicalNorm whole(kRows, kChannels, kChannels, x), part(kRows, kChannels, kPart, part_of_x);
+  for (const char* name : {"weight", "bias", "running_mean", "running_var"}) {
+    std::vector<double> wanted = whole.gradient(name);
+    wanted.resize(kPart);
+    EXPECT_EQ(part.gradient(name), wanted) << name;
+  }
+}
+
+TEST(BatchNormColumns, CanonicalGradientsAreMultiplesOfTheirUnit) {
+  CanonicalNorm norm(96, 20, 20, distinct_values(96 * 20, 1, 1));
+  for (const auto& [name, unit] : {std::pair{"weight", kCanonicalUnit},
+                                   {"bias", kCanonicalUnit},
+                                   {"running_mean", kCanonicalAverageUnit},
+                                   {"running_var", kCanonicalAverageUnit}})
+    for (const double gradient : norm.gradient(name)) EXPECT_EQ(gradient, canonical(gradient, unit)) << name;
 }
 
 TEST(BatchNormColumns, FeaturesAndChannelsCanBeSplit) {

@@ -128,6 +128,42 @@ TEST(CanonicalProduct, DoesNotDependOnTheThreads) {
   }
 }
 
+// So small values that nearly all sums have more digits than the unit keeps.
+TEST(CanonicalDense, SumsThatRanksAddAreMultiplesOfTheUnit) {
+  constexpr int64_t kRows = 6, kIn = 40, kOut = 48;
+  const auto small = [](int64_t count, uint64_t seed) {
+    std::vector<float> values = distinct_values(count, 1, seed);
+    for (float& value : values) value *= 1e-4f;
+    return values;
+  };
+  auto layer = layer_from("type='dense' out=48", {kRows, kIn});
+  Param &weight = *layer->params()[0], &bias = *layer->params()[1];
+  weight.grad_type = bias.grad_type = DType::kF64;
+  Compute on;
+  on.canonical_rows = 2;
+  Harness dense(std::move(layer), {kRows, kIn}, on);
+  dense.forward(small(kRows * kIn, 1));
+  dense.backward(small(kRows * kOut, 2));
+  for (const Param* param : {&weight, &bias})
+    for (int64_t i = 0; i < param->grad.elements(); ++i) {
+      const double gradient = param->grad.data<double>()[i];
+      ASSERT_EQ(gradient, canonical(gradient)) << param->name;
+    }
+  const std::vector<float> x = small(kRows * kIn, 1), dy = small(kRows * kOut, 2);
+  double sum = 0;
+  for (int64_t row = 0; row < kRows; ++row) sum += static_cast<double>(dy[static_cast<size_t>(row * kOut)]);
+  EXPECT_NEAR(bias.grad.data<double>()[0], sum, kRows * kCanonicalUnit);
+
+  // The gradient of the input, from the outputs of two ranks.
+  DevicePass pass(Device::kCpu, kRows);
+  const Tensor inputs = upload(x, {kRows, kIn}, Device::kCpu);
+  Tensor dx({kRows, kIn}, DType::kF64);
+  const double unit = canonical_input_unit(pass.pass().step_rows);
+  const auto op = dense.layer().bind({kRows, kIn}, on);
+  op->backward_data(pass.pass(), inputs, {}, upload(dy, {kRows, kOut}, Device::kCpu), &dx);
+  for (int64_t i = 0; i < dx.elements(); ++i) ASSERT_EQ(dx.data<double>()[i], canonical(dx.data<double>()[i], unit));
+}
+
 struct ConvSums {
   std::vector<float> y, dx;
   std::vector<double> weight, bias;

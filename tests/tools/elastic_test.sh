@@ -3,6 +3,7 @@
 # losses of an undisturbed run. Prints each case; exits 1 at the first that fails.
 #
 #   usage: elastic_test.sh OWT
+#          elastic_test.sh OWT link RUN     a worker whose link goes down (virtual_hosts.sh); RUN is the undisturbed run
 set -euo pipefail
 
 owt=$(realpath "$1")
@@ -11,6 +12,7 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 source "$here/../support/small_processes.sh"
 # shellcheck source-path=SCRIPTDIR/../support
 source "$here/../support/lanes.sh"
+source "$here/../../tools/bench/virtual_hosts.sh"
 export OMP_NUM_THREADS=1
 work=$(mktemp -d)
 job=
@@ -79,6 +81,44 @@ world() {  # world KEY: of the last record about the workers
   sed -n "s/.*\"kind\":\"world\".*\"$1\":\([^,}]*\).*/\1/p" "$work/run/metrics.jsonl" | tail -n 1
 }
 
+# The workers are on three hosts, the launcher on the first. The link comes back when the others have continued.
+cut_off() {
+  local line
+  make_hosts 3 1gbit
+  export virtual_hosts_output=$work
+  ln -s out "$work/h1"
+  line=$(printf '%q ' "$owt" launch --hosts 10.99.0.1,10.99.0.2,10.99.0.3 --ssh "$TMPDIR/by_address" --elastic 2:3 \
+    "${train[@]}" --parallel owt-c --out "$work/run")
+  "$TMPDIR/by_address" 10.99.0.1 "exec $line" &
+  job=$!
+  wait_for has_step 300
+  ip link set v2 down
+  # shellcheck disable=SC2317
+  two_continue() { [ "$(world workers)" = 2 ]; }
+  wait_for two_continue
+  ip link set v2 up
+  ends_well
+  same_curve "$work/run"
+  grep -qE '^rank 1 on h2 .* it has not answered for 2 s.*; 2 workers continue$' "$work/out" || wrong "it is not named"
+  # Either the message of the launcher arrives, or only the end of the connection.
+  grep -qE 'error: rank 1: (the other workers have given this one up: rank 1 on h2 .* has not answered for 2 s|'\
+'rank [02] .* has not answered for 2 s.*; then the run at 10.99.0.1:29500 .*has given this worker up)' "$work/h2" ||
+    wrong "the worker says: $(cat "$work/h2")"
+  passed "a worker whose link is down is given up, and says so"
+}
+if [ "${2:-}" = link ]; then
+  undisturbed=$3
+  cut_off
+  exit
+fi
+link() {
+  if virtual_hosts_possible; then
+    (enter_virtual_hosts "${BASH_SOURCE[0]}" "$owt" link "$undisturbed")
+  else
+    echo "skipped: a link that goes down"
+  fi
+}
+
 undisturbed=$work/undisturbed
 "${train[@]}" --workers 1 --out "$undisturbed" >"$work/out" 2>&1 || wrong "owt train on one worker"
 
@@ -122,8 +162,18 @@ joins() {
   begin 1 1:3 --parallel owt-a
   wait_for has_step 25
   address=$(sed -n 's/.*owt launch --join \([^ ]*\) .*/\1/p' "$work/out")
-  "$owt" launch --join "$address" --workers 2 "${train[@]}" --parallel owt-a --out "$work/run" >"$work/joined" 2>&1 ||
-    wrong "the workers that joined: $(cat "$work/joined")"
+  # The first worker is stopped until both have come, so that the run does not end before.
+  kill -STOP "$(worker 0)"
+  "$owt" launch --join "$address" --workers 2 "${train[@]}" --parallel owt-a --out "$work/run" >"$work/joined" 2>&1 &
+  joined=$!
+  # shellcheck disable=SC2317
+  all_have_come() {
+    ! kill -0 "$joined" 2>/dev/null ||
+      [ "$(grep -c ":$(printf %04X "${address##*:}") [0-9A-F:]* 01 " /proc/net/tcp)" = 3 ]
+  }
+  wait_for all_have_come
+  kill -CONT "$(worker 0)"
+  wait "$joined" || wrong "the workers that joined: $(cat "$work/joined")"
   ends_well
   same_curve "$work/run"
   [ "$(world workers)" = 3 ] || wrong "metrics: $(world workers) workers"
@@ -248,4 +298,5 @@ beside differs
 beside too_few
 beside all_leave
 beside refused
+beside link
 all_ended

@@ -64,6 +64,21 @@ TEST(CanonicalRuns, HaveTheSameBitsWithManyClasses) {
     expect_same_bits(one, run(recipe, with(strategy, 3)), name_of(strategy));
 }
 
+// Ordinary runs of mp split these convolutions by channels.
+TEST(CanonicalRuns, HaveTheSameBitsWhereConvolutionsCouldBeSplit) {
+  const std::string recipe = recipe_of("[3, 8, 8]", "train_images = 100\nbatch = 40", R"(
+  { name = "conv1", type = "conv", out = 12, kernel = 3, pad = 1 },
+  { name = "relu1", type = "relu" },
+  { name = "conv2", type = "conv", out = 10, kernel = 3 },
+  { name = "pool", type = "max_pool", kernel = 2 },
+  { name = "fc1", type = "dense", out = 36 },
+  { name = "relu2", type = "relu" },
+  { name = "fc2", type = "dense", out = 10 })");
+  const SmallRun one = run(recipe, {});
+  for (const Strategy strategy : all_strategies())
+    expect_same_bits(one, run(recipe, with(strategy, 3)), name_of(strategy));
+}
+
 // Blocks of four rows, and groups of rows that are normalised together.
 TEST(CanonicalRuns, HaveTheSameBitsWithNormalisationAndResiduals) {
   const std::string recipe = recipe_of("[3, 8, 8]", "train_images = 150\nbatch = 70", R"(

@@ -39,15 +39,6 @@ owt=$(realpath "$owt")
 enter_virtual_hosts "${BASH_SOURCE[0]}" "${arguments[@]}" || exit 1
 export OMP_WAIT_POLICY=PASSIVE
 
-# For owt launch: hosts by their address, 10.99.0.1 for h1. Each has a session of its own, as over ssh and with mpirun,
-# because the kernel may share its cores among sessions.
-cat >"$TMPDIR/by_address" <<'END'
-#!/bin/sh
-name=h${1##*.}
-exec setsid --wait ip netns exec "$name" unshare --uts sh -c 'hostname "$0" && eval "$1"' "$name" "$2"
-END
-chmod +x "$TMPDIR/by_address"
-
 over_mpi() { mpirun_on_hosts "$@"; }
 over_tcp() {
   local count=$1 list=$virtual_network.1 i

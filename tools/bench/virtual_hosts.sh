@@ -15,6 +15,9 @@
 #   sent_on_wire NAME                        likewise with the headers of every frame, as the rate limit counts them
 #   virtual_mpirun                           prints mpirun with the options that it needs there
 #   mpirun_on_hosts K COMMAND...             one process on each host; killed after $virtual_hosts_seconds, default 60
+#   $TMPDIR/by_address ADDRESS LINE          for owt launch --ssh: runs a shell's line on the host with this address
+#                                            (10.99.0.1 is h1), with its own process numbers. Its output goes to
+#                                            $virtual_hosts_output/NAME if this variable is set
 #   make_share NAME PERCENT                  makes a control group with this share of a core; needs root. The empty
 #                                            group remains when the script has ended
 #   share_file NAME                          the file to which a process writes 0 to enter the group
@@ -83,6 +86,7 @@ make_hosts() {
     limit_link "ip -n h$i" e0 "tc -n h$i" "$rate"
   done
   write_agent
+  write_by_address
 }
 
 # Short bursts, so that small messages are limited too. Packets that fit into a burst, because the kernel would split
@@ -121,6 +125,18 @@ shift
 exec ip netns exec "$host" unshare --uts sh -c 'hostname "$0" && eval "$@"' "$host" "$@"
 END
   chmod +x "$TMPDIR/agent"
+}
+
+# Each call has its own session, as over ssh and with mpirun, because the kernel may share its cores among sessions.
+write_by_address() {
+  cat >"$TMPDIR/by_address" <<'END'
+#!/bin/sh
+name=h${1##*.}
+[ -z "$virtual_hosts_output" ] || exec >>"$virtual_hosts_output/$name" 2>&1
+exec setsid --wait ip netns exec "$name" unshare --uts --pid --fork --kill-child --mount-proc \
+  sh -c 'hostname "$0" && eval "$1"' "$name" "$2"
+END
+  chmod +x "$TMPDIR/by_address"
 }
 
 # btl_tcp_flags 1: with its other protocol Open MPI sends large messages in one direction at a time (half the rate of
