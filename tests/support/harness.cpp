@@ -52,6 +52,8 @@ std::vector<float> download(const Tensor& tensor) {
 }
 
 void fill(Tensor& tensor, float value) {
+  if (tensor.dtype() == DType::kF64)
+    return void(std::fill_n(tensor.data<double>(), tensor.elements(), static_cast<double>(value)));
   const std::vector<float> values(static_cast<size_t>(tensor.elements()), value);
   tensor.copy_from(upload(values, tensor.shape(), Device::kCpu, tensor.dtype()));
 }
