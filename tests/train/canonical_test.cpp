@@ -73,7 +73,8 @@ TEST(CanonicalRuns, HaveTheSameBitsWhereConvolutionsCouldBeSplit) {
   { name = "pool", type = "max_pool", kernel = 2 },
   { name = "fc1", type = "dense", out = 36 },
   { name = "relu2", type = "relu" },
-  { name = "fc2", type = "dense", out = 10 })", 1e-5);
+  { name = "fc2", type = "dense", out = 10 })",
+                                       1e-5);
   const SmallRun one = run(recipe, {});
   for (const Strategy strategy : all_strategies())
     expect_same_bits(one, run(recipe, with(strategy, 3)), name_of(strategy));
