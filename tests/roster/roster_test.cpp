@@ -254,7 +254,7 @@ TEST_F(RosterTest, StrangersAreIgnoredAndOtherVersionsRefused) {
   other.connection.send({kCome, 0, introduction.text()});
   Worker& a = come(0);
   look_until([&] { return other.listen(), stranger.listen(), other.end && !stranger.connection.open() && a.world; });
-  EXPECT_THAT(*other.end, HasSubstr("speaks version 1, this process version 0"));
+  EXPECT_THAT(*other.end, HasSubstr(concat("speaks version ", kRosterVersion, ", this process version 0")));
   a.connection.send({kReady, 0, "2:no"});
   look_until([&] { return !a.connection.open(); });  // a damaged message ends its connection
 }

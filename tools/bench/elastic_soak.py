@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Disturbs a run with changing workers at random, for as long as wanted, and compares its losses with an undisturbed run.
 
-    usage: elastic_soak.py PROGRAM [--minutes M] [--strategies NAME,...] [--seed N] [--steps N] [--out DIR]
+    usage: elastic_soak.py PROGRAM [--minutes M] [--strategies NAME,...] [--seed N] [--steps N] [--canonical]
+                            [--out DIR]
 
 In rounds, under one strategy after the other: owt launch --elastic 1:4 begins with 3 workers, each on its own host. The
 hosts are network namespaces of this machine (virtual_hosts.sh); the launcher is on the first one. Events follow at
@@ -16,6 +17,7 @@ After each event the script waits for the next world and for its first step. A w
 itself within 60 s, with a line that says why. The script prints, for each event, the seconds from the event to the first
 logged step (every fifth), and the steps that were computed again; at the end a table. Exits 1 at once if a run has ended
 early or has another curve than one worker: more than 1e-4 in a loss; exits 1 at the end if an event took more than 10 s.
+With --canonical (run.canonical) the last weights and optimizer states must be equal bit for bit too.
 If namespaces cannot be made, all workers are on this host and no link is cut; a line says so.
 """
 import argparse
@@ -30,6 +32,8 @@ import subprocess
 import sys
 import tempfile
 import time
+
+from canonical_bits import hash_of
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 RECIPE = os.path.join(HERE, "../../tests/support/small_images.toml")
@@ -63,7 +67,7 @@ def command(options, out, steps, strategy):
     line = [options.program, "train", RECIPE, "--out", out, "--parallel", strategy, "--steps", str(steps)]
     for key in KEYS:
         line += ["--set", key]
-    return line
+    return line + (["--set", "run.canonical=true"] if options.canonical else [])
 
 
 def records(run, kind, most=None):
@@ -276,7 +280,7 @@ class Disturbed:
                 pass
 
 
-def one_round(options, folder, strategy, draw, undisturbed, figures):
+def one_round(options, folder, strategy, draw, undisturbed, undisturbed_hash, figures):
     """Returns the seconds in which the workers that were given up ended, and the largest difference of a loss."""
     os.makedirs(folder)
     run = Disturbed(options, folder, strategy)
@@ -304,6 +308,8 @@ def one_round(options, folder, strategy, draw, undisturbed, figures):
         print(f"{strategy}: largest difference of a loss: {worst:.1e}", flush=True)
         if worst > 1e-4:
             raise RuntimeError("another curve")
+        if options.canonical and hash_of(run.run) != undisturbed_hash:
+            raise RuntimeError("other bits")
         return run.ends, worst
     except BaseException:
         run.kill()
@@ -318,6 +324,7 @@ def main():
     parser.add_argument("--strategies", default="dp,owt-a,owt-c,owt-d,mp,dp-zero", metavar="NAME,...")
     parser.add_argument("--steps", type=int, default=20000, metavar="N", help="of a round")
     parser.add_argument("--seed", type=int, default=1, metavar="N")
+    parser.add_argument("--canonical", action="store_true", help="compare bits")
     parser.add_argument("--out", metavar="DIR", help="of the runs (default: a new folder)")
     options = parser.parse_args()
     options.program = os.path.abspath(options.program)
@@ -334,7 +341,8 @@ def main():
     names = options.strategies.split(",")
     while time.monotonic() < end:
         folder = os.path.join(out, f"round-{number}")
-        more_ends, difference = one_round(options, folder, names[number % len(names)], draw, undisturbed, figures)
+        more_ends, difference = one_round(options, folder, names[number % len(names)], draw, undisturbed,
+                                          hash_of(alone), figures)
         ends, worst, number = ends + more_ends, max(worst, difference), number + 1
     print(f"\n{number} rounds, {len(figures)} events, largest difference of a loss {worst:.1e}")
     if ends:
