@@ -68,6 +68,21 @@ TEST_F(Team, FewerThreadsWorkWhereAPartWouldBeSmallerThanTheGrain) {
   EXPECT_THAT(parts(0, 6), IsEmpty());
 }
 
+TEST_F(Team, EachOfItsThreadsMayWorkAlone) {
+  set_team_size(3);
+  std::mutex mutex;
+  std::vector<int> calls(10);
+  for_each_alone(10, [&](int64_t item, int thread) {
+    const std::lock_guard lock(mutex);
+    ++calls[static_cast<size_t>(item)];
+    EXPECT_EQ(thread, item % 3);
+    EXPECT_EQ(team_size(), 1);
+    EXPECT_EQ(omp_get_thread_num(), 0);
+  });
+  EXPECT_THAT(calls, Each(1));
+  EXPECT_EQ(team_size(), 3);
+}
+
 TEST_F(Team, BelongsToTheHostThreadThatSetIt) {
   set_team_size(3);
   std::thread([] {
