@@ -21,7 +21,8 @@ Settings settings_of_virtual_workers(Settings settings, const VirtualCluster& cl
   if (parallel.average_every > 1 && strategy != "dp")
     refuse("parallel.average_every (local SGD) needs workers that average their weights",
            "leave it out, or simulate it with --strategy dp");
-  if (settings.run.canonical) fail("run.canonical is for real workers; leave it out");
+  if (settings.run.canonical)
+    fail("owt simulate adds gradients in the order of simulated time; leave run.canonical out");
   if (parallel.bf16_transport) refuse("parallel.wire needs collectives", "leave it out");
   if (parallel.measure_shares) refuse("measured shares need workers that can be timed", "give numbers, --shares 2,1,1");
   const ConsistencyRules& rules = cluster.rules;

@@ -95,9 +95,9 @@ void check_canonical(const Config& run, const Settings& settings) {
   if (!settings.run.canonical) return;
   const char* const begin = "'canonical' gives the same bits with every number of workers, but ";
   if (settings.data.batch_per_rank > 0)
-    run.error("canonical", concat(begin, "data.batch_per_rank gives each number other steps; give data.batch"));
+    run.error("canonical", concat(begin, "with data.batch_per_rank the batch depends on it; give data.batch"));
   if (settings.parallel.scale_lr != "none")
-    run.error("canonical", concat(begin, "parallel.scale_lr gives each number another rate; leave it out"));
+    run.error("canonical", concat(begin, "with parallel.scale_lr the learning rate depends on it; leave it out"));
 }
 
 void check_workers_may_change(const Settings& settings) {

@@ -566,7 +566,7 @@ TEST_F(VirtualRunTest, WhatNoWorkerCanKnowIsRefused) {
     EXPECT_THAT(message_of([&] { simulated("refused", 2, {}, more); }), HasSubstr(why)) << why;
   };
   refused({{"optimizer.clip", "1"}}, "norms of all gradients");
-  refused({{"run.canonical", "true"}}, "run.canonical is for real workers");
+  refused({{"run.canonical", "true"}}, "leave run.canonical out");
   refused({{"optimizer.ema", "0.9"}}, "optimizer.ema");
   refused({{"parallel.average_every", "4"}}, "local SGD");
   refused({{"parallel.wire", "bf16"}}, "parallel.wire");

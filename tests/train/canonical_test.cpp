@@ -131,9 +131,9 @@ TEST(CanonicalRuns, RefuseWhatDependsOnTheWorkersInAnotherWay) {
   EXPECT_EQ(message({{"parallel.strategy", "ps"}, {"ps.servers", "1"}, {"ps.tolerate_loss", "true"}}),
             begin + "ps.delay, pushes, filters and tolerate_loss change what an update sums; leave them out");
   EXPECT_THAT(message({{"data.batch", ""}, {"data.batch_per_rank", "8"}}),
-              HasSubstr("but data.batch_per_rank gives each number other steps; give data.batch"));
+              HasSubstr("but with data.batch_per_rank the batch depends on it; give data.batch"));
   EXPECT_THAT(message({{"parallel.scale_lr", "linear"}}),
-              HasSubstr("but parallel.scale_lr gives each number another rate; leave it out"));
+              HasSubstr("but with parallel.scale_lr the learning rate depends on it; leave it out"));
   EXPECT_EQ(message({}, cosine_recipe()),
             begin + "layer 'fc3' is of type 'cosine', whose gradients are not canonical sums yet");
   EXPECT_EQ(message({}, recipe_of("[3, 8, 8]", "batch = 8", R"(
