@@ -54,6 +54,7 @@ int measure_colours(const std::string& folder, int threads, MeasureWhen measured
 int command_completion(const Arguments& arguments);
 int command_inspect(const Arguments& arguments);
 int command_export(const Arguments& arguments);
+int command_import(const Arguments& arguments);
 int command_average(const Arguments& arguments);
 int command_devices(const Arguments& arguments);
 int command_recipes(const Arguments& arguments);

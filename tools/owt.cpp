@@ -45,6 +45,7 @@ constexpr Command kCommands[] = {
     {"prepare", owt::command_prepare, Under::kAlone, "make or unpack a data set"},
     {"average", owt::command_average, Under::kAlone, "average a run's last checkpoints into one weights file"},
     {"export", owt::command_export, Under::kAlone, "write a trained network as ONNX"},
+    {"import", owt::command_import, Under::kAlone, "make a model file and weights of an ONNX network"},
     {"devices", owt::command_devices, Under::kAlone, "list the devices of this machine"},
     {"recipes", owt::command_recipes, Under::kAlone, "list the recipes and models that can be given by name"},
     {"inspect", owt::command_inspect, Under::kAlone, "show what is in a recipe, a model, a checkpoint or a data set"},

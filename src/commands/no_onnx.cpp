@@ -1,10 +1,17 @@
 #include "src/commands/onnx.h"
+#include "src/commands/onnx_import.h"
 #include "src/system/check.h"
 
 namespace owt {
+namespace {
 
-void export_onnx(const Settings&, const std::string&, const OnnxOptions&, const std::string&) {
-  fail("this program was built without ONNX; install libonnx-dev and libprotobuf-dev and build again");
-}
+constexpr const char* kWithoutOnnx =
+    "this program was built without ONNX; install libonnx-dev and libprotobuf-dev and build again";
+
+}  // namespace
+
+void export_onnx(const Settings&, const std::string&, const OnnxOptions&, const std::string&) { fail(kWithoutOnnx); }
+
+ImportOutcome import_onnx(const ImportOptions&) { fail(kWithoutOnnx); }
 
 }  // namespace owt
