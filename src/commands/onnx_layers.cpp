@@ -118,6 +118,23 @@ std::string add_silu(OnnxGraph& graph, Layer& layer, const Described&, const Onn
   return graph.add("Mul", layer.name(), {x.name, gate}).output(0);
 }
 
+std::string add_hard_sigmoid(OnnxGraph& graph, const std::string& name, const std::string& x) {
+  onnx::NodeProto& node = graph.add("HardSigmoid", name, {x});
+  set_attribute(node, "alpha", 1.0 / 6);
+  set_attribute(node, "beta", 0.5);
+  return node.output(0);
+}
+
+std::string add_hard_sigmoid(OnnxGraph& graph, Layer& layer, const Described&, const OnnxValue& x) {
+  return add_hard_sigmoid(graph, layer.name(), x.name);
+}
+
+// ONNX has HardSwish only in operator set 14 and later.
+std::string add_hard_swish(OnnxGraph& graph, Layer& layer, const Described&, const OnnxValue& x) {
+  const std::string gate = add_hard_sigmoid(graph, layer.name() + ".gate", x.name);
+  return graph.add("Mul", layer.name(), {x.name, gate}).output(0);
+}
+
 // An operator with a number as its second operand.
 std::string with_number(OnnxGraph& graph, const char* type, const std::string& name, const std::string& x,
                         float number) {
@@ -255,6 +272,8 @@ constexpr Special kSpecials[] = {{"branches", add_branches_side_by_side},
                                  {"cosine", add_cosine},
                                  {"dropout", add_nothing},
                                  {"gelu", add_gelu},
+                                 {"hard_sigmoid", add_hard_sigmoid},
+                                 {"hard_swish", add_hard_swish},
                                  {"local", add_local},
                                  {"lrn_within", add_lrn_within},
                                  {"prelu", add_prelu},

@@ -98,6 +98,8 @@ const std::vector<Case>& cases() {
       {"abs", {"type='conv' out=4 kernel=3", "type='activation' kind='abs'"}},
       {"gelu", {"type='conv' out=4 kernel=3", "type='activation' kind='gelu'"}},
       {"gelu", {"type='dense' out=6", "type='activation' kind='gelu' approximate='tanh'"}},
+      {"hard_sigmoid", {"type='conv' out=4 kernel=3", "type='activation' kind='hard_sigmoid'"}},
+      {"hard_swish", {"type='conv' out=4 kernel=3", "type='activation' kind='hard_swish'"}},
       {"leaky", {"type='conv' out=4 kernel=3", "type='activation' kind='leaky' slope=0.3"}},
       {"local", {"type='local' out=4 kernel=[3,2] stride=[1,2] pad=[1,0]"}},
       {"local", {"type='conv' out=4 kernel=3", "type='local' out=3 kernel=3 stride=2 round='up' bias=false"}},

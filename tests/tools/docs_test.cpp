@@ -475,7 +475,7 @@ TEST(DocsOfRecipes, ListTheKeysOfEveryActivation) {
   const std::string known =
       message_of([] { model_of("[1, 4, 4]", 2, "{ name = 'l', type = 'activation', kind = '' }"); });
   for (const std::string& kind : kinds) EXPECT_THAT(known, HasSubstr(kind));
-  EXPECT_EQ(kinds.size(), 10u);
+  EXPECT_EQ(kinds.size(), 12u);
 }
 
 TEST(DocsOfRecipes, ListTheKeysOfAModel) {

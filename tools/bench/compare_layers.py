@@ -36,7 +36,8 @@ def depthwise(channels, size, stride, rows):
 
 LAYERS = {
     **{f"activation {kind}": (*ELEMENTS, f'type = "activation"\nkind = "{kind}"')
-       for kind in ("sigmoid", "tanh", "gelu", "silu", "leaky", "prelu", "relu6", "softplus", "abs", "square")},
+       for kind in ("sigmoid", "tanh", "gelu", "silu", "leaky", "prelu", "relu6", "softplus", "abs", "square",
+                    "hard_sigmoid", "hard_swish")},
     "local 3x3": ([64, 8, 8], 128, 'type = "local"\nout = 32\nkernel = 3\npad = 1'),
     "lrn within": ([32, 16, 16], 128, 'type = "lrn"\nsize = 3\nalpha = 5e-5\nwithin = true'),
     "branches (fire)": ([16, 55, 55], 16, FIRE),

@@ -200,6 +200,8 @@ def make_activation(layer, shape):
     return {
         "abs": Abs,
         "gelu": lambda: nn.GELU(approximate=layer.get("approximate", "none")),
+        "hard_sigmoid": nn.Hardsigmoid,
+        "hard_swish": nn.Hardswish,
         "leaky": lambda: nn.LeakyReLU(layer.get("slope", 0.01), inplace=True),
         "prelu": lambda: nn.PReLU(1 if layer.get("shared", False) else shape[0]),
         "relu6": lambda: nn.ReLU6(inplace=True),
