@@ -25,6 +25,7 @@ constexpr LayerType kTypes[] = {
     {"conv", make_conv},
     {"cosine", make_cosine},
     {"dense", make_dense},
+    {"drop_path", make_drop_path},
     {"dropout", make_dropout},
     {"global_avg_pool", make_global_avg_pool},
     {"local", make_local},

@@ -21,7 +21,7 @@ namespace owt {
 //   groups                number of channel groups, which are convolved separately
 //   size, alpha, beta, k  see layers/lrn.h
 //   eps, momentum         see layers/batch_norm.h
-//   rate                  share of elements that are dropped in training
+//   rate                  share of elements, or of rows, that are dropped in training
 //   slope                 factor of a leaky activation for x below 0
 //   by_tanh               1: gelu uses its tanh formula (layers/activation.h)
 //   relu                  1: a relu follows

@@ -270,6 +270,7 @@ struct Special {
 };
 constexpr Special kSpecials[] = {{"branches", add_branches_side_by_side},
                                  {"cosine", add_cosine},
+                                 {"drop_path", add_nothing},
                                  {"dropout", add_nothing},
                                  {"gelu", add_gelu},
                                  {"hard_sigmoid", add_hard_sigmoid},

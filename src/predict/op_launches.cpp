@@ -359,16 +359,18 @@ class OpLaunches {
       for (StepLaunch& launch : *phase) launch.layer = 0;
   }
 
-  // One kernel in each direction, named after the layer's type. Besides dy, backward reads y or x for an activation,
+  // One kernel in each direction, named after the layer's type; a drop_path has the dropout's. Besides dy, backward reads y or x for an activation,
   // one bit per element for a dropout, and nothing for a pool.
   void simple() {
     const Layer& layer = *layers_[0];
-    const bool pools = is(layer, "avg_pool") || is(layer, "global_avg_pool"), drops = is(layer, "dropout");
+    const bool pools = is(layer, "avg_pool") || is(layer, "global_avg_pool"),
+               drops = is(layer, "dropout") || is(layer, "drop_path");
     const double mask = drops ? static_cast<double>(in_.elements()) / 8 : 0;
     const LaunchKind kind = pools ? LaunchKind::kPool : LaunchKind::kElements;
-    forward(0, (layer.type() + "_forward").c_str(), kind, {.out_bytes = x(0) + y(0) + mask});
+    const std::string kernel = drops ? "dropout" : layer.type();
+    forward(0, (kernel + "_forward").c_str(), kind, {.out_bytes = x(0) + y(0) + mask});
     if (wants_dx_)
-      backward(0, (layer.type() + "_backward").c_str(), kind,
+      backward(0, (kernel + "_backward").c_str(), kind,
                {.out_bytes = x(0) + y(0) + mask + (pools || drops ? 0 : y(0))});
   }
 

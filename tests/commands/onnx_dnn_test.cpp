@@ -112,6 +112,7 @@ const std::vector<Case>& cases() {
       {"softplus", {"type='conv' out=4 kernel=3", "type='activation' kind='softplus'"}},
       {"square", {"type='conv' out=4 kernel=3", "type='activation' kind='square'"}},
       {"tanh", {"type='conv' out=4 kernel=3", "type='activation' kind='tanh'"}},
+      {"drop_path", {"type='conv' out=4 kernel=3", "type='drop_path' rate=0.5"}},
       {"dropout", {"type='dropout' rate=0.5", "type='dense' out=9", "type='dropout' rate=0.5"}},
   };
   return all;

@@ -22,6 +22,7 @@ using Keys = std::vector<std::string>;
 const Keys kElementwise = {
     "type='relu'",
     "type='dropout' rate=0.4",
+    "type='drop_path' rate=0.4",
     "type='activation' kind='sigmoid'",
     "type='activation' kind='tanh'",
     "type='activation' kind='gelu'",

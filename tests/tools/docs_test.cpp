@@ -438,6 +438,7 @@ const std::map<std::string, std::string> kLayers = {
     {"avg_pool", "kernel = 2"},
     {"cosine", "out = 2"},
     {"dropout", "rate = 0.5"},
+    {"drop_path", "rate = 0.5"},
     {"residual", "body = [{ name = 'a', type = 'relu' }]"},
     {"branches", "branches = [{}, {}]"},
 };
