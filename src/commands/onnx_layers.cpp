@@ -107,6 +107,20 @@ std::string add_branches_side_by_side(OnnxGraph& graph, Layer& layer, const Desc
   return node.output(0);
 }
 
+std::string reshaped(OnnxGraph& graph, const std::string& name, const std::string& x, const Integers& shape) {
+  return graph.add("Reshape", name, {x, graph.constant(name + ".shape", shape)}).output(0);
+}
+
+// The factors broadcast over N x C x H x W.
+std::string add_scale(OnnxGraph& graph, Layer& layer, const Described&, const OnnxValue& x) {
+  const Net& body = dynamic_cast<const Composite&>(layer).branches()[0];
+  const OnnxValue factors = add_layers(graph, body, x);
+  if (x.shape.rank() == factors.shape.rank()) return graph.add("Mul", layer.name(), {x.name, factors.name}).output(0);
+  const std::string of_channels =
+      reshaped(graph, layer.name() + ".factors", factors.name, {0, factors.shape.row_elements(), 1, 1});
+  return graph.add("Mul", layer.name(), {x.name, of_channels}).output(0);
+}
+
 std::string add_nothing(OnnxGraph&, Layer&, const Described&, const OnnxValue& x) { return x.name; }
 
 std::string add_square(OnnxGraph& graph, Layer& layer, const Described&, const OnnxValue& x) {
@@ -203,10 +217,6 @@ std::string transposed(OnnxGraph& graph, const std::string& name, const std::str
   return node.output(0);
 }
 
-std::string reshaped(OnnxGraph& graph, const std::string& name, const std::string& x, const Integers& shape) {
-  return graph.add("Reshape", name, {x, graph.constant(name + ".shape", shape)}).output(0);
-}
-
 // The windows of all positions become the channels of one pixel, with one group per position. Every reader has these
 // operators.
 std::string add_local(OnnxGraph& graph, Layer& layer, const Described& described, const OnnxValue& x) {
@@ -280,6 +290,7 @@ constexpr Special kSpecials[] = {{"branches", add_branches_side_by_side},
                                  {"prelu", add_prelu},
                                  {"relu6", add_relu6},
                                  {"residual", add_residual},
+                                 {"scale", add_scale},
                                  {"silu", add_silu},
                                  {"square", add_square}};
 

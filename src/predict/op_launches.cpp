@@ -111,6 +111,8 @@ class OpLaunches {
       residual();
     else if (is(first, "branches"))
       branches();
+    else if (is(first, "scale"))
+      scale();
     else
       simple();
   }
@@ -351,6 +353,18 @@ class OpLaunches {
       if (branches[b].size() == 0) backward(0, "cudaMemcpyAsync", LaunchKind::kElements, {.out_bytes = 2 * x(0)});
       if (b > 0) backward(0, "combine", LaunchKind::kElements, {.out_bytes = 3 * x(0)});
     }
+    count_as_one_layer();
+  }
+
+  // The body's gradient of x is written before the other part is added.
+  void scale() {
+    const Net& net = dynamic_cast<const Composite&>(*layers_[0]).branches()[0];
+    const Launches body = launches_of(layers_of(net), in_, wants_dx_, choices_);
+    append(launches_.forward, body.forward);
+    forward(0, "scale_channels_of", LaunchKind::kElements, {.out_bytes = 2 * y(0)});
+    backward(0, "sum_products_of_channels", LaunchKind::kElements, {.out_bytes = 2 * y(0)});
+    append(launches_.backward, body.backward);
+    if (wants_dx_) backward(0, "scale_channels_of", LaunchKind::kElements, {.out_bytes = 3 * y(0)});
     count_as_one_layer();
   }
 

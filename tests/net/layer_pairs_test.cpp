@@ -49,6 +49,8 @@ const Keys kOthers = {
     "type='residual' relu=false body=[{name='t',type='activation',kind='tanh'},{name='d',type='dropout',rate=0.4}]",
     "type='branches' branches=[{layers=[{name='t',type='activation',kind='tanh'},{name='d',type='dropout',rate=0.4}]},"
     "{layers=[{name='r',type='relu'},{name='s',type='activation',kind='softplus'}]}]",
+    "type='scale' body=[{name='p',type='global_avg_pool'},{name='d',type='dropout',rate=0.4},"
+    "{name='s',type='activation',kind='sigmoid'}]",
 };
 
 Keys joined(const Keys& a, const Keys& b) {

@@ -441,6 +441,7 @@ const std::map<std::string, std::string> kLayers = {
     {"drop_path", "rate = 0.5"},
     {"residual", "body = [{ name = 'a', type = 'relu' }]"},
     {"branches", "branches = [{}, {}]"},
+    {"scale", "body = [{ name = 'a', type = 'global_avg_pool' }]"},
 };
 
 TEST(DocsOfRecipes, ListTheKeysOfEveryLayer) {
