@@ -19,6 +19,7 @@ namespace owt {
 //                         right]; larger than the key `pad` if windows are rounded up
 //   zeros                 positions around the image that count as zeros, likewise; the pad positions lie around them
 //   groups                number of channel groups, which are convolved separately
+//   dilation              distance of the pixels under neighbouring weights, [height, width]; missing: 1
 //   size, alpha, beta, k  see layers/lrn.h
 //   eps, momentum         see layers/batch_norm.h
 //   rate                  share of elements, or of rows, that are dropped in training

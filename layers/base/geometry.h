@@ -22,7 +22,9 @@ struct ConvGeometry {
   int64_t stride_h = 1, stride_w = 1;
   int64_t top = 0, left = 0, bottom = 0, right = 0;  // rows and columns of zeros around the image
   int64_t groups = 1;
+  int64_t dilation_h = 1, dilation_w = 1;  // distance of the pixels under neighbouring weights
 
+  bool dilated() const { return dilation_h > 1 || dilation_w > 1; }
   double flops(int64_t rows) const;  // one pass; a multiply-add is 2
 };
 

@@ -42,6 +42,7 @@ constexpr std::pair<const char*, const char*> kAttributes[] = {
     {"groups", "group"},        {"eps", "epsilon"},    {"size", "size"},
     {"alpha", "alpha"},         {"beta", "beta"},      {"k", "bias"},
     {"momentum", ""},           {"zeros", ""},         {"slope", "alpha"},
+    {"dilation", "dilations"},
 };
 
 void set_attributes(onnx::NodeProto& node, const Described& described) {

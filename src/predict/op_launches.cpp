@@ -150,7 +150,8 @@ class OpLaunches {
 
   void conv() {
     const ConvGeometry plain = *conv_geometry(*layers_[0], in_);
-    const bool packs = plain.in_c <= 4 && plain.groups == 1, blocks = plain.stride_h * plain.stride_w > 1;
+    const bool packs = plain.in_c <= 4 && plain.groups == 1,
+               blocks = plain.stride_h * plain.stride_w > 1 && !plain.dilated();
     const ConvGeometry g = !packs   ? plain
                            : blocks ? packed_geometry(plain, plain.stride_h, plain.stride_w, 8)
                                     : packed_geometry(plain, 1, 1, 8);

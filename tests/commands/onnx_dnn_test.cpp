@@ -62,6 +62,7 @@ const std::vector<Case>& cases() {
       {"conv", {"type='conv' out=6 kernel=[3,2] stride=[1,2] pad=[1,0]"}},
       {"conv", {"type='conv' out=6 kernel=3 groups=3 bias=false"}},
       {"conv", {"type='conv' out=5 kernel=3 stride=2 round='up' pad=1"}},
+      {"conv", {"type='conv' out=4 kernel=3 dilation=[2,3] pad=2 stride=[1,2] round='up'"}},
       {"cosine", {"type='cosine' out=7"}},
       {"cosine", {"type='dense' out=6", "type='cosine' out=7"}},
       {"dense", {"type='dense' out=7", "type='relu'"}},

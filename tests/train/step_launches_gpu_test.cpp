@@ -176,7 +176,7 @@ TEST(StepLaunches, OfActivationsAreThoseOfARecordedStep) {
   { name = "act0", type = "activation", kind = "gelu" },
   { name = "conv1", type = "conv", out = 8, kernel = 3 },
   { name = "act1", type = "activation", kind = "prelu" },
-  { name = "conv2", type = "conv", out = 8, kernel = 3 },
+  { name = "conv2", type = "conv", out = 8, kernel = 3, dilation = 2 },
   { name = "path", type = "drop_path", rate = 0.5 },
   { name = "act2", type = "activation", kind = "hard_swish" },
   { name = "local3", type = "local", out = 4, kernel = 2 },

@@ -25,7 +25,8 @@ class ConvRoundedUp(nn.Conv2d):
     def forward(self, x):
         more = []
         for axis in (1, 0):
-            size = x.shape[2 + axis] + 2 * self.padding[axis] - self.kernel_size[axis]
+            reach = (self.kernel_size[axis] - 1) * self.dilation[axis] + 1
+            size = x.shape[2 + axis] + 2 * self.padding[axis] - reach
             more += [0, -size % self.stride[axis]]
         return super().forward(nn.functional.pad(x, more))
 
@@ -263,7 +264,7 @@ def make_layer(layer, shape):
     if kind == "conv":
         conv = ConvRoundedUp if layer.get("round", "down") == "up" else nn.Conv2d
         return conv(shape[0], layer["out"], layer["kernel"], layer.get("stride", 1), layer.get("pad", 0),
-                    groups=layer.get("groups", 1), bias=bias)
+                    dilation=layer.get("dilation", 1), groups=layer.get("groups", 1), bias=bias)
     if kind == "dense":
         return nn.Linear(shape[0], layer["out"], bias=bias)
     if kind == "cosine":
