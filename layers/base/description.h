@@ -21,7 +21,7 @@ namespace owt {
 //   groups                number of channel groups, which are convolved separately
 //   dilation              distance of the pixels under neighbouring weights, [height, width]; missing: 1
 //   size, alpha, beta, k  see layers/lrn.h
-//   eps, momentum         see layers/batch_norm.h
+//   eps, momentum         see layers/batch_norm.h and layers/layer_norm.h
 //   rate                  share of elements, or of rows, that are dropped in training
 //   slope                 factor of a leaky activation for x below 0
 //   by_tanh               1: gelu uses its tanh formula (layers/activation.h)

@@ -101,6 +101,8 @@ class OpLaunches {
       max_pool(0, false);
     else if (is(first, "batch_norm"))
       batch_norm();
+    else if (is(first, "layer_norm"))
+      layer_norm();
     else if (is(first, "local"))
       local();
     else if (is(first, "lrn"))
@@ -291,6 +293,12 @@ class OpLaunches {
     forward(0, "over_channels", LaunchKind::kNorm, {.out_bytes = x(0) + y(0)});
     backward(0, "over_channels", LaunchKind::kNorm, {.out_bytes = x(0) + y(0)});
     if (wants_dx_) backward(0, "over_channels", LaunchKind::kNorm, {.out_bytes = 2 * x(0) + y(0)});
+  }
+
+  void layer_norm() {
+    forward(0, "layer_norm_forward", LaunchKind::kNorm, {.out_bytes = x(0) + y(0)});
+    if (wants_dx_) backward(0, "layer_norm_backward", LaunchKind::kNorm, {.out_bytes = 2 * x(0) + y(0)});
+    if (layers_[0]->learns()) backward(0, "over_channels", LaunchKind::kNorm, {.out_bytes = x(0) + y(0)});
   }
 
   void lrn() {

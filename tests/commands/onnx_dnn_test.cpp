@@ -110,6 +110,8 @@ const std::vector<Case>& cases() {
       {"gelu", {"type='dense' out=6", "type='activation' kind='gelu' approximate='tanh'"}},
       {"hard_sigmoid", {"type='conv' out=4 kernel=3", "type='activation' kind='hard_sigmoid'"}},
       {"hard_swish", {"type='conv' out=4 kernel=3", "type='activation' kind='hard_swish'"}},
+      {"layer_norm", {"type='conv' out=5 kernel=3", "type='layer_norm' eps=0.1"}},
+      {"layer_norm", {"type='dense' out=6", "type='layer_norm' eps=0.1"}},
       {"leaky", {"type='conv' out=4 kernel=3", "type='activation' kind='leaky' slope=0.3"}},
       {"local", {"type='local' out=4 kernel=[3,2] stride=[1,2] pad=[1,0]"}},
       {"local", {"type='conv' out=4 kernel=3", "type='local' out=3 kernel=3 stride=2 round='up' bias=false"}},

@@ -43,6 +43,7 @@ const Keys kOthers = {
     "type='cosine' out=4",
     "type='batch_norm'",
     "type='lrn' size=3 alpha=0.5",
+    "type='layer_norm' eps=0.1",
     "type='max_pool' kernel=2 stride=1",
     "type='avg_pool' kernel=2 stride=1",
     "type='global_avg_pool'",
