@@ -9,6 +9,7 @@ namespace owt {
 struct Window {
   int64_t kernel = 1, stride = 1, pad = 0;
   bool round_up = false;
+  bool counts_pad = true;  // padding counts in a mean
 
   // Number of windows along an image extent; below 1 if none fits.
   int64_t count(int64_t extent) const;

@@ -74,6 +74,8 @@ const std::vector<Case>& cases() {
       {"max_pool", {"type='max_pool' kernel=2 stride=3 pad=1 round='up'"}},
       {"avg_pool", {"type='avg_pool' kernel=3 stride=2"}},
       {"avg_pool", {"type='avg_pool' kernel=3 stride=2 pad=1"}},
+      {"avg_pool", {"type='avg_pool' kernel=3 stride=2 pad=1 count_pad=false"}},
+      {"avg_pool", {"type='avg_pool' kernel=3 stride=3 pad=1 round='up' count_pad=false"}},
       {"avg_pool", {"type='avg_pool' kernel=3 stride=2 round='up'"}},
       {"avg_pool", {"type='avg_pool' kernel=3 stride=3 pad=1 round='up'"}},
       {"global_avg_pool", {"type='global_avg_pool'"}},

@@ -14,7 +14,7 @@ from torch import nn
 
 
 def pool(kind, layer):
-    more = {} if kind is nn.MaxPool2d else {"count_include_pad": True}
+    more = {} if kind is nn.MaxPool2d else {"count_include_pad": layer.get("count_pad", True)}
     return kind(layer["kernel"], layer.get("stride", layer["kernel"]), layer.get("pad", 0),
                 ceil_mode=layer.get("round", "down") == "up", **more)
 
