@@ -108,6 +108,40 @@ class Branches(Composite):
         return torch.cat(list(self.outputs(x)), dim=1)
 
 
+class Scale(Composite):
+    """Every channel, or feature, times the factor that the body computes for it."""
+
+    def __init__(self, layer, shape):
+        super().__init__([("", layer["body"])], shape)
+
+    def forward(self, x):
+        factors, = self.outputs(x)
+        return x * factors.view(*factors.shape[:2], *[1] * (x.dim() - 2))
+
+
+class LayerNorm(nn.LayerNorm):
+    """Over the channels of every position of channels-last images, or over the features of rows."""
+
+    def forward(self, x):
+        if x.dim() == 2:
+            return super().forward(x)
+        return super().forward(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+
+
+class DropPath(nn.Module):
+    """torchvision's stochastic_depth with mode = "row"."""
+
+    def __init__(self, rate):
+        super().__init__()
+        self.rate = rate
+
+    def forward(self, x):
+        if not self.training or self.rate == 0:
+            return x
+        kept = torch.empty(len(x), *[1] * (x.dim() - 1), dtype=x.dtype, device=x.device).bernoulli_(1 - self.rate)
+        return x * kept.div_(1 - self.rate)
+
+
 def group_sizes(rows, size):
     """The groups of src/core/row_groups.h."""
     count = max(rows // size + (2 * (rows % size) >= size), 1)
@@ -214,7 +248,7 @@ def make_activation(layer, shape):
     }[layer["kind"]]()
 
 
-COMPOSITES = {"residual": Residual, "branches": Branches}
+COMPOSITES = {"residual": Residual, "branches": Branches, "scale": Scale}
 
 
 class Cosine(nn.Module):
@@ -280,6 +314,8 @@ def make_layer(layer, shape):
     simple = {
         "relu": lambda: nn.ReLU(inplace=True),
         "dropout": lambda: nn.Dropout(layer["rate"]),
+        "drop_path": lambda: DropPath(layer["rate"]),
+        "layer_norm": lambda: LayerNorm(shape[0], layer.get("eps", 1e-5)),
         "max_pool": lambda: pool(nn.MaxPool2d, layer),
         "avg_pool": lambda: pool(nn.AvgPool2d, layer),
         "global_avg_pool": lambda: nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten()),
@@ -335,7 +371,7 @@ def make_optimizer(net, recipe):
     for name, parameter in net.named_parameters():
         layer_name, kind = name.rsplit(".", 1)
         layer = layers[layer_name]
-        own_table = layer["type"] in ("batch_norm", "activation")
+        own_table = layer["type"] in ("batch_norm", "layer_norm", "activation")
         table = layer if kind == "weight" and not own_table else layer.get(kind, {})
         table = table if isinstance(table, dict) else {}
         decay = 0.0 if layer["type"] == "activation" else 1.0
