@@ -264,6 +264,22 @@ TEST(StepLaunches, OfBranchesAreThoseOfARecordedStep) {
   { name = "fc", type = "dense", out = 10 })");
 }
 
+// The first layer's input has no gradient; the body of the second one ends in layers that run as one op.
+TEST(StepLaunches, OfScalesAndLayerNormsAreThoseOfARecordedStep) {
+  expect_the_launches_of("[8, 8, 8]", R"(
+  { name = "first", type = "scale", body = [
+    { name = "pool", type = "global_avg_pool" },
+    { name = "fc", type = "dense", out = 8 },
+    { name = "gate", type = "activation", kind = "hard_sigmoid" } ] },
+  { name = "norm", type = "layer_norm" },
+  { name = "second", type = "scale", body = [
+    { name = "pool", type = "global_avg_pool" },
+    { name = "fc", type = "dense", out = 8 },
+    { name = "relu", type = "relu" } ] },
+  { name = "pool", type = "global_avg_pool" },
+  { name = "fc", type = "dense", out = 10 })");
+}
+
 // More arrays than one launch of the loss looks through, and more parameters than one updates.
 TEST(StepLaunches, OfADeepNetworkAreThoseOfARecordedStep) {
   std::string layers;
