@@ -66,11 +66,12 @@ struct NamedKind {
   ActivationKind kind;
 };
 constexpr std::array kKinds{
-    NamedKind{"sigmoid", ActivationKind::kSigmoid},   NamedKind{"tanh", ActivationKind::kTanh},
-    NamedKind{"gelu", ActivationKind::kGelu},         NamedKind{"silu", ActivationKind::kSilu},
-    NamedKind{"leaky", ActivationKind::kLeaky},       NamedKind{"relu6", ActivationKind::kRelu6},
-    NamedKind{"softplus", ActivationKind::kSoftplus}, NamedKind{"abs", ActivationKind::kAbs},
-    NamedKind{"square", ActivationKind::kSquare}};
+    NamedKind{"sigmoid", ActivationKind::kSigmoid},     NamedKind{"tanh", ActivationKind::kTanh},
+    NamedKind{"gelu", ActivationKind::kGelu},           NamedKind{"silu", ActivationKind::kSilu},
+    NamedKind{"leaky", ActivationKind::kLeaky},         NamedKind{"relu6", ActivationKind::kRelu6},
+    NamedKind{"softplus", ActivationKind::kSoftplus},   NamedKind{"abs", ActivationKind::kAbs},
+    NamedKind{"square", ActivationKind::kSquare},       NamedKind{"hard_sigmoid", ActivationKind::kHardSigmoid},
+    NamedKind{"hard_swish", ActivationKind::kHardSwish}};
 
 class Activation : public Layer {
  public:

@@ -12,7 +12,9 @@
 //   softplus  log(1 + exp(x))
 //   abs       |x|
 //   square    x^2
-// sigmoid, tanh, leaky, relu6 and softplus work in place: backward computes dx from y and dy.
+//   hard_sigmoid  min(max(x + 3, 0), 6) / 6 (Howard et al. 2019, arXiv:1905.02244)
+//   hard_swish    x * hard_sigmoid(x), from the same paper
+// sigmoid, tanh, leaky, relu6, softplus and hard_sigmoid work in place: backward computes dx from y and dy.
 // Keys: kind; for leaky: slope (0.01), at least 0, so that y has the sign of x; for gelu: approximate ("none" or
 // "tanh"); for prelu: see layers/prelu.h.
 #pragma once
@@ -21,7 +23,20 @@
 
 namespace owt {
 
-enum class ActivationKind { kSigmoid, kTanh, kGelu, kGeluTanh, kSilu, kLeaky, kRelu6, kSoftplus, kAbs, kSquare };
+enum class ActivationKind {
+  kSigmoid,
+  kTanh,
+  kGelu,
+  kGeluTanh,
+  kSilu,
+  kLeaky,
+  kRelu6,
+  kSoftplus,
+  kAbs,
+  kSquare,
+  kHardSigmoid,
+  kHardSwish
+};
 
 struct ActivationSettings {
   ActivationKind kind;

@@ -150,6 +150,29 @@ struct Formulas {
     OWT_ON_DEVICES Value value(Value x) const { return x * x; }
     OWT_ON_DEVICES Value gradient(Value x, Value dy) const { return x * 2.0f * dy; }
   };
+
+  // NaN stays NaN.
+  OWT_ON_DEVICES static Value hard_gate(Value x) {
+    const Value gate = (x + 3.0f) * (1.0f / 6);
+    return choose(x <= -3.0f, Value{}, choose(x >= 3.0f, Value{} + 1.0f, gate));
+  }
+
+  struct HardSigmoid : FromOutput<Content::kValues, Content::kNothing> {
+    static constexpr double kFlops = 2;
+    OWT_ON_DEVICES Value value(Value x) const { return hard_gate(x); }
+    OWT_ON_DEVICES Value gradient(Value y, Value dy) const {
+      return choose(y > 0.0f, choose(y < 1.0f, dy * (1.0f / 6), Value{}), Value{});
+    }
+  };
+
+  struct HardSwish : FromInput {
+    static constexpr double kFlops = 3;
+    OWT_ON_DEVICES Value value(Value x) const { return x * hard_gate(x); }
+    OWT_ON_DEVICES Value gradient(Value x, Value dy) const {
+      const Value between = (x * (1.0f / 3) + 0.5f) * dy;
+      return choose(x <= -3.0f, Value{}, choose(x >= 3.0f, dy, between));
+    }
+  };
 };
 
 // Calls function(formula) with the formula of the settings.
@@ -177,6 +200,10 @@ auto with_formula(const ActivationSettings& settings, const Function& function) 
       return function(typename F::Abs{});
     case ActivationKind::kSquare:
       return function(typename F::Square{});
+    case ActivationKind::kHardSigmoid:
+      return function(typename F::HardSigmoid{});
+    case ActivationKind::kHardSwish:
+      return function(typename F::HardSwish{});
   }
   fail("there is no such activation");
 }

@@ -1,7 +1,5 @@
-#include <algorithm>
-#include <bit>
-
 #include "layers/gpu/channels.cuh"
+#include "layers/gpu/plane_sums.cuh"
 #include "layers/gpu/pool_planes.cuh"
 #include "layers/pool.h"
 
@@ -63,32 +61,17 @@ struct AverageGradient {
   }
 };
 
-// A block handles blockDim.x packs of channels of one row (blockIdx.x). Its blockDim.y lanes share the positions and
-// add their sums in pairs, so that the order depends on the shape only.
 template <class T, int N>
 __global__ void __launch_bounds__(kBlockThreads)
     global_avg_pool_forward(int positions, int channels, const T* x, T* y) {
   wait_for_previous_kernel();
-  __shared__ float sums[N][kBlockThreads];
-  const int c = static_cast<int>(blockIdx.y * blockDim.x + threadIdx.x) * N;
-  const int lane = static_cast<int>(threadIdx.y), lanes = static_cast<int>(blockDim.y);
-  const unsigned mine = threadIdx.y * blockDim.x + threadIdx.x;
-  float sum[N] = {};
-  if (c < channels)
-    for (int i = lane; i < positions; i += lanes)
-      add(x + (static_cast<int64_t>(blockIdx.x) * positions + i) * channels + c, 1.0f, sum);
+  sum_over_plane<N>(
+      positions, channels, [=](int64_t index, float(&sum)[N]) { add(x + index, 1.0f, sum); },
+      [=](int64_t index, float(&sum)[N]) {
 #pragma unroll
-  for (int j = 0; j < N; ++j) sums[j][mine] = sum[j];
-  for (int half = lanes / 2; half > 0; half /= 2) {
-    __syncthreads();
-    if (lane < half)
-#pragma unroll
-      for (int j = 0; j < N; ++j) sums[j][mine] += sums[j][mine + static_cast<unsigned>(half) * blockDim.x];
-  }
-  if (lane != 0 || c >= channels) return;
-#pragma unroll
-  for (int j = 0; j < N; ++j) sum[j] = sums[j][mine] / static_cast<float>(positions);
-  store_sum(sum, y + static_cast<int64_t>(blockIdx.x) * channels + c);
+        for (int j = 0; j < N; ++j) sum[j] /= static_cast<float>(positions);
+        store_sum(sum, y + index);
+      });
 }
 
 // For threads of row_grid(rows, positions * channels / N).
@@ -158,10 +141,9 @@ class CudaGlobalAvgPool : public Op {
         channels_,
         [&](auto pack) {
           constexpr int N = pack();
-          const int packs = channels_ / N;
-          const unsigned across = std::min(32u, std::bit_ceil(static_cast<unsigned>(packs)));
-          launch(global_avg_pool_forward<T, N>, dim3(static_cast<unsigned>(rows_), blocks_for(packs, across)),
-                 dim3(across, kBlockThreads / across), *pass.stream, positions_, channels_, x.data<T>(), y.data<T>());
+          const PlaneGrid threads = plane_grid(rows_, channels_ / N);
+          launch(global_avg_pool_forward<T, N>, threads.grid, threads.block, *pass.stream, positions_, channels_,
+                 x.data<T>(), y.data<T>());
         },
         x.data<T>(), y.data<T>());
   }

@@ -13,7 +13,7 @@ using Integers = std::vector<int64_t>;
 
 class Conv : public Layer {
  public:
-  explicit Conv(const LayerSpec& spec) : Layer(spec.name, "conv"), windows_(spec) {
+  explicit Conv(const LayerSpec& spec) : Layer(spec.name, "conv"), windows_(spec, ConvWindows::Dilation::kKey) {
     Config& config = spec.config;
     out_ = config.integer("out", {.low = 1, .high = kMostChannels});
     groups_ = config.integer("groups", 1, {.low = 1});
@@ -43,12 +43,14 @@ class Conv : public Layer {
 
   Described describe(const Shape& in) override {
     const ConvGeometry g = geometry(in);
-    return {type(),
-            {{"kernel", Integers{g.kernel_h, g.kernel_w}},
-             {"stride", Integers{g.stride_h, g.stride_w}},
-             {"pad", Integers{g.top, g.left, g.bottom, g.right}},
-             {"groups", g.groups}},
-            params()};
+    Described conv{type(),
+                   {{"kernel", Integers{g.kernel_h, g.kernel_w}},
+                    {"stride", Integers{g.stride_h, g.stride_w}},
+                    {"pad", Integers{g.top, g.left, g.bottom, g.right}},
+                    {"groups", g.groups}},
+                   params()};
+    if (g.dilated()) conv.attributes.emplace_back("dilation", Integers{g.dilation_h, g.dilation_w});
+    return conv;
   }
 
   std::unique_ptr<Op> bind(const Shape& in, const Compute& on) override {

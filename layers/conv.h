@@ -1,10 +1,11 @@
 // Two-dimensional convolution.
 //   x: N x H x W x C  ->  y: N x OH x OW x out
-//   y[n,i,j,o] = bias[o] + sum over u,v,c of x[n, i*stride - pad + u, j*stride - pad + v, c] * weight[o,u,v,c]
+//   y[n,i,j,o] = bias[o] + sum over u,v,c of weight[o,u,v,c] * x[n, i*stride - pad + u*dilation,
+//                                                               j*stride - pad + v*dilation, c]
 // with zeros outside x. With groups > 1 output o sees only the C / groups channels of its own group.
-//   OH = (H + 2*pad - kernel) / stride + 1, rounded down, or up with round = "up": more zeros then follow at the bottom
+//   OH = (H + 2*pad - (kernel - 1)*dilation - 1) / stride + 1, rounded down, or up with round = "up": more zeros then follow at the bottom
 //   and right edges, so that the last window is whole (the geometry of cuda-convnet).
-// Keys: out, kernel (k or [kh, kw]), stride (1) and pad (0) (both one number or [h, w]), groups (1),
+// Keys: out, kernel (k or [kh, kw]), stride (1), pad (0) and dilation (1) (each one number or [h, w]), groups (1),
 //   round ("down" | "up"), init (xavier), lr and decay (multipliers for the weight), bias (true | false | a table of
 //   lr, decay and init (constant 0)).
 // With LayerSpec::part it computes only those channels of y and holds only those rows of the parameters; it requires
@@ -12,7 +13,7 @@
 // Parameters: `name.weight`, in memory [out, kh, kw, C / groups], in files [out, C / groups, kh, kw]; `name.bias`
 // [out].
 // Errors: groups does not divide the channels or outputs; the kernel exceeds the padded image; the input is no image.
-// Source: Krizhevsky et al. 2012, section 3; groups: section 3.2.
+// Source: Krizhevsky et al. 2012, section 3; groups: section 3.2. dilation: Yu and Koltun 2016 (arXiv:1511.07122).
 #pragma once
 
 #include "layers/base/geometry.h"

@@ -18,10 +18,11 @@ namespace {
 // Does not depend on the number of rows, so that a smaller last batch uses the same algorithm.
 std::string key_of(const ConvShape& shape, PassKind kind) {
   const ConvGeometry& g = shape.geometry;
+  const std::string dilation = g.dilated() ? format(", dilation {}x{}", g.dilation_h, g.dilation_w) : "";
   const std::string geometry =
-      format("{}x{}x{} -> {}x{}x{}, kernel {}x{}, stride {}x{}, pad {} {} {} {}, groups {}, {}{}", g.in_h, g.in_w,
+      format("{}x{}x{} -> {}x{}x{}, kernel {}x{}, stride {}x{}, pad {} {} {} {}, groups {}{}, {}{}", g.in_h, g.in_w,
              g.in_c, g.out_h, g.out_w, g.out_c, g.kernel_h, g.kernel_w, g.stride_h, g.stride_w, g.top, g.left, g.bottom,
-             g.right, g.groups, name_of(kind), shape.images == DType::kBF16 ? " in bf16" : "");
+             g.right, g.groups, dilation, name_of(kind), shape.images == DType::kBF16 ? " in bf16" : "");
   return ConvChoices::key(geometry, team_size());
 }
 

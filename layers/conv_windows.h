@@ -1,5 +1,5 @@
 // The keys of conv and local that place windows on an image: kernel, stride (1), pad (0), each one number or [h, w],
-// and round ("down" | "up"). layers/conv.h defines them.
+// and round ("down" | "up"); for conv also dilation (1). layers/conv.h defines them.
 #pragma once
 
 #include "layers/base/geometry.h"
@@ -13,8 +13,9 @@ struct Pair {
 
 class ConvWindows {
  public:
+  enum class Dilation { kNone, kKey };
   // Reads the keys. Throws Error if the input is no image, or is smaller than the kernel.
-  explicit ConvWindows(const LayerSpec& spec);
+  explicit ConvWindows(const LayerSpec& spec, Dilation dilation = Dilation::kNone);
 
   Pair kernel() const { return kernel_; }
   // The geometry for a batch of images when the layer has out_c channels. Throws Error for images that are smaller than
@@ -27,11 +28,12 @@ class ConvWindows {
   struct WindowCount {
     int64_t out, after;
   };
-  WindowCount windows(int64_t in, int64_t kernel, int64_t stride, int64_t pad) const;
+  WindowCount windows(int64_t in, int64_t reach, int64_t stride, int64_t pad) const;
+  Pair reach() const;  // the extents of the pixels under a dilated kernel
   void check_kernel(const Config& config, const Shape& in) const;
 
   int64_t channels_ = 0;
-  Pair kernel_{}, stride_{}, pad_{};
+  Pair kernel_{}, stride_{}, pad_{}, dilation_{1, 1};
   Round round_ = Round::kDown;
 };
 

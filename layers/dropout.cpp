@@ -21,7 +21,7 @@ class DropoutOp : public Op {
         scale_(settings.scale()),
         // Equivalent to uniform < rate, on the 24 bits that make the uniform number.
         threshold_(static_cast<uint32_t>(std::ceil(settings.rate * 0x1p24))),
-        kept_(in, DType::kU8) {}
+        kept_(settings.whole_rows ? Shape{in.rows(), 1} : in, DType::kU8) {}
 
   void forward(const Pass& pass, const Tensor& x, Tensor& y) override {
     if (pass.mode == Mode::kEval) {
@@ -30,11 +30,11 @@ class DropoutOp : public Op {
     }
     OWT_CHECK_EQ(static_cast<int64_t>(pass.rows.size()), x.shape().rows(), "dropout needs every row's index");
     draw(pass);
-    scale_kept(x, y);
+    run(x, y);
   }
 
   void backward_data(const Pass&, const Tensor&, const Tensor&, const Tensor& dy, Tensor* dx) override {
-    if (dx) scale_kept(dy, *dx);
+    if (dx) run(dy, *dx);
   }
 
  private:
@@ -71,41 +71,64 @@ class DropoutOp : public Op {
 
   static uint8_t keeps(uint32_t bits, uint32_t threshold) { return bits >> 8 >= threshold; }
 
-  void scale_kept(const Tensor& x, Tensor& y) const {
+  // y = scale * x where kept, else 0
+  void run(const Tensor& x, Tensor& y) const {
     with_cpu_element(x.dtype(), [&](auto element) {
       using T = decltype(element);
-      const T* from = x.data<T>();
-      T* to = y.data<T>();
-      const uint8_t* kept = kept_.data<uint8_t>();
-      const float scale = scale_;
-      parallel_for(x.elements(), kDropoutGrain, [=](int64_t begin, int64_t end) {
-        for (int64_t i = begin; i < end; ++i) {
-          const float scaled = scale * from[i];
-          to[i] = kept[i] ? scaled : 0.0f;
-        }
-      });
+      if (settings_.whole_rows)
+        scale_rows(x.shape(), x.data<T>(), y.data<T>());
+      else
+        scale_kept(x.elements(), x.data<T>(), y.data<T>());
     });
+  }
+
+  template <class T>
+  void scale_kept(int64_t elements, const T* from, T* to) const {
+    const uint8_t* kept = kept_.data<uint8_t>();
+    parallel_for(elements, kDropoutGrain, [=, scale = scale_](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        const float scaled = scale * from[i];
+        to[i] = kept[i] ? scaled : 0.0f;
+      }
+    });
+  }
+
+  template <class T>
+  void scale_rows(const Shape& shape, const T* from, T* to) const {
+    const uint8_t* kept = kept_.data<uint8_t>();
+    const int64_t columns = shape.row_elements();
+    parallel_for(shape.rows(), kDropoutGrain / std::max<int64_t>(1, columns),
+                 [=, scale = scale_](int64_t begin, int64_t end) {
+                   for (int64_t row = begin; row < end; ++row)
+                     if (!kept[row])
+                       std::fill_n(to + row * columns, columns, T{});
+                     else
+                       for (int64_t i = row * columns; i < (row + 1) * columns; ++i) keep(scale * from[i], to[i]);
+                 });
   }
 
   DropoutSettings settings_;
   float scale_;
   uint32_t threshold_;
-  Tensor kept_;  // 1 for kept elements
+  Tensor kept_;  // 1 for kept elements, or rows
 };
 
 class Dropout : public Layer {
  public:
-  explicit Dropout(const LayerSpec& spec) : Layer(spec.name, "dropout"), images_(spec.in.rank() == 3) {
+  Dropout(const LayerSpec& spec, bool whole_rows)
+      : Layer(spec.name, whole_rows ? "drop_path" : "dropout"), images_(spec.in.rank() == 3) {
     settings_.name = spec.name;
+    settings_.whole_rows = whole_rows;
     settings_.rate = spec.config.number("rate", {.low = 0, .high = 1});
     if (settings_.rate == 1) spec.config.error("rate", "'rate' is 1, wanted less: everything would be dropped");
+    if (whole_rows) return;
     settings_.row_elements = spec.in.elements();
     settings_.first_column = spec.part ? spec.part->begin : 0;
   }
 
   Shape out_shape(const Shape& in) const override { return in; }
-  // A part of an image's channels is not contiguous in the row; the op does not support that.
-  Columns columns() const override { return images_ ? Columns::kMixes : Columns::kKeeps; }
+  // A part of an image's channels is not contiguous in the row; the op does not support that for a dropout.
+  Columns columns() const override { return images_ && !settings_.whole_rows ? Columns::kMixes : Columns::kKeeps; }
   std::optional<Content> in_place() const override { return Content::kSigns; }
   std::unique_ptr<Op> bind(const Shape& in, const Compute& on) override {
     return dispatch(on, [&](auto tag) { return bind_dropout(tag, settings_, in); });
@@ -120,11 +143,13 @@ class Dropout : public Layer {
 
 }  // namespace
 
-std::unique_ptr<Layer> make_dropout(const LayerSpec& spec) { return std::make_unique<Dropout>(spec); }
+std::unique_ptr<Layer> make_dropout(const LayerSpec& spec) { return std::make_unique<Dropout>(spec, false); }
+
+std::unique_ptr<Layer> make_drop_path(const LayerSpec& spec) { return std::make_unique<Dropout>(spec, true); }
 
 const DropoutSettings* dropout_settings(const Layer& layer) {
   const auto* dropout = dynamic_cast<const Dropout*>(&layer);
-  return dropout ? &dropout->settings() : nullptr;
+  return dropout && !dropout->settings().whole_rows ? &dropout->settings() : nullptr;
 }
 
 std::unique_ptr<Op> bind_dropout(Cpu, const DropoutSettings& settings, const Shape& in) {

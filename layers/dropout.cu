@@ -13,9 +13,11 @@ namespace {
 
 constexpr int kGroup = 8;  // columns of one thread; their mask is one byte
 
-// The position of a batch's first column in the whole rows of the step.
+// The random numbers of a batch's elements: the position of its first column in the whole rows of the step, or one number
+// for each row.
 struct BatchColumns {
   int64_t row_elements, first_column;
+  bool whole_rows;
 };
 
 // One bit for each of the 8 elements from `first` on: whether it is kept. A Philox block holds the numbers of four
@@ -64,9 +66,9 @@ __global__ void dropout_forward(int rows, int columns, BatchColumns part, Device
   const RowItem at = row_item(rows, groups);
   if (!at.inside) return;
   const int column = at.item * kGroup;
-  const int64_t first = row_of_step[at.row] * part.row_elements + part.first_column + column;
-  const unsigned kept =
-      draw_kept(random.at_step(static_cast<uint64_t>(*step)), static_cast<uint64_t>(first), threshold);
+  const int64_t first = row_of_step[at.row] * part.row_elements + part.first_column + (part.whole_rows ? 0 : column);
+  unsigned kept = draw_kept(random.at_step(static_cast<uint64_t>(*step)), static_cast<uint64_t>(first), threshold);
+  if (part.whole_rows) kept = kept & 1 ? 0xff : 0;
   if constexpr (!kRelu) mask[static_cast<int64_t>(at.row) * groups + at.item] = static_cast<uint8_t>(kept);
   const int64_t row = static_cast<int64_t>(at.row) * columns;
   scale_group<T, kWhole, kRelu>(x + row, y + row, column, columns, kept, scale);
@@ -116,8 +118,8 @@ class Draw {
     const RowGrid threads = row_grid(rows, groups());
     const DevicePhilox random(Philox(pass.seed, RandomStream::kDropout, 0, settings_.name));
     launch(dropout_forward<T, kWhole, kRelu>, threads.grid, threads.block, *pass.stream, rows, columns_,
-           BatchColumns{settings_.row_elements, settings_.first_column}, random, pass.device_step, pass.device_rows,
-           threshold_, scale(), x, y, mask);
+           BatchColumns{settings_.row_elements, settings_.first_column, settings_.whole_rows}, random, pass.device_step,
+           pass.device_rows, threshold_, scale(), x, y, mask);
   }
 
   DropoutSettings settings_;

@@ -4,7 +4,10 @@
 // An element is dropped if its random number is below the rate. The number depends on the seed, the step, the layer's
 // name, the row's index in the whole step (Pass::rows) and the column in the whole row. So the mask does not depend on
 // how rows and columns are split over ranks.
-// Keys: rate, in [0, 1).
+// drop_path (stochastic depth, Huang et al. 2016, arXiv:1603.09382) does the same with whole rows: the number depends on
+// the row's index instead of the element's, so all columns of a row are dropped or kept, on every rank. It is the last
+// layer of a residual's body.
+// Keys of both: rate, in [0, 1).
 #pragma once
 
 #include <functional>
@@ -16,17 +19,21 @@ namespace owt {
 struct DropoutSettings {
   std::string name;  // name of the layer; keys the random numbers
   double rate = 0;
+  bool whole_rows = false;  // drop_path
+
+  // Random numbers of a row, and the first one that this rank uses.
+  int64_t row_elements = 1;
+  int64_t first_column = 0;
 
   float scale() const { return static_cast<float>(1 / (1 - rate)); }  // factor for kept elements
-  int64_t row_elements = 0;                                           // elements of the whole row, over all ranks
-  int64_t first_column = 0;                                           // first column that this rank has
 };
 
 std::unique_ptr<Layer> make_dropout(const LayerSpec& spec);
+std::unique_ptr<Layer> make_drop_path(const LayerSpec& spec);
 std::unique_ptr<Op> bind_dropout(Cpu, const DropoutSettings& settings, const Shape& in);
 std::unique_ptr<Op> bind_dropout(Cuda, const DropoutSettings& settings, const Shape& in);
 
-// The settings of a dropout, valid while it lives; null for any other layer.
+// The settings of a dropout, valid while it lives; null for any other layer, and for a drop_path.
 const DropoutSettings* dropout_settings(const Layer& layer);
 
 // The forward pass of a relu and a following dropout, in place, for batches of at most the shape `in`. It stores

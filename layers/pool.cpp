@@ -37,7 +37,9 @@ class Pool : public Layer {
   Pool(const LayerSpec& spec, Pooling pooling)
       : Layer(spec.name, pooling == Pooling::kMax ? "max_pool" : "avg_pool"),
         pooling_(pooling),
-        window_(read_window(spec.config)) {}
+        window_(read_window(spec.config)) {
+    if (pooling == Pooling::kAverage) window_.counts_pad = spec.config.boolean("count_pad", true);
+  }
 
   Shape out_shape(const Shape& in) const override {
     require_images(*this, in);
@@ -60,7 +62,7 @@ class Pool : public Layer {
     });
   }
 
-  // Padding is ignored by the maximum. It counts in a mean, but positions beyond it do not.
+  // Padding is ignored by the maximum. It may count in a mean, but positions beyond it do not.
   Described describe(const Shape& in) override {
     const int64_t p = window_.pad;
     const Shape out = out_shape(in);
@@ -68,7 +70,7 @@ class Pool : public Layer {
         type(),
         {{"kernel", Integers{window_.kernel, window_.kernel}}, {"stride", Integers{window_.stride, window_.stride}}},
         {}};
-    if (pooling_ == Pooling::kAverage) {
+    if (pooling_ == Pooling::kAverage && window_.counts_pad) {
       pool.attributes.emplace_back("zeros", Integers{p, p, p, p});
       pool.attributes.emplace_back("pad", Integers{0, 0, beyond(in[1] + 2 * p, out[1]), beyond(in[2] + 2 * p, out[2])});
     } else {

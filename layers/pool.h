@@ -1,7 +1,7 @@
 // Pooling over image planes: N x H x W x C -> N x OH x OW x C.
 //
 // Keys: kernel (height and width of the window), stride (default: kernel), pad (default 0, at most kernel / 2),
-// round = "down" | "up" (default "down").
+// round = "down" | "up" (default "down"); for avg_pool count_pad (true).
 //
 //   OH = (H + 2 * pad - kernel) / stride + 1, rounded down or up; OW likewise. When rounding up, a last window that
 //   would start beyond the image and its left padding is dropped, so every window holds at least one pixel (as
@@ -11,7 +11,7 @@
 //   the maximum, the first in row order gets dy.
 // avg_pool: y = sum of the window's pixels / number of its positions in the padded image [-pad, H + pad) x [-pad, W +
 //   pad). Padding counts as zeros. Positions beyond the padding (round = "up") are not counted, as in Caffe, and in
-//   PyTorch with its default count_include_pad.
+//   PyTorch with its default count_include_pad. With count_pad = false only pixels are counted.
 // global_avg_pool: N x H x W x C -> N x C, the mean over all positions. Keys: none.
 #pragma once
 

@@ -6,6 +6,7 @@
 #include "layers/cosine.h"
 #include "layers/dense.h"
 #include "layers/dropout.h"
+#include "layers/layer_norm.h"
 #include "layers/local.h"
 #include "layers/lrn.h"
 #include "layers/pool.h"
@@ -25,8 +26,10 @@ constexpr LayerType kTypes[] = {
     {"conv", make_conv},
     {"cosine", make_cosine},
     {"dense", make_dense},
+    {"drop_path", make_drop_path},
     {"dropout", make_dropout},
     {"global_avg_pool", make_global_avg_pool},
+    {"layer_norm", make_layer_norm},
     {"local", make_local},
     {"lrn", make_lrn},
     {"max_pool", make_max_pool},

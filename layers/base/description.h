@@ -19,9 +19,10 @@ namespace owt {
 //                         right]; larger than the key `pad` if windows are rounded up
 //   zeros                 positions around the image that count as zeros, likewise; the pad positions lie around them
 //   groups                number of channel groups, which are convolved separately
+//   dilation              distance of the pixels under neighbouring weights, [height, width]; missing: 1
 //   size, alpha, beta, k  see layers/lrn.h
-//   eps, momentum         see layers/batch_norm.h
-//   rate                  share of elements that are dropped in training
+//   eps, momentum         see layers/batch_norm.h and layers/layer_norm.h
+//   rate                  share of elements, or of rows, that are dropped in training
 //   slope                 factor of a leaky activation for x below 0
 //   by_tanh               1: gelu uses its tanh formula (layers/activation.h)
 //   relu                  1: a relu follows

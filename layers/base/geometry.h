@@ -9,6 +9,7 @@ namespace owt {
 struct Window {
   int64_t kernel = 1, stride = 1, pad = 0;
   bool round_up = false;
+  bool counts_pad = true;  // padding counts in a mean
 
   // Number of windows along an image extent; below 1 if none fits.
   int64_t count(int64_t extent) const;
@@ -22,7 +23,9 @@ struct ConvGeometry {
   int64_t stride_h = 1, stride_w = 1;
   int64_t top = 0, left = 0, bottom = 0, right = 0;  // rows and columns of zeros around the image
   int64_t groups = 1;
+  int64_t dilation_h = 1, dilation_w = 1;  // distance of the pixels under neighbouring weights
 
+  bool dilated() const { return dilation_h > 1 || dilation_w > 1; }
   double flops(int64_t rows) const;  // one pass; a multiply-add is 2
 };
 

@@ -91,6 +91,7 @@ std::unique_ptr<ConvPass> make_conv_pass(const ConvShape& shape, PassKind kind, 
 
 ConvChoices::Candidates conv_candidates(const ConvShape& shape, PassKind kind) {
   ConvChoices::Candidates found{ConvAlgorithm::kDirect};
+  if (shape.geometry.dilated()) return found;  // only oneDNN's algorithm has a dilation
   for (const auto algorithm :
        {ConvAlgorithm::kFewChannels, ConvAlgorithm::kDepthwise, ConvAlgorithm::kWinogradBf16, ConvAlgorithm::kWinograd})
     if (make_conv_pass(shape, kind, algorithm)) found.push_back(algorithm);

@@ -26,8 +26,8 @@ struct Problem {
   explicit Problem(const ConvShape& shape) : Problem(shape.geometry, shape) {}
 
   memory::desc src, dst, weights;
-  memory::desc bias;  // empty without a bias
-  memory::dims stride, before, after;
+  memory::desc bias;                             // empty without a bias
+  memory::dims stride, dilation, before, after;  // dilation: 0 for neighbouring pixels
 
  private:
   Problem(const ConvGeometry& g, const ConvShape& shape)
@@ -38,6 +38,7 @@ struct Problem {
                     : memory::desc({g.groups, g.out_c / g.groups, g.in_c / g.groups, g.kernel_h, g.kernel_w},
                                    memory::data_type::f32, Tag::gohwi)),
         stride{g.stride_h, g.stride_w},
+        dilation{g.dilation_h - 1, g.dilation_w - 1},
         before{g.top, g.left},
         after{g.bottom, g.right} {
     if (shape.with_bias) bias = memory::desc({g.out_c}, memory::data_type::f32, Tag::a);
@@ -82,20 +83,21 @@ class OnednnConv : public ConvPass {
                        weight_sums = onednn::any_layout(p.weights, onednn::type_of(p.weights));
     dnnl::primitive_attr attributes;
     attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
-    const auto forward =
-        onednn::describe<dnnl::convolution_forward>(engine(), attributes, dnnl::prop_kind::forward_training, algorithm,
-                                                    p.src, weights, p.bias, p.dst, p.stride, p.before, p.after);
+    const auto forward = onednn::describe<dnnl::convolution_forward>(
+        engine(), attributes, dnnl::prop_kind::forward_training, algorithm, p.src, weights, p.bias, p.dst, p.stride,
+        p.dilation, p.before, p.after);
     if (kind == PassKind::kForward) {
       adopt<dnnl::convolution_forward>(forward, forward.weights_desc());
       weights_in_ = Copy(p.weights, weights_);
     } else if (kind == PassKind::kBackwardData) {
       const auto made = onednn::describe_backward<dnnl::convolution_backward_data>(
-          engine(), attributes, forward, algorithm, p.src, weights, p.dst, p.stride, p.before, p.after);
+          engine(), attributes, forward, algorithm, p.src, weights, p.dst, p.stride, p.dilation, p.before, p.after);
       adopt<dnnl::convolution_backward_data>(made, made.weights_desc());
       weights_in_ = Copy(p.weights, weights_);
     } else {
       const auto made = onednn::describe_backward<dnnl::convolution_backward_weights>(
-          engine(), attributes, forward, algorithm, p.src, weight_sums, p.bias, p.dst, p.stride, p.before, p.after);
+          engine(), attributes, forward, algorithm, p.src, weight_sums, p.bias, p.dst, p.stride, p.dilation, p.before,
+          p.after);
       adopt<dnnl::convolution_backward_weights>(made, made.diff_weights_desc());
       weights_out_ = Copy(weights_, p.weights);
       weights_add_ = Copy(weights_, p.weights, true);

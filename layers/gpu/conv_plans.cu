@@ -45,7 +45,7 @@ std::vector<ConvPresentation> presentations(const ConvGeometry& g) {
   if (g.in_c > 4 || g.groups > 1) return all;
   if (g.in_c < 4) all.push_back(ConvPresentation::kFourChannels);
   all.push_back(ConvPresentation::kEightChannels);
-  if (g.stride_h * g.stride_w > 1) all.push_back(ConvPresentation::kBlocks);
+  if (g.stride_h * g.stride_w > 1 && !g.dilated()) all.push_back(ConvPresentation::kBlocks);
   return all;
 }
 

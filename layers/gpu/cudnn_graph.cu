@@ -53,7 +53,7 @@ void CudnnGraph::convolve(const char* name, cudnnBackendDescriptorType_t type, c
                           cudnnBackendAttributeName_t settings_name, cudnnBackendAttributeName_t alpha,
                           cudnnBackendAttributeName_t beta) {
   const std::array<int64_t, 2> strides{g.stride_h, g.stride_w}, before{g.top, g.left}, after{g.bottom, g.right},
-      dilations{1, 1};
+      dilations{g.dilation_h, g.dilation_w};
   CudnnDescriptor& settings = settings_.emplace_back(CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR);
   settings.set(CUDNN_ATTR_CONVOLUTION_COMP_TYPE, CUDNN_DATA_FLOAT);
   settings.set_enum(CUDNN_ATTR_CONVOLUTION_CONV_MODE, CUDNN_TYPE_CONVOLUTION_MODE, CUDNN_CROSS_CORRELATION);
@@ -65,6 +65,7 @@ void CudnnGraph::convolve(const char* name, cudnnBackendDescriptorType_t type, c
   settings.finalize();
   text_ +=
       concat("stride ", g.stride_h, "x", g.stride_w, " pad ", g.top, "-", g.bottom, "x", g.left, "-", g.right, " ");
+  if (g.dilated()) text_ += concat("dilation ", g.dilation_h, "x", g.dilation_w, " ");
   CudnnDescriptor& conv = operation(name, type, tensors);
   conv.set(settings_name, settings);
   conv.set(alpha, 1.0f);

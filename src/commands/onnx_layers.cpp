@@ -42,6 +42,7 @@ constexpr std::pair<const char*, const char*> kAttributes[] = {
     {"groups", "group"},        {"eps", "epsilon"},    {"size", "size"},
     {"alpha", "alpha"},         {"beta", "beta"},      {"k", "bias"},
     {"momentum", ""},           {"zeros", ""},         {"slope", "alpha"},
+    {"dilation", "dilations"},
 };
 
 void set_attributes(onnx::NodeProto& node, const Described& described) {
@@ -107,6 +108,26 @@ std::string add_branches_side_by_side(OnnxGraph& graph, Layer& layer, const Desc
   return node.output(0);
 }
 
+std::string transposed(OnnxGraph& graph, const std::string& name, const std::string& x, const Integers& axes) {
+  onnx::NodeProto& node = graph.add("Transpose", name, {x});
+  set_attribute(node, "perm", axes);
+  return node.output(0);
+}
+
+std::string reshaped(OnnxGraph& graph, const std::string& name, const std::string& x, const Integers& shape) {
+  return graph.add("Reshape", name, {x, graph.constant(name + ".shape", shape)}).output(0);
+}
+
+// The factors broadcast over N x C x H x W.
+std::string add_scale(OnnxGraph& graph, Layer& layer, const Described&, const OnnxValue& x) {
+  const Net& body = dynamic_cast<const Composite&>(layer).branches()[0];
+  const OnnxValue factors = add_layers(graph, body, x);
+  if (x.shape.rank() == factors.shape.rank()) return graph.add("Mul", layer.name(), {x.name, factors.name}).output(0);
+  const std::string of_channels =
+      reshaped(graph, layer.name() + ".factors", factors.name, {0, factors.shape.row_elements(), 1, 1});
+  return graph.add("Mul", layer.name(), {x.name, of_channels}).output(0);
+}
+
 std::string add_nothing(OnnxGraph&, Layer&, const Described&, const OnnxValue& x) { return x.name; }
 
 std::string add_square(OnnxGraph& graph, Layer& layer, const Described&, const OnnxValue& x) {
@@ -115,6 +136,23 @@ std::string add_square(OnnxGraph& graph, Layer& layer, const Described&, const O
 
 std::string add_silu(OnnxGraph& graph, Layer& layer, const Described&, const OnnxValue& x) {
   const std::string gate = graph.add("Sigmoid", layer.name() + ".gate", {x.name}).output(0);
+  return graph.add("Mul", layer.name(), {x.name, gate}).output(0);
+}
+
+std::string add_hard_sigmoid(OnnxGraph& graph, const std::string& name, const std::string& x) {
+  onnx::NodeProto& node = graph.add("HardSigmoid", name, {x});
+  set_attribute(node, "alpha", 1.0 / 6);
+  set_attribute(node, "beta", 0.5);
+  return node.output(0);
+}
+
+std::string add_hard_sigmoid(OnnxGraph& graph, Layer& layer, const Described&, const OnnxValue& x) {
+  return add_hard_sigmoid(graph, layer.name(), x.name);
+}
+
+// ONNX has HardSwish only in operator set 14 and later.
+std::string add_hard_swish(OnnxGraph& graph, Layer& layer, const Described&, const OnnxValue& x) {
+  const std::string gate = add_hard_sigmoid(graph, layer.name() + ".gate", x.name);
   return graph.add("Mul", layer.name(), {x.name, gate}).output(0);
 }
 
@@ -151,6 +189,30 @@ std::string add_gelu(OnnxGraph& graph, Layer& layer, const Described& described,
   return with_number(graph, "Mul", layer.name(), twice, 0.5f);
 }
 
+// LayerNormalization is in operator set 17 and later, and normalises over the last axes only. Every reader normalises
+// each channel of an image, so each position becomes a channel whose pixels are the channels.
+std::string add_layer_norm(OnnxGraph& graph, Layer& layer, const Described& described, const OnnxValue& x) {
+  const std::string of = layer.name() + ".";
+  const bool images = x.shape.rank() == 4;
+  const int64_t positions = images ? x.shape[1] * x.shape[2] : 1, channels = x.shape[x.shape.rank() - 1];
+  const std::string last = images ? transposed(graph, of + "last", x.name, {0, 2, 3, 1}) : x.name;
+  const std::vector<float> ones(static_cast<size_t>(positions), 1.0f), zeros(static_cast<size_t>(positions));
+  onnx::NodeProto& node = graph.add(
+      "InstanceNormalization", of + "normal",
+      {reshaped(graph, of + "positions", last, {0, positions, channels, 1}),
+       graph.constant(of + "ones", {positions}, ones.data()), graph.constant(of + "zeros", {positions}, zeros.data())});
+  set_attribute(node, "epsilon", described.number("eps"));
+  const std::string normal = node.output(0);
+  const std::string plain =
+      images ? transposed(graph, of + "image",
+                          reshaped(graph, of + "pixels", normal, {0, x.shape[1], x.shape[2], channels}), {0, 3, 1, 2})
+             : reshaped(graph, of + "row", normal, {0, channels});
+  const Shape shape = images ? Shape{1, channels, 1, 1} : Shape{1, channels};
+  const std::string scaled =
+      graph.add("Mul", of + "scaled", {plain, graph.param(*described.params.at(0), shape)}).output(0);
+  return graph.add("Add", layer.name(), {scaled, graph.param(*described.params.at(1), shape)}).output(0);
+}
+
 // The mean of squares in a window; at borders it is divided by the whole window area, as in lrn.h.
 std::string add_lrn_within(OnnxGraph& graph, Layer& layer, const Described& described, const OnnxValue& x) {
   const std::string of = layer.name() + ".";
@@ -178,16 +240,6 @@ std::string add_windows(OnnxGraph& graph, const std::string& of, const Described
   set_attributes(node, described);
   set_attribute(node, "group", x.shape[3]);
   return node.output(0);
-}
-
-std::string transposed(OnnxGraph& graph, const std::string& name, const std::string& x, const Integers& axes) {
-  onnx::NodeProto& node = graph.add("Transpose", name, {x});
-  set_attribute(node, "perm", axes);
-  return node.output(0);
-}
-
-std::string reshaped(OnnxGraph& graph, const std::string& name, const std::string& x, const Integers& shape) {
-  return graph.add("Reshape", name, {x, graph.constant(name + ".shape", shape)}).output(0);
 }
 
 // The windows of all positions become the channels of one pixel, with one group per position. Every reader has these
@@ -253,13 +305,18 @@ struct Special {
 };
 constexpr Special kSpecials[] = {{"branches", add_branches_side_by_side},
                                  {"cosine", add_cosine},
+                                 {"drop_path", add_nothing},
                                  {"dropout", add_nothing},
                                  {"gelu", add_gelu},
+                                 {"hard_sigmoid", add_hard_sigmoid},
+                                 {"hard_swish", add_hard_swish},
+                                 {"layer_norm", add_layer_norm},
                                  {"local", add_local},
                                  {"lrn_within", add_lrn_within},
                                  {"prelu", add_prelu},
                                  {"relu6", add_relu6},
                                  {"residual", add_residual},
+                                 {"scale", add_scale},
                                  {"silu", add_silu},
                                  {"square", add_square}};
 

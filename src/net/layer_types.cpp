@@ -2,6 +2,7 @@
 
 #include "src/net/branches.h"
 #include "src/net/residual.h"
+#include "src/net/scale.h"
 
 namespace owt {
 
@@ -10,6 +11,7 @@ std::span<const LayerType> net_layer_types() {
     std::vector<LayerType> types(layer_types().begin(), layer_types().end());
     types.push_back({"residual", make_residual});
     types.push_back({"branches", make_branches});
+    types.push_back({"scale", make_scale});
     return types;
   }();
   return all;

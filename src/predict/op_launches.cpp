@@ -101,6 +101,8 @@ class OpLaunches {
       max_pool(0, false);
     else if (is(first, "batch_norm"))
       batch_norm();
+    else if (is(first, "layer_norm"))
+      layer_norm();
     else if (is(first, "local"))
       local();
     else if (is(first, "lrn"))
@@ -111,6 +113,8 @@ class OpLaunches {
       residual();
     else if (is(first, "branches"))
       branches();
+    else if (is(first, "scale"))
+      scale();
     else
       simple();
   }
@@ -148,7 +152,8 @@ class OpLaunches {
 
   void conv() {
     const ConvGeometry plain = *conv_geometry(*layers_[0], in_);
-    const bool packs = plain.in_c <= 4 && plain.groups == 1, blocks = plain.stride_h * plain.stride_w > 1;
+    const bool packs = plain.in_c <= 4 && plain.groups == 1,
+               blocks = plain.stride_h * plain.stride_w > 1 && !plain.dilated();
     const ConvGeometry g = !packs   ? plain
                            : blocks ? packed_geometry(plain, plain.stride_h, plain.stride_w, 8)
                                     : packed_geometry(plain, 1, 1, 8);
@@ -290,6 +295,12 @@ class OpLaunches {
     if (wants_dx_) backward(0, "over_channels", LaunchKind::kNorm, {.out_bytes = 2 * x(0) + y(0)});
   }
 
+  void layer_norm() {
+    forward(0, "layer_norm_forward", LaunchKind::kNorm, {.out_bytes = x(0) + y(0)});
+    if (wants_dx_) backward(0, "layer_norm_backward", LaunchKind::kNorm, {.out_bytes = 2 * x(0) + y(0)});
+    if (layers_[0]->learns()) backward(0, "over_channels", LaunchKind::kNorm, {.out_bytes = x(0) + y(0)});
+  }
+
   void lrn() {
     const bool narrow = lrn_has_narrow_kernels(lrn_settings(*layers_[0]), in_[in_.rank() - 1], dtype_);
     const double terms = narrow ? 0 : 4 * static_cast<double>(in_.elements());
@@ -354,21 +365,35 @@ class OpLaunches {
     count_as_one_layer();
   }
 
+  // The body's gradient of x is written before the other part is added.
+  void scale() {
+    const Net& net = dynamic_cast<const Composite&>(*layers_[0]).branches()[0];
+    const Launches body = launches_of(layers_of(net), in_, wants_dx_, choices_);
+    append(launches_.forward, body.forward);
+    forward(0, "scale_channels_of", LaunchKind::kElements, {.out_bytes = 2 * y(0)});
+    backward(0, "sum_products_of_channels", LaunchKind::kElements, {.out_bytes = 2 * y(0)});
+    append(launches_.backward, body.backward);
+    if (wants_dx_) backward(0, "scale_channels_of", LaunchKind::kElements, {.out_bytes = 3 * y(0)});
+    count_as_one_layer();
+  }
+
   void count_as_one_layer() {
     for (auto* phase : {&launches_.forward, &launches_.backward})
       for (StepLaunch& launch : *phase) launch.layer = 0;
   }
 
-  // One kernel in each direction, named after the layer's type. Besides dy, backward reads y or x for an activation,
+  // One kernel in each direction, named after the layer's type; a drop_path has the dropout's. Besides dy, backward reads y or x for an activation,
   // one bit per element for a dropout, and nothing for a pool.
   void simple() {
     const Layer& layer = *layers_[0];
-    const bool pools = is(layer, "avg_pool") || is(layer, "global_avg_pool"), drops = is(layer, "dropout");
+    const bool pools = is(layer, "avg_pool") || is(layer, "global_avg_pool"),
+               drops = is(layer, "dropout") || is(layer, "drop_path");
     const double mask = drops ? static_cast<double>(in_.elements()) / 8 : 0;
     const LaunchKind kind = pools ? LaunchKind::kPool : LaunchKind::kElements;
-    forward(0, (layer.type() + "_forward").c_str(), kind, {.out_bytes = x(0) + y(0) + mask});
+    const std::string kernel = drops ? "dropout" : layer.type();
+    forward(0, (kernel + "_forward").c_str(), kind, {.out_bytes = x(0) + y(0) + mask});
     if (wants_dx_)
-      backward(0, (layer.type() + "_backward").c_str(), kind,
+      backward(0, (kernel + "_backward").c_str(), kind,
                {.out_bytes = x(0) + y(0) + mask + (pools || drops ? 0 : y(0))});
   }
 

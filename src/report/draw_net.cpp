@@ -294,12 +294,12 @@ class NetDrawing {
     const double join = lowest + 18;
     for (size_t i = 0; i < middles.size(); ++i)
       svg += path(format("M{:.1f} {:.1f}V{:.1f}H{:.1f}", middles[i], bottoms[i], join, area.middle()));
-    return {svg + joint(block.adds, area.middle(), join), join + 12};
+    return {svg + joint(block.joint, area.middle(), join), join + 12};
   }
 
-  static std::string joint(bool adds, double x, double y) {
-    const char* const text = adds ? "+" : "side by side";
-    const double width = adds ? 18 : 84;
+  static std::string joint(Joint how, double x, double y) {
+    const char* const text = how == Joint::kSum ? "+" : how == Joint::kProduct ? "×" : "side by side";
+    const double width = how == Joint::kSideBySide ? 84 : 18;
     return rounded({x - width / 2, y - 9, width}, 18, "card", 9) + written(x, y + 4, text, "small", Anchor::kMiddle);
   }
 

@@ -18,7 +18,7 @@ double moved_elements(const LayerPlan& at, Mode mode) {
     for (const LayerPlan& inner : at.inner) moved += moved_elements(inner, mode);
     return moved;
   }
-  if (!trains) return at.type == "dropout" ? 0 : in + out;
+  if (!trains) return at.type == "dropout" || at.type == "drop_path" ? 0 : in + out;
   if (!at.runs_backward()) return in + out;
   return in + out + out + (at.wants_dx ? in : 0) + (at.learns() ? in : 0);
 }

@@ -26,14 +26,16 @@ bool is_same_again(const LayerPlan& a, const LayerPlan& b) {
 Block composite(const LayerPlan& at) {
   Block block{{&at}};
   int64_t missing = at.columns_out();
+  bool alike = true;
   for (size_t begin = 0, end; begin < at.inner.size(); begin = end) {
     end = begin + 1;
     while (end < at.inner.size() && !at.inner[end].begins_branch) ++end;
-    block.adds = block.adds && at.inner[end - 1].out == at.out;
+    alike = alike && at.inner[end - 1].out == at.out;
     missing -= at.inner[end - 1].columns_out();
     block.branches.push_back(blocks_of(std::span(at.inner).subspan(begin, end - begin), nullptr));
   }
-  if (block.adds) missing = block.branches.size() == 1 ? at.in[at.in.rank() - 1] : 0;
+  block.joint = at.type == "scale" ? Joint::kProduct : alike ? Joint::kSum : Joint::kSideBySide;
+  if (block.joint != Joint::kSideBySide) missing = block.branches.size() == 1 ? at.in[at.in.rank() - 1] : 0;
   for (; missing > 0; missing -= at.in[at.in.rank() - 1]) block.branches.emplace_back();
   return block;
 }

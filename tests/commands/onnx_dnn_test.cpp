@@ -62,6 +62,7 @@ const std::vector<Case>& cases() {
       {"conv", {"type='conv' out=6 kernel=[3,2] stride=[1,2] pad=[1,0]"}},
       {"conv", {"type='conv' out=6 kernel=3 groups=3 bias=false"}},
       {"conv", {"type='conv' out=5 kernel=3 stride=2 round='up' pad=1"}},
+      {"conv", {"type='conv' out=4 kernel=3 dilation=[2,3] pad=2 stride=[1,2] round='up'"}},
       {"cosine", {"type='cosine' out=7"}},
       {"cosine", {"type='dense' out=6", "type='cosine' out=7"}},
       {"dense", {"type='dense' out=7", "type='relu'"}},
@@ -73,6 +74,8 @@ const std::vector<Case>& cases() {
       {"max_pool", {"type='max_pool' kernel=2 stride=3 pad=1 round='up'"}},
       {"avg_pool", {"type='avg_pool' kernel=3 stride=2"}},
       {"avg_pool", {"type='avg_pool' kernel=3 stride=2 pad=1"}},
+      {"avg_pool", {"type='avg_pool' kernel=3 stride=2 pad=1 count_pad=false"}},
+      {"avg_pool", {"type='avg_pool' kernel=3 stride=3 pad=1 round='up' count_pad=false"}},
       {"avg_pool", {"type='avg_pool' kernel=3 stride=2 round='up'"}},
       {"avg_pool", {"type='avg_pool' kernel=3 stride=3 pad=1 round='up'"}},
       {"global_avg_pool", {"type='global_avg_pool'"}},
@@ -95,9 +98,22 @@ const std::vector<Case>& cases() {
       {"branches",
        {"name='mixed' type='branches' branches=[{layers=[{name='a',type='dense',out=3}]}, "
         "{layers=[{name='p',type='global_avg_pool'}]}]"}},
+      {"scale",
+       {"type='conv' out=4 kernel=3",
+        "name='se' type='scale' body=[{name='pool',type='global_avg_pool'},{name='fc1',type='dense',out=3},"
+        "{name='r',type='relu'},{name='fc2',type='dense',out=4},{name='gate',type='activation',kind='sigmoid'}]"}},
+      {"scale",
+       {"type='avg_pool' kernel=7 stride=1",
+        "name='se' type='scale' body=[{name='p',type='avg_pool',kernel=2,stride=2},"
+        "{name='c',type='conv',out=3,kernel=1},{name='gate',type='activation',kind='hard_sigmoid'}]"}},
+      {"scale", {"type='dense' out=6", "name='se' type='scale' body=[{name='fc',type='dense',out=6}]"}},
       {"abs", {"type='conv' out=4 kernel=3", "type='activation' kind='abs'"}},
       {"gelu", {"type='conv' out=4 kernel=3", "type='activation' kind='gelu'"}},
       {"gelu", {"type='dense' out=6", "type='activation' kind='gelu' approximate='tanh'"}},
+      {"hard_sigmoid", {"type='conv' out=4 kernel=3", "type='activation' kind='hard_sigmoid'"}},
+      {"hard_swish", {"type='conv' out=4 kernel=3", "type='activation' kind='hard_swish'"}},
+      {"layer_norm", {"type='conv' out=5 kernel=3", "type='layer_norm' eps=0.1"}},
+      {"layer_norm", {"type='dense' out=6", "type='layer_norm' eps=0.1"}},
       {"leaky", {"type='conv' out=4 kernel=3", "type='activation' kind='leaky' slope=0.3"}},
       {"local", {"type='local' out=4 kernel=[3,2] stride=[1,2] pad=[1,0]"}},
       {"local", {"type='conv' out=4 kernel=3", "type='local' out=3 kernel=3 stride=2 round='up' bias=false"}},
@@ -110,6 +126,7 @@ const std::vector<Case>& cases() {
       {"softplus", {"type='conv' out=4 kernel=3", "type='activation' kind='softplus'"}},
       {"square", {"type='conv' out=4 kernel=3", "type='activation' kind='square'"}},
       {"tanh", {"type='conv' out=4 kernel=3", "type='activation' kind='tanh'"}},
+      {"drop_path", {"type='conv' out=4 kernel=3", "type='drop_path' rate=0.5"}},
       {"dropout", {"type='dropout' rate=0.5", "type='dense' out=9", "type='dropout' rate=0.5"}},
   };
   return all;

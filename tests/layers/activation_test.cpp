@@ -67,6 +67,12 @@ const Figures kFigures[] = {
     {"kind='square'",
      {900, 64, 9, 1, 0.0625f, 1e-06f, 0.25f, 1, 6.25f, 42.25f, 900},
      {-60, -16, -6, -2, -0.5f, -0.002f, 1, 2, 5, 13, 60}},
+    {"kind='hard_sigmoid'",
+     {0, 0, 0, 0.333333333f, 0.458333333f, 0.499833333f, 0.583333333f, 0.666666667f, 0.916666667f, 1, 1},
+     {0, 0, 0, 0.166666667f, 0.166666667f, 0.166666667f, 0.166666667f, 0.166666667f, 0.166666667f, 0, 0}},
+    {"kind='hard_swish'",
+     {0, 0, 0, -0.333333333f, -0.114583333f, -0.000499833333f, 0.291666667f, 0.666666667f, 2.29166667f, 6.5f, 30},
+     {0, 0, 0, 0.166666667f, 0.416666667f, 0.499666667f, 0.666666667f, 0.833333333f, 1.33333333f, 1, 1}},
 };
 
 TEST_P(ActivationTest, GivesPyTorchsFigures) {
@@ -100,7 +106,8 @@ TEST_P(ActivationTest, KeepsTheLayerContract) {
   for (const Figures& figures : kFigures) {
     const std::string keys = std::string("type='activation' ") + figures.keys;
     // In-place activations compute gradients from y, which is rounded in bf16.
-    const LayerCheck check{.rounding = 0x1p-4, .input_range = 3};
+    // Kinks are further away than the differences: hard_swish has them at -3 and 3.
+    const LayerCheck check{.rounding = 0x1p-4, .input_range = 2.9};
     check_layer(keys, {3, 4, 5, 6}, device(), check);
     check_layer(keys, {6, 10}, device(), check);
     check_layer(keys, {5, 8000}, device(), {.rounding = 0x1p-4, .samples = 0});
@@ -112,7 +119,8 @@ TEST(Activation, WorksInPlaceWhereTheOutputTellsTheGradient) {
   for (const Figures& figures : kFigures) {
     const std::string keys = figures.keys;
     bool needs_x = false;
-    for (const char* kind : {"gelu", "silu", "abs", "square"}) needs_x |= keys.find(kind) != std::string::npos;
+    for (const char* kind : {"gelu", "silu", "abs", "square", "hard_swish"})
+      needs_x |= keys.find(kind) != std::string::npos;
     EXPECT_EQ(layer_from("type='activation' " + keys, {1, 4})->in_place().has_value(), !needs_x) << keys;
   }
 }

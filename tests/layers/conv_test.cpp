@@ -121,6 +121,20 @@ TEST_P(ConvTest, EveryGeometryMatchesTheDefinition) {
                    {6, 6, 32, 6, 6, 32, 3, 3, 1, 1, 1, 1, 1, 1, 2}, 1, device(), 1e-4);
 }
 
+// Whichever algorithm is asked for: only one has a dilation.
+TEST_P(ConvTest, DilatedKernelsMatchTheDefinition) {
+  for (const auto mode :
+       {ConvAlgorithm::kByShape, ConvAlgorithm::kFewChannels, ConvAlgorithm::kDepthwise, ConvAlgorithm::kWinograd}) {
+    const UsingConvAlgorithm algorithm(mode);
+    expect_reference("type='conv' out=16 kernel=3 pad=2 dilation=2",
+                     {7, 8, 16, 7, 8, 16, 3, 3, 1, 1, 2, 2, 2, 2, 1, 2, 2}, 2, device(), 1e-4);
+    expect_reference("type='conv' out=5 kernel=[3,2] stride=2 pad=[1,0] dilation=[1,3] round='up'",
+                     {8, 9, 3, 5, 4, 5, 3, 2, 2, 2, 1, 0, 2, 1, 1, 1, 3}, 2, device(), 1e-4);
+    expect_reference("type='conv' out=6 kernel=3 pad=3 dilation=3 groups=6",
+                     {5, 7, 6, 5, 7, 6, 3, 3, 1, 1, 3, 3, 3, 3, 6, 3, 3}, 2, device(), 1e-4);
+  }
+}
+
 TEST_P(ConvTest, WinogradMatchesTheDefinition) {
   const UsingConvAlgorithm winograd(ConvAlgorithm::kWinograd);
   expect_reference("type='conv' out=32 kernel=3 pad=1", {13, 13, 16, 13, 13, 32, 3, 3, 1, 1, 1, 1, 1, 1, 1}, 2,
@@ -281,6 +295,7 @@ TEST_P(ConvTest, KeepsTheLayerContract) {
     check_layer("type='conv' out=6 kernel=3 pad=1 groups=2", {2, 5, 5, 4}, device());
     check_layer("type='conv' out=6 kernel=3 stride=2 pad=1 groups=6", {2, 5, 9, 6}, device());
     check_layer("type='conv' out=16 kernel=3 pad=1", {2, 6, 6, 16}, device());
+    check_layer("type='conv' out=6 kernel=3 pad=[2,1] dilation=2", {2, 5, 6, 4}, device());
   }
 }
 
@@ -315,6 +330,10 @@ TEST(Conv, RefusesImpossibleGeometry) {
   };
   EXPECT_THAT(message_of(making("out=4 kernel=8 pad=1")),
               AllOf(HasSubstr("conv3"), HasSubstr("8x8 is larger than the image of 5x6")));
+  EXPECT_THAT(
+      message_of(making("out=4 kernel=3 dilation=[4,1] pad=1")),
+      HasSubstr("the kernel of 3x3, which covers 9x3 pixels with its dilation, is larger than the image of 5x6"));
+  EXPECT_THAT(message_of(making("out=4 kernel=3 dilation=0")), HasSubstr("dilation"));
   EXPECT_THAT(message_of(making("out=4 kernel=3 groups=3")), HasSubstr("the input has 4 channels, which 3"));
   EXPECT_THAT(message_of(making("out=3 kernel=3 groups=2")), HasSubstr("'out' is 3, which 2"));
   EXPECT_THAT(message_of(making("out=4 kernel=3 stride=0")), HasSubstr("stride"));

@@ -16,6 +16,7 @@ TEST(LayerDefaults, OfConvolutionsAreOneWindowAtATimeWithoutPadding) {
   EXPECT_EQ(g.stride_w, 1);
   EXPECT_EQ(g.top + g.left + g.bottom + g.right, 0);
   EXPECT_EQ(g.groups, 1);
+  EXPECT_FALSE(g.dilated());
   // Rounded down: the eighth row is seen by no window.
   EXPECT_EQ(layer_from("type='conv' out=6 kernel=2 stride=3", in)->out_shape(in), (Shape{2, 3, 2, 6}));
 }
@@ -41,6 +42,7 @@ TEST(LayerDefaults, OfNormalisationsAreThoseOfTheirPapers) {
   EXPECT_EQ(lrn.number("alpha"), double{1e-4f});
   EXPECT_EQ(lrn.number("beta"), 0.75);
   EXPECT_EQ(lrn.number("k"), 1);
+  EXPECT_EQ(layer_from("type='layer_norm'", in)->describe(in).number("eps"), 1e-5);
   const auto norm = layer_from("type='batch_norm'", in);
   EXPECT_EQ(norm->describe(in).number("eps"), 1e-5);
   EXPECT_EQ(norm->describe(in).number("momentum"), 0.1);

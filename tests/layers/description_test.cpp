@@ -24,6 +24,16 @@ TEST(Description, OfAConvolutionRoundedUpHasTheZerosThatFollowTheImage) {
   EXPECT_EQ(described.params, conv->params());
 }
 
+TEST(Description, OfAConvolutionHasADilationIfItIsDilated) {
+  const Shape in{2, 8, 9, 4};
+  const Described dilated =
+      layer_from("type='conv' out=6 kernel=3 dilation=[1,2] round='up' stride=3", in)->describe(in);
+  EXPECT_THAT(dilated.integers("dilation"), ElementsAre(1, 2));
+  EXPECT_THAT(dilated.integers("pad"), ElementsAre(0, 0, 1, 2));
+  const auto plain = layer_from("type='conv' out=6 kernel=3", in);
+  EXPECT_THAT(message_of([&] { plain->describe(in).integers("dilation"); }), HasSubstr("has no 'dilation'"));
+}
+
 TEST(Description, OfPoolsTellsPaddingThatCountsFromWhatLiesBeyond) {
   const Shape in{1, 8, 9, 1};
   const std::string keys = " kernel=3 stride=2 pad=1 round='up'";

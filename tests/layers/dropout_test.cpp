@@ -74,6 +74,45 @@ TEST_P(DropoutTest, RateZeroKeepsEverything) {
   EXPECT_THAT(dropout.forward(std::vector<float>(100, 5.0f)), Each(5.0f));
 }
 
+TEST_P(DropoutTest, OfWholeRowsKeepsTheLayerContract) {
+  check_layer("type='drop_path' rate=0.5", {6, 31}, device());
+  check_layer("type='drop_path' rate=0.3", {5, 4, 5, 7}, device());
+}
+
+TEST_P(DropoutTest, OfWholeRowsDropsByTheNumberOfTheRow) {
+  Harness path("name='path' type='drop_path' rate=0.25", {8, 1, 3, 2}, device());
+  path.pass().seed = 99;
+  path.pass().step = 12;
+  path.rows() = {5, 0, 1000000, 1, 2, 3, 4, 9};
+  const std::vector<float> ones(48, 1.0f), y = path.forward(std::vector<float>(48, 3.0f));
+  const std::vector<float> dx = path.backward(ones);
+  const Philox random(99, RandomStream::kDropout, 12, "path");
+  int64_t dropped = 0;
+  for (size_t row = 0; row < 8; ++row) {
+    const bool drops = random.uniform(static_cast<uint64_t>(path.rows()[row])) < 0.25f;
+    dropped += drops;
+    for (size_t i = row * 6; i < row * 6 + 6; ++i) {
+      EXPECT_EQ(y[i], drops ? 0.0f : 4.0f) << row;
+      EXPECT_FLOAT_EQ(dx[i], drops ? 0.0f : 4 / 3.0f) << row;
+    }
+  }
+  EXPECT_GT(dropped, 0);
+  EXPECT_LT(dropped, 8);
+  EXPECT_EQ(path.evaluate(ones), ones);
+}
+
+// Ranks with other columns of a row must drop the same rows.
+TEST(DropPath, PartsOfTheColumnsDropTheSameRows) {
+  for (const Slice part : {Slice{0, 2}, Slice{2, 5}}) {
+    Harness whole("type='drop_path' rate=0.5", {16, 5}, Device::kCpu);
+    Harness of_part(layer_from("type='drop_path' rate=0.5", {16, 5}, part), {16, part.size()}, Device::kCpu);
+    const auto width = static_cast<size_t>(part.size());
+    const std::vector<float> all = whole.forward(std::vector<float>(80, 1.0f));
+    const std::vector<float> some = of_part.forward(std::vector<float>(16 * width, 1.0f));
+    for (size_t row = 0; row < 16; ++row) EXPECT_EQ(some[row * width], all[row * 5]) << row;
+  }
+}
+
 TEST(DropoutKeys, RateOneIsAnError) {
   EXPECT_THAT(message_of([] { layer_from("type='dropout' rate=1", {1, 4}); }), HasSubstr("'rate' is 1"));
 }

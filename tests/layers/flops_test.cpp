@@ -30,6 +30,10 @@ TEST(Flops, OfEveryLayerAreThoseOfItsDefinition) {
       {"type='activation' kind='silu'", {2, 6}, 2.0 * 6 * 4},
       {"type='activation' kind='prelu'", {2, 3, 3, 6}, 2.0 * 9 * 6},
       {"type='dropout' rate=0.5", {2, 6}, 0},
+      {"type='drop_path' rate=0.5", {2, 6}, 0},
+      {"type='layer_norm'", {2, 6, 4, 5}, 2.0 * 6 * 4 * 5 * 8},
+      {"type='activation' kind='hard_swish'", {2, 6}, 2.0 * 6 * 3},
+      {"type='conv' out=4 kernel=3 dilation=2", {2, 7, 9, 6}, 2.0 * 2 * (3 * 5 * 4) * (3 * 3 * 6)},
   };
   for (const Work& work : works) EXPECT_EQ(layer_from(work.keys, work.in)->flops(work.in), work.flops) << work.keys;
 }

@@ -199,6 +199,15 @@ TEST_P(PoolTest, AverageCountsPaddingButNotWhatLiesBeyondIt) {
   EXPECT_THAT(pool.backward({4, 4, 4, 4}), ElementsAre(1, 1, 1, 1, 1, 1, 1, 1, 1));
 }
 
+TEST_P(PoolTest, AverageMayCountPixelsOnly) {
+  const std::string keys = "type='avg_pool' kernel=2 stride=2 pad=1 round='up' count_pad=false";
+  Harness pool(keys, {1, 3, 3, 1}, device());
+  EXPECT_THAT(pool.forward({1, 2, 3, 4, 5, 6, 7, 8, 9}), ElementsAre(1, 2.5f, 5.5f, 7));
+  EXPECT_THAT(pool.backward({4, 4, 4, 4}), ElementsAre(4, 2, 2, 2, 1, 1, 2, 1, 1));
+  check_layer("type='avg_pool' kernel=3 stride=1 pad=1 count_pad=false", {2, 5, 4, 7}, device());
+  check_layer(keys, {2, 6, 5, 8}, device());
+}
+
 TEST_P(PoolTest, WindowThatSticksOutIsAveragedOverWhatIsInside) {
   Harness pool("type='avg_pool' kernel=2 stride=2 round='up'", {1, 1, 3, 1}, device());
   EXPECT_THAT(pool.forward({2, 4, 7}), ElementsAre(3, 7));

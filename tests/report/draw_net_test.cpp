@@ -6,6 +6,8 @@
 #include <cmath>
 #include <regex>
 
+#include "src/report/net_blocks.h"
+#include "tests/support/models.h"
 #include "tests/support/plans.h"
 
 namespace owt::draw_net_test {
@@ -152,6 +154,19 @@ TEST(DrawNet, BranchesMayLieSideBySide) {
   EXPECT_EQ(times_in(draw_net(plan), ">side by side</text>"), 1u);
   block.inner.back().out = block.out;
   EXPECT_EQ(times_in(draw_net(plan), ">side by side</text>"), 0u);
+}
+
+// The input passes beside the layers that compute its factors.
+TEST(DrawNet, AScaleIsAProductOfItsInputAndItsBody) {
+  const Plan plan = make_plan(model_of("[8, 4, 4]", 8, R"(
+  { name = "se", type = "scale", body = [
+    { name = "pool", type = "global_avg_pool" },
+    { name = "fc", type = "dense", out = 8 } ] },
+  { name = "pool", type = "global_avg_pool" })"),
+                              {});
+  EXPECT_EQ(times_in(draw_net(plan), ">×</text>"), 1u);
+  EXPECT_EQ(times_in(draw_net(plan), ">side by side</text>"), 0u);
+  ASSERT_EQ(drawing::blocks_of(plan.layers, nullptr).front().branches.size(), 2u);
 }
 
 TEST(DrawNet, NamesAreText) {

@@ -23,6 +23,7 @@
 #include "data/device_augment.h"
 #include "data/jpeg/device_jpeg.h"
 #include "data/photos/photo.h"
+#include "layers/branch_sums.h"
 #include "layers/gpu/bias_gradient.h"
 #include "layers/gpu/small_conv.h"
 #include "layers/gpu/small_conv_weights.h"
@@ -160,6 +161,17 @@ TEST(BiasGradientRaces, AreNone) {
     const owt::Tensor y({700, channels}, owt::DType::kBF16, owt::Device::kCuda);
     const owt::Tensor dy({700, channels}, owt::DType::kBF16, owt::Device::kCuda);
     owt::make_bias_gradient(700, channels, &bias, owt::FollowingRelu{2})->queue(stream, y, dy);
+    stream.synchronize();
+  }
+}
+
+// Packs of channels, and single ones.
+TEST(ChannelProductRaces, AreNone) {
+  const owt::Stream stream(owt::Device::kCuda);
+  for (const int64_t channels : {24, 3}) {
+    const owt::Tensor x({2, 9, 7, channels}, owt::DType::kF32, owt::Device::kCuda);
+    owt::Tensor sums({2, channels}, owt::DType::kF32, owt::Device::kCuda);
+    owt::sum_channel_products(owt::Cuda{}, x, x, sums, stream);
     stream.synchronize();
   }
 }

@@ -17,7 +17,8 @@ void for_products(const ConvReference& conv, const Visit& visit) {
         for (int64_t o = 0; o < g.out_c; ++o)
           for (int64_t u = 0; u < g.kernel_h; ++u)
             for (int64_t v = 0; v < g.kernel_w; ++v) {
-              const int64_t h = i * g.stride_h - g.top + u, w = j * g.stride_w - g.left + v;
+              const int64_t h = i * g.stride_h - g.top + u * g.dilation_h,
+                            w = j * g.stride_w - g.left + v * g.dilation_w;
               if (h < 0 || h >= g.in_h || w < 0 || w >= g.in_w) continue;
               for (int64_t c = 0; c < per_group; ++c)
                 visit(((n * g.out_h + i) * g.out_w + j) * g.out_c + o,

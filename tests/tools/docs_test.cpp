@@ -438,8 +438,10 @@ const std::map<std::string, std::string> kLayers = {
     {"avg_pool", "kernel = 2"},
     {"cosine", "out = 2"},
     {"dropout", "rate = 0.5"},
+    {"drop_path", "rate = 0.5"},
     {"residual", "body = [{ name = 'a', type = 'relu' }]"},
     {"branches", "branches = [{}, {}]"},
+    {"scale", "body = [{ name = 'a', type = 'global_avg_pool' }]"},
 };
 
 TEST(DocsOfRecipes, ListTheKeysOfEveryLayer) {
@@ -475,7 +477,7 @@ TEST(DocsOfRecipes, ListTheKeysOfEveryActivation) {
   const std::string known =
       message_of([] { model_of("[1, 4, 4]", 2, "{ name = 'l', type = 'activation', kind = '' }"); });
   for (const std::string& kind : kinds) EXPECT_THAT(known, HasSubstr(kind));
-  EXPECT_EQ(kinds.size(), 10u);
+  EXPECT_EQ(kinds.size(), 12u);
 }
 
 TEST(DocsOfRecipes, ListTheKeysOfAModel) {

@@ -88,7 +88,13 @@ TEST(CanonicalRuns, HaveTheSameBitsWithNormalisationAndResiduals) {
   { name = "relu", type = "relu" },
   { name = "sum", type = "residual", body = [
     { name = "conv", type = "conv", out = 8, kernel = 3, pad = 1, bias = false },
-    { name = "norm", type = "batch_norm", rows = 16 } ] },
+    { name = "norm", type = "batch_norm", rows = 16 },
+    { name = "path", type = "drop_path", rate = 0.2 } ] },
+  { name = "se", type = "scale", body = [
+    { name = "pool", type = "global_avg_pool" },
+    { name = "fc", type = "dense", out = 8 },
+    { name = "gate", type = "activation", kind = "sigmoid" } ] },
+  { name = "dilated", type = "conv", out = 8, kernel = 3, pad = 2, dilation = 2 },
   { name = "pool", type = "global_avg_pool" },
   { name = "fc1", type = "dense", out = 40 },
   { name = "tanh", type = "activation", kind = "tanh" },
@@ -140,6 +146,10 @@ TEST(CanonicalRuns, RefuseWhatDependsOnTheWorkersInAnotherWay) {
   { name = "norm", type = "batch_norm" },
   { name = "fc", type = "dense", out = 10 })")),
             begin + "layer 'norm' normalises over rows that depend on the workers; give it e.g. rows = 32");
+  EXPECT_EQ(message({}, recipe_of("[3, 8, 8]", "batch = 8", R"(
+  { name = "norm", type = "layer_norm" },
+  { name = "fc", type = "dense", out = 10 })")),
+            begin + "layer 'norm' is of type 'layer_norm', whose gradients are not canonical sums yet");
 }
 
 }  // namespace

@@ -176,8 +176,9 @@ TEST(StepLaunches, OfActivationsAreThoseOfARecordedStep) {
   { name = "act0", type = "activation", kind = "gelu" },
   { name = "conv1", type = "conv", out = 8, kernel = 3 },
   { name = "act1", type = "activation", kind = "prelu" },
-  { name = "conv2", type = "conv", out = 8, kernel = 3 },
-  { name = "act2", type = "activation", kind = "softplus" },
+  { name = "conv2", type = "conv", out = 8, kernel = 3, dilation = 2 },
+  { name = "path", type = "drop_path", rate = 0.5 },
+  { name = "act2", type = "activation", kind = "hard_swish" },
   { name = "local3", type = "local", out = 4, kernel = 2 },
   { name = "fc1", type = "dense", out = 16 },
   { name = "act3", type = "activation", kind = "silu" },
@@ -259,6 +260,22 @@ TEST(StepLaunches, OfBranchesAreThoseOfARecordedStep) {
     { layers = [{ name = "c", type = "conv", out = 8, kernel = 3, pad = 1 }, { name = "norm", type = "batch_norm" }] },
     {},
     { layers = [{ name = "pool", type = "max_pool", kernel = 3, stride = 1, pad = 1 }] } ] },
+  { name = "pool", type = "global_avg_pool" },
+  { name = "fc", type = "dense", out = 10 })");
+}
+
+// The first layer's input has no gradient; the body of the second one ends in layers that run as one op.
+TEST(StepLaunches, OfScalesAndLayerNormsAreThoseOfARecordedStep) {
+  expect_the_launches_of("[8, 8, 8]", R"(
+  { name = "first", type = "scale", body = [
+    { name = "pool", type = "global_avg_pool" },
+    { name = "fc", type = "dense", out = 8 },
+    { name = "gate", type = "activation", kind = "hard_sigmoid" } ] },
+  { name = "norm", type = "layer_norm" },
+  { name = "second", type = "scale", body = [
+    { name = "pool", type = "global_avg_pool" },
+    { name = "fc", type = "dense", out = 8 },
+    { name = "relu", type = "relu" } ] },
   { name = "pool", type = "global_avg_pool" },
   { name = "fc", type = "dense", out = 10 })");
 }

@@ -83,6 +83,32 @@ std::string recipe_of_net(const std::string& net) {
   std::string recipe = with(kSmallRecipe, "size = 3\nalpha = 0.01", "size = 3\nalpha = 0.01\nwithin = true");
   recipe = with(recipe, "type = \"conv\"\nout = 16\nkernel = 3\npad = 1\ngroups = 2",
                 "type = \"local\"\nout = 9\nkernel = 3\npad = 1");
+  recipe = with(recipe, "[[model.layer]]\nname = \"pool1\"", R"([[model.layer]]
+name = "layer_norm1"
+type = "layer_norm"
+[[model.layer]]
+name = "scale1"
+type = "scale"
+body = [
+  { name = "pool", type = "global_avg_pool" },
+  { name = "fc1", type = "dense", out = 4 },
+  { name = "act", type = "activation", kind = "hard_swish" },
+  { name = "fc2", type = "dense", out = 16 },
+  { name = "gate", type = "activation", kind = "sigmoid" },
+]
+[[model.layer]]
+name = "block1"
+type = "residual"
+relu = false
+body = [
+  { name = "conv", type = "conv", out = 16, kernel = 3, pad = 2, dilation = 2 },
+  { name = "path", type = "drop_path", rate = 0.2 },
+]
+[[model.layer]]
+name = "pool1")");
+  recipe = with(recipe, "[[model.layer]]\nname = \"drop3\"",
+                "[[model.layer]]\nname = \"path3\"\ntype = \"drop_path\"\nrate = 0.2\n"
+                "[[model.layer]]\nname = \"drop3\"");
   for (const auto& [name, keys] : {std::pair{"relu1", "kind = \"prelu\""},
                                    {"relu2", "kind = \"gelu\""},
                                    {"relu3", "kind = \"prelu\""},

@@ -28,6 +28,11 @@ FIRE = """type = "branches"
 branches = [{ name = "expand1x1", layers = [{ name = "conv", type = "conv", out = 64, kernel = 1 }] },
             { name = "expand3x3", layers = [{ name = "conv", type = "conv", out = 64, kernel = 3, pad = 1 }] }]"""
 
+EXCITATION = """type = "scale"
+body = [{ name = "pool", type = "global_avg_pool" }, { name = "fc1", type = "dense", out = 16 },
+        { name = "relu", type = "relu" }, { name = "fc2", type = "dense", out = 64 },
+        { name = "gate", type = "activation", kind = "hard_sigmoid" }]"""
+
 
 def depthwise(channels, size, stride, rows):
     return ([channels, size, size], rows, f'type = "conv"\nout = {channels}\nkernel = 3\nstride = {stride}\npad = 1\n'
@@ -36,10 +41,17 @@ def depthwise(channels, size, stride, rows):
 
 LAYERS = {
     **{f"activation {kind}": (*ELEMENTS, f'type = "activation"\nkind = "{kind}"')
-       for kind in ("sigmoid", "tanh", "gelu", "silu", "leaky", "prelu", "relu6", "softplus", "abs", "square")},
+       for kind in ("sigmoid", "tanh", "gelu", "silu", "leaky", "prelu", "relu6", "softplus", "abs", "square",
+                    "hard_sigmoid", "hard_swish")},
     "local 3x3": ([64, 8, 8], 128, 'type = "local"\nout = 32\nkernel = 3\npad = 1'),
     "lrn within": ([32, 16, 16], 128, 'type = "lrn"\nsize = 3\nalpha = 5e-5\nwithin = true'),
     "branches (fire)": ([16, 55, 55], 16, FIRE),
+    "scale": (*ELEMENTS, EXCITATION),
+    "layer_norm 64": (*ELEMENTS, 'type = "layer_norm"'),
+    "layer_norm 384": ([384, 14, 14], 32, 'type = "layer_norm"'),
+    "drop_path": (*ELEMENTS, 'type = "drop_path"\nrate = 0.2'),
+    "avg_pool 3x3": (*ELEMENTS, 'type = "avg_pool"\nkernel = 3\nstride = 1\npad = 1\ncount_pad = false'),
+    "conv 3x3, dilation 2": ([64, 28, 28], 16, 'type = "conv"\nout = 64\nkernel = 3\npad = 2\ndilation = 2'),
     # MobileNet version 1 and 2 at 224 pixels, and a network for 32 pixels.
     "depthwise 32, 112": depthwise(32, 112, 1, 16),
     "depthwise 64, 112 /2": depthwise(64, 112, 2, 16),

@@ -14,7 +14,7 @@ from torch import nn
 
 
 def pool(kind, layer):
-    more = {} if kind is nn.MaxPool2d else {"count_include_pad": True}
+    more = {} if kind is nn.MaxPool2d else {"count_include_pad": layer.get("count_pad", True)}
     return kind(layer["kernel"], layer.get("stride", layer["kernel"]), layer.get("pad", 0),
                 ceil_mode=layer.get("round", "down") == "up", **more)
 
@@ -25,7 +25,8 @@ class ConvRoundedUp(nn.Conv2d):
     def forward(self, x):
         more = []
         for axis in (1, 0):
-            size = x.shape[2 + axis] + 2 * self.padding[axis] - self.kernel_size[axis]
+            reach = (self.kernel_size[axis] - 1) * self.dilation[axis] + 1
+            size = x.shape[2 + axis] + 2 * self.padding[axis] - reach
             more += [0, -size % self.stride[axis]]
         return super().forward(nn.functional.pad(x, more))
 
@@ -105,6 +106,40 @@ class Branches(Composite):
 
     def forward(self, x):
         return torch.cat(list(self.outputs(x)), dim=1)
+
+
+class Scale(Composite):
+    """Every channel, or feature, times the factor that the body computes for it."""
+
+    def __init__(self, layer, shape):
+        super().__init__([("", layer["body"])], shape)
+
+    def forward(self, x):
+        factors, = self.outputs(x)
+        return x * factors.view(*factors.shape[:2], *[1] * (x.dim() - 2))
+
+
+class LayerNorm(nn.LayerNorm):
+    """Over the channels of every position of channels-last images, or over the features of rows."""
+
+    def forward(self, x):
+        if x.dim() == 2:
+            return super().forward(x)
+        return super().forward(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+
+
+class DropPath(nn.Module):
+    """torchvision's stochastic_depth with mode = "row"."""
+
+    def __init__(self, rate):
+        super().__init__()
+        self.rate = rate
+
+    def forward(self, x):
+        if not self.training or self.rate == 0:
+            return x
+        kept = torch.empty(len(x), *[1] * (x.dim() - 1), dtype=x.dtype, device=x.device).bernoulli_(1 - self.rate)
+        return x * kept.div_(1 - self.rate)
 
 
 def group_sizes(rows, size):
@@ -200,6 +235,8 @@ def make_activation(layer, shape):
     return {
         "abs": Abs,
         "gelu": lambda: nn.GELU(approximate=layer.get("approximate", "none")),
+        "hard_sigmoid": nn.Hardsigmoid,
+        "hard_swish": nn.Hardswish,
         "leaky": lambda: nn.LeakyReLU(layer.get("slope", 0.01), inplace=True),
         "prelu": lambda: nn.PReLU(1 if layer.get("shared", False) else shape[0]),
         "relu6": lambda: nn.ReLU6(inplace=True),
@@ -211,7 +248,7 @@ def make_activation(layer, shape):
     }[layer["kind"]]()
 
 
-COMPOSITES = {"residual": Residual, "branches": Branches}
+COMPOSITES = {"residual": Residual, "branches": Branches, "scale": Scale}
 
 
 class Cosine(nn.Module):
@@ -261,7 +298,7 @@ def make_layer(layer, shape):
     if kind == "conv":
         conv = ConvRoundedUp if layer.get("round", "down") == "up" else nn.Conv2d
         return conv(shape[0], layer["out"], layer["kernel"], layer.get("stride", 1), layer.get("pad", 0),
-                    groups=layer.get("groups", 1), bias=bias)
+                    dilation=layer.get("dilation", 1), groups=layer.get("groups", 1), bias=bias)
     if kind == "dense":
         return nn.Linear(shape[0], layer["out"], bias=bias)
     if kind == "cosine":
@@ -277,6 +314,8 @@ def make_layer(layer, shape):
     simple = {
         "relu": lambda: nn.ReLU(inplace=True),
         "dropout": lambda: nn.Dropout(layer["rate"]),
+        "drop_path": lambda: DropPath(layer["rate"]),
+        "layer_norm": lambda: LayerNorm(shape[0], layer.get("eps", 1e-5)),
         "max_pool": lambda: pool(nn.MaxPool2d, layer),
         "avg_pool": lambda: pool(nn.AvgPool2d, layer),
         "global_avg_pool": lambda: nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten()),
@@ -332,7 +371,7 @@ def make_optimizer(net, recipe):
     for name, parameter in net.named_parameters():
         layer_name, kind = name.rsplit(".", 1)
         layer = layers[layer_name]
-        own_table = layer["type"] in ("batch_norm", "activation")
+        own_table = layer["type"] in ("batch_norm", "layer_norm", "activation")
         table = layer if kind == "weight" and not own_table else layer.get(kind, {})
         table = table if isinstance(table, dict) else {}
         decay = 0.0 if layer["type"] == "activation" else 1.0
