@@ -41,6 +41,13 @@ bool is_normal_distribution(const OnnxChain& chain, bool half) {
          is_plus(chain[2], 1) && (!half || is_times(chain[3], 0.5));
 }
 
+// relu(x) - relu(x - 6), as `owt export` writes it.
+bool is_relu6(const OnnxPart& difference) {
+  const OnnxChain &first = difference.branches[0], &second = difference.branches[1];
+  return first.size() == 1 && first[0].op == "Relu" && second.size() == 2 && is_plus(second[0], -6) &&
+         second[1].op == "Relu";
+}
+
 // The activation x * gate(x); empty if it is none.
 std::string gated(const OnnxChain& gate) {
   if (gate.size() == 1 && gate[0].op == "Sigmoid") return "silu";
@@ -56,6 +63,7 @@ void find_activations(OnnxChain& chain) {
     if (is_plus(chain[i], 3) && next(1) && next(1)->op == "relu6" && next(2) && is_times(*next(2), 1.0 / 6))
       replace(chain, i, 3, "hard_sigmoid");
     if (is_hard_sigmoid(chain[i])) chain[i].op = "hard_sigmoid";
+    if (chain[i].op == "difference" && is_relu6(chain[i])) replace(chain, i, 1, "relu6");
     if (chain[i].op != "product") continue;
     std::vector<OnnxChain>& of = chain[i].branches;
     if (of[0].size() > of[1].size()) std::swap(of[0], of[1]);  // the gate is the second
@@ -136,7 +144,7 @@ OnnxPart OnnxBlocks::with_constant(const onnx::NodeProto& node) const {
 OnnxPart OnnxBlocks::joined(const onnx::NodeProto& node, const std::string& from,
                             const std::vector<std::string>& inputs, int depth) {
   static const std::map<std::string, std::string> ops{
-      {"Add", "sum"}, {"Sum", "sum"}, {"Mul", "product"}, {"Concat", "concat"}};
+      {"Add", "sum"}, {"Sum", "sum"}, {"Mul", "product"}, {"Concat", "concat"}, {"Sub", "difference"}};
   const auto known = ops.find(node.op_type());
   if (known == ops.end()) source_.refuse(node, "combines several values, which no layer computes");
   OnnxPart part{known->second, &node};

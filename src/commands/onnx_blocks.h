@@ -12,7 +12,7 @@ namespace owt {
 
 // A step of a chain.
 struct OnnxPart {
-  // The node's operator; or "sum", "concat" and "product" of branches; or "times" and "plus" a constant; or an
+  // The node's operator; or "sum", "difference", "product" and "concat" of branches; or "times" and "plus" a constant; or an
   // activation of models.md that several nodes compute, such as "silu".
   std::string op;
   const onnx::NodeProto* node;

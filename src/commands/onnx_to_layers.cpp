@@ -162,11 +162,11 @@ size_t OnnxToLayers::add_pool(const OnnxPart& part, const OnnxPart*, At& at) {
   if (of.kernel[0] != of.kernel[1] || of.stride[0] != of.stride[1] || of.pad[0] != of.pad[1] ||
       of.dilation != Integers{1, 1})
     source_.refuse(node, "has windows that are not square");
-  if (!max && of.pad[0] > 0 && attribute_of(node, "count_include_pad", int64_t{0}) == 0)
-    source_.refuse(node, "does not count the positions around the image; avg_pool counts them as zeros");
+  const bool counts = max || of.pad[0] == 0 || attribute_of(node, "count_include_pad", int64_t{0}) == 1;
   add_layer(at, "pool", max ? "max_pool" : "avg_pool",
-            format("kernel = {}, stride = {}{}{}", of.kernel[0], of.stride[0],
-                   of.pad[0] ? format(", pad = {}", of.pad[0]) : "", of.round_up ? ", round = \"up\"" : ""));
+            format("kernel = {}, stride = {}{}{}{}", of.kernel[0], of.stride[0],
+                   of.pad[0] ? format(", pad = {}", of.pad[0]) : "", of.round_up ? ", round = \"up\"" : "",
+                   counts ? "" : ", count_pad = false"));
   at.x.shape = {of.out[0], of.out[1], at.x.columns()};
   return 1;
 }
@@ -399,11 +399,11 @@ OnnxConstant OnnxToLayers::per_channel(const OnnxPart& part, const Rows& x) cons
 
 // ---- blocks ----
 
-OnnxToLayers::Block OnnxToLayers::block(const OnnxPart& part, const std::string& kind, const At& at) {
+OnnxToLayers::Block OnnxToLayers::block(const OnnxPart& part, const std::string& kind, const At& at, int deeper) {
   Block of{name_of(kind), {}, {}};
   for (const OnnxChain& branch : part.branches) {
     Rows out = at.x;
-    of.texts.push_back(layers_of(branch, out, at.depth + 2, concat(at.within, of.name, ".")));
+    of.texts.push_back(layers_of(branch, out, at.depth + deeper, concat(at.within, of.name, ".")));
     of.outs.push_back(out);
   }
   return of;
@@ -427,7 +427,7 @@ size_t OnnxToLayers::add_residual(const OnnxPart& part, const OnnxPart* next, At
 }
 
 size_t OnnxToLayers::add_branches(const OnnxPart& part, const OnnxPart*, At& at) {
-  const Block of = block(part, "mixed", at);
+  const Block of = block(part, "mixed", at, 3);
   const Rows& first = of.outs[0];
   const int64_t axis = attribute_of(*part.node, "axis", int64_t{1}), rank = first.image() ? 4 : 2;
   std::string branches;

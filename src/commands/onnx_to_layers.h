@@ -81,7 +81,8 @@ class OnnxToLayers {
   size_t add_activation(At& at, const std::string& keys);
   void add_line(At& at, const std::string& name, const std::string& type, const std::string& keys);
   void add_weight(const At& at, const std::string& layer, const std::string& name, OnnxConstant of);
-  Block block(const OnnxPart& part, const std::string& kind, const At& at);
+  // deeper: steps of indentation between the block and the layers of its branches
+  Block block(const OnnxPart& part, const std::string& kind, const At& at, int deeper = 2);
   std::string name_of(const std::string& kind) { return kind + std::to_string(++names_[kind]); }
 
   OnnxConstant weight(const onnx::NodeProto& node, int input) const;

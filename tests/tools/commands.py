@@ -346,6 +346,13 @@ COMMANDS = {
         "raw": Shows("--raw"),
         "set": Refused("--set run.nonsense=1", "no key 'nonsense'"),
     }),
+    "import": Command("net.onnx --out new/m.toml", {
+        "out": Shows("--out new/n.toml"),
+        "weights": Shows("--weights new/w.safetensors"),
+        "size": Refused("--size 33x40", "takes rows of"),
+        "output": Refused("--output nothing", "no node computes the value 'nothing'"),
+        "force": Unseen("--force", "there is nothing to replace"),
+    }),
     "devices": Command("", {"json": Shows("--json")}),
     "recipes": Command("", {"json": Shows("--json")}),
     "completion": Command("bash", {}),
@@ -420,6 +427,12 @@ verify runs/small pairs.txt --data nowhere
 export runs/small --onnx nowhere/x.onnx
 export runs/small --onnx new/x.onnx --weights wide.safetensors
 export small.toml --onnx new/x.onnx
+import nowhere.onnx --out new/m.toml
+import small.toml --out new/m.toml
+import net.onnx --out small.toml
+import net.onnx --out new/m.toml --weights other.safetensors
+import net.onnx --out new/m.toml --size 0
+import net.onnx --out nowhere/m.toml
 average runs/small --out other.safetensors
 average runs/nowhere
 average runs/small --out nowhere/a.safetensors
@@ -606,6 +619,7 @@ def make_folder(owt):
                 file.seek(-5, os.SEEK_END)
                 file.write(b"?")
     write("damaged.safetensors", open("other.safetensors", "rb").read()[:-40])
+    do("export runs/small --onnx net.onnx")
     do("bench-comm --sizes 4K --seconds 1 --json links.json")
     do("time small.toml --steps 3 --keep-gradients --csv times.csv")
     os.makedirs("new")
