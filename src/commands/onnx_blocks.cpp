@@ -10,7 +10,7 @@
 namespace owt {
 namespace {
 
-constexpr int kMostDepth = 64;  // of blocks in blocks
+constexpr int kMostDepth = 64;  // blocks inside each other
 
 bool near(float value, double wanted) { return std::abs(static_cast<double>(value) - wanted) < 1e-4; }
 

@@ -15,7 +15,7 @@
 namespace owt {
 namespace {
 
-constexpr int64_t kMostSide = 1 << 16;  // of an image
+constexpr int64_t kMostSide = 1 << 16;  // height and width of an image
 
 std::string wanted_output(const OnnxSource& source, const ImportOptions& options) {
   std::string name = options.output;

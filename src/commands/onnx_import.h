@@ -6,8 +6,7 @@
 //           refused.
 //   layers: chains of operators such as x * sigmoid(x) become one layer. A batch normalisation stays one, so it can be
 //           trained. A constant factor per channel becomes a convolution of kernel 1 with as many groups as channels.
-// Layers are numbered by their kind: conv1, norm1, block1.conv2. A file that does not keep the names of PyTorch's
-// parameters loses nothing.
+// Layers are numbered by their kind: conv1, norm1, block1.conv2.
 // Errors: an operator that no layer computes, named with its node; shapes that are not known; damaged files.
 // Source: github.com/onnx/onnx, docs/IR.md and docs/Operators.md.
 #pragma once
@@ -21,7 +20,7 @@ struct ImportOptions {
   std::string onnx;               // the file to read
   std::string model, weights;     // the files to write: TOML, safetensors
   std::string output{};           // a value of the graph; empty: its first output
-  int64_t height = 0, width = 0;  // of the images; 0: as the file says
+  int64_t height = 0, width = 0;  // size of the images; 0: as the file says
 };
 
 struct ImportOutcome {

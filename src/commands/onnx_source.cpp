@@ -30,7 +30,8 @@ const char* float_type(int type) {
   }
 }
 
-constexpr int64_t kMostBytes = int64_t{1} << 40;  // of a tensor
+constexpr int64_t kMostBytes = int64_t{1} << 40;  // a tensor's
+constexpr int kMostSteps = 100;                   // between a constant and the tensor that it is computed from
 
 int64_t elements_of(const std::vector<int64_t>& dims, const std::string& name) {
   int64_t elements = 1;
@@ -167,9 +168,12 @@ const onnx::NodeProto* OnnxSource::maker(const std::string& value) const {
 }
 
 bool OnnxSource::is_parameter(const std::string& value) const {
-  const auto made = makers_.find(value);
-  if (made == makers_.end()) return tensors_.contains(value);
-  return made->second->input_size() > 0 && is_parameter(made->second->input(0));
+  std::string source = value;
+  for (auto made = makers_.find(source); made != makers_.end(); made = makers_.find(source)) {
+    if (made->second->input_size() == 0) return false;
+    source = made->second->input(0);
+  }
+  return tensors_.contains(source);
 }
 
 std::vector<std::string> OnnxSource::inputs(const onnx::NodeProto& node) const {
@@ -198,7 +202,7 @@ std::string OnnxSource::below(const std::string& ancestor, const std::string& va
   return at;
 }
 
-OnnxConstant OnnxSource::constant(const std::string& value) const {
+OnnxConstant OnnxSource::constant(const std::string& value, int depth) const {
   if (const auto found = tensors_.find(value); found != tensors_.end()) return read(*found->second);
   OWT_CHECK(is_constant(value), "'", value, "' is no constant");
   const onnx::NodeProto& node = *makers_.at(value);
@@ -211,8 +215,8 @@ OnnxConstant OnnxSource::constant(const std::string& value) const {
     const auto count = static_cast<int64_t>(integers.size());
     return {{count}, {}, std::move(integers)};
   }
-  if (node.input_size() == 0) refuse(node, "is no constant that owt can compute");
-  OnnxConstant from = constant(node.input(0));
+  if (node.input_size() == 0 || depth == kMostSteps) refuse(node, "is no constant that owt can compute");
+  OnnxConstant from = constant(node.input(0), depth + 1);
   if (op == "Identity") return from;
   if (op == "Transpose") {
     std::vector<int64_t> axes;

@@ -13,8 +13,8 @@ namespace owt {
 
 struct OnnxConstant {
   std::vector<int64_t> dims;
-  std::vector<float> values;      // of f32, f64, f16 and bf16
-  std::vector<int64_t> integers;  // of i32 and i64
+  std::vector<float> values;      // if its type is f32, f64, f16 or bf16
+  std::vector<int64_t> integers;  // if its type is i32 or i64
 
   int64_t elements() const { return static_cast<int64_t>(std::max(values.size(), integers.size())); }
 };
@@ -36,7 +36,7 @@ class OnnxSource {
   bool is_constant(const std::string& value) const { return constants_.contains(value); }
   // Whether a constant is a parameter; others are numbers in the program that wrote the file.
   bool is_parameter(const std::string& value) const;
-  OnnxConstant constant(const std::string& value) const;
+  OnnxConstant constant(const std::string& value, int depth = 0) const;
   // The inputs from which a node computes its output, without constants and without the shapes of a Reshape.
   std::vector<std::string> inputs(const onnx::NodeProto& node) const;
   // The last value that all these values are computed from: their lowest common ancestor in the tree of dominators.
@@ -62,7 +62,7 @@ class OnnxSource {
     std::string value;  // the closest value that all ways to this one pass through
     int depth;
   };
-  std::map<std::string, Above> above_;  // of every value that depends on the input
+  std::map<std::string, Above> above_;  // for every value that depends on the input
 };
 
 // Attributes; `otherwise` if the node has none.

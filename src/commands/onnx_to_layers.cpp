@@ -12,7 +12,7 @@ namespace {
 
 using Integers = std::vector<int64_t>;
 
-constexpr int64_t kMostExtent = 1 << 16;  // of a kernel, a stride or a pad
+constexpr int64_t kMostExtent = 1 << 16;  // a kernel, a stride or a pad
 
 // "3", or "[1, 7]" for two different numbers.
 std::string in_file(const Integers& both) {
@@ -158,7 +158,7 @@ size_t OnnxToLayers::add_pool(const OnnxPart& part, const OnnxPart*, At& at) {
   const onnx::NodeProto& node = *part.node;
   const bool max = node.op_type() == "MaxPool";
   if (!at.x.channels_first()) source_.refuse(node, "has an input that is no image");
-  const Windows of = windows_of(node, attribute_of(node, "kernel_shape", Integers{}), at.x);
+  const WindowKeys of = windows_of(node, attribute_of(node, "kernel_shape", Integers{}), at.x);
   if (of.kernel[0] != of.kernel[1] || of.stride[0] != of.stride[1] || of.pad[0] != of.pad[1] ||
       of.dilation != Integers{1, 1})
     source_.refuse(node, "has windows that are not square");
@@ -283,7 +283,7 @@ std::string OnnxToLayers::conv_keys(const OnnxPart& part, const OnnxConstant& w,
   if (groups < 1 || groups > x.columns() || w.dims[1] * groups != x.columns())
     source_.refuse(node, format("takes {} channels in each of {} groups; its input has {} channels", w.dims[1], groups,
                                 x.columns()));
-  const Windows of = windows_of(node, {w.dims[2], w.dims[3]}, x);
+  const WindowKeys of = windows_of(node, {w.dims[2], w.dims[3]}, x);
   x.shape = {of.out[0], of.out[1], w.dims[0]};
   std::string keys = ", kernel = " + in_file(of.kernel);
   if (of.stride != Integers{1, 1}) keys += ", stride = " + in_file(of.stride);
@@ -295,8 +295,8 @@ std::string OnnxToLayers::conv_keys(const OnnxPart& part, const OnnxConstant& w,
 
 // Our windows begin `pad` positions before the image. So the positions after it matter only through the number of
 // windows.
-OnnxToLayers::Windows OnnxToLayers::windows_of(const onnx::NodeProto& node, Integers kernel, const Rows& x) const {
-  Windows of;
+OnnxToLayers::WindowKeys OnnxToLayers::windows_of(const onnx::NodeProto& node, Integers kernel, const Rows& x) const {
+  WindowKeys of;
   of.kernel = std::move(kernel);
   of.stride = attribute_of(node, "strides", Integers{1, 1});
   of.dilation = attribute_of(node, "dilations", Integers{1, 1});
@@ -399,8 +399,8 @@ OnnxConstant OnnxToLayers::per_channel(const OnnxPart& part, const Rows& x) cons
 
 // ---- blocks ----
 
-OnnxToLayers::Block OnnxToLayers::block(const OnnxPart& part, const std::string& kind, const At& at, int deeper) {
-  Block of{name_of(kind), {}, {}};
+OnnxToLayers::BlockText OnnxToLayers::block(const OnnxPart& part, const std::string& kind, const At& at, int deeper) {
+  BlockText of{name_of(kind), {}, {}};
   for (const OnnxChain& branch : part.branches) {
     Rows out = at.x;
     of.texts.push_back(layers_of(branch, out, at.depth + deeper, concat(at.within, of.name, ".")));
@@ -410,7 +410,7 @@ OnnxToLayers::Block OnnxToLayers::block(const OnnxPart& part, const std::string&
 }
 
 size_t OnnxToLayers::add_residual(const OnnxPart& part, const OnnxPart* next, At& at) {
-  const Block of = block(part, "block", at);
+  const BlockText of = block(part, "block", at);
   if (of.outs[0].shape != of.outs[1].shape || of.outs[0].channels_last != of.outs[1].channels_last)
     source_.refuse(*part.node,
                    format("adds {} and {}, which differ in shape", of.outs[0].shape.str(), of.outs[1].shape.str()));
@@ -427,7 +427,7 @@ size_t OnnxToLayers::add_residual(const OnnxPart& part, const OnnxPart* next, At
 }
 
 size_t OnnxToLayers::add_branches(const OnnxPart& part, const OnnxPart*, At& at) {
-  const Block of = block(part, "mixed", at, 3);
+  const BlockText of = block(part, "mixed", at, 3);
   const Rows& first = of.outs[0];
   const int64_t axis = attribute_of(*part.node, "axis", int64_t{1}), rank = first.image() ? 4 : 2;
   std::string branches;
@@ -448,7 +448,7 @@ size_t OnnxToLayers::add_branches(const OnnxPart& part, const OnnxPart*, At& at)
 }
 
 size_t OnnxToLayers::add_scale(const OnnxPart& part, const OnnxPart*, At& at) {
-  const Block of = block(part, "scale", at);
+  const BlockText of = block(part, "scale", at);
   const size_t gate = of.texts[0].empty() ? 1 : 0;
   if (!of.texts[1 - gate].empty() || of.texts[gate].empty() || of.outs[gate].shape.elements() != at.x.columns())
     source_.refuse(*part.node, "multiplies two values, neither of which is a factor for each channel of the other");

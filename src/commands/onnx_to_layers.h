@@ -14,7 +14,7 @@ class OnnxToLayers {
  public:
   // A value between two layers.
   struct Rows {
-    Shape shape;                 // of one row: H x W x C, or F
+    Shape shape;                 // one row: H x W x C, or F
     bool channels_last = false;  // images are N x H x W x C in the graph
     bool flat = false;           // images are N x (C * H * W) in the graph
 
@@ -24,7 +24,7 @@ class OnnxToLayers {
   };
   struct Weight {
     std::string name;
-    OnnxConstant of;  // its dimensions are those of weights files
+    OnnxConstant of;  // with the dimensions of weights files
   };
 
   explicit OnnxToLayers(const OnnxSource& source) : source_(source) {}
@@ -44,13 +44,13 @@ class OnnxToLayers {
     const std::string& within;
     std::string text{};  // the layers so far
   };
-  struct Windows {  // along both dimensions of an image
+  struct WindowKeys {  // along both dimensions of an image
     std::vector<int64_t> kernel, stride, pad, dilation, out;
     bool round_up = false;
   };
-  struct Block {
+  struct BlockText {
     std::string name;
-    std::vector<std::string> texts;  // of its branches
+    std::vector<std::string> texts;  // its branches
     std::vector<Rows> outs;
   };
   // Adds the layer that begins with `part`; returns the number of parts that it covers. next: null at the end.
@@ -82,7 +82,7 @@ class OnnxToLayers {
   void add_line(At& at, const std::string& name, const std::string& type, const std::string& keys);
   void add_weight(const At& at, const std::string& layer, const std::string& name, OnnxConstant of);
   // deeper: steps of indentation between the block and the layers of its branches
-  Block block(const OnnxPart& part, const std::string& kind, const At& at, int deeper = 2);
+  BlockText block(const OnnxPart& part, const std::string& kind, const At& at, int deeper = 2);
   std::string name_of(const std::string& kind) { return kind + std::to_string(++names_[kind]); }
 
   OnnxConstant weight(const onnx::NodeProto& node, int input) const;
@@ -90,7 +90,7 @@ class OnnxToLayers {
   OnnxConstant per_channel(const OnnxPart& part, const Rows& x) const;
   OnnxConstant matrix(const OnnxPart& part, const Rows& x) const;
   std::string conv_keys(const OnnxPart& part, const OnnxConstant& w, Rows& x) const;
-  Windows windows_of(const onnx::NodeProto& node, std::vector<int64_t> kernel, const Rows& x) const;
+  WindowKeys windows_of(const onnx::NodeProto& node, std::vector<int64_t> kernel, const Rows& x) const;
 
   const OnnxSource& source_;
   std::map<std::string, int> names_;  // the last number of each kind of layer
