@@ -8,6 +8,22 @@ namespace {
 
 using namespace pooling;
 
+// The windows of means.
+struct MeanWindows : CudaPoolGeometry {
+  bool counts_pad;
+
+  MeanWindows(const Window& window, const Shape& in) : CudaPoolGeometry(window, in), counts_pad(window.counts_pad) {}
+
+  // Positions of window `out` that count: the positions inside the padded extent, or the pixels.
+  __device__ int positions(int out, int extent) const {
+    const WindowRange inside = pixels(out, extent);
+    return counts_pad ? min(start(out) + kernel, extent + pad) - start(out) : inside.end - inside.begin;
+  }
+  __device__ float inverse_positions(int oh, int ow) const {
+    return 1.0f / static_cast<float>(positions(oh, height) * positions(ow, width));
+  }
+};
+
 template <class T, int N>
 __device__ void add(const T* x, float scale, float (&sum)[N]) {
   const Pack<T, N> pack = load_pack<T, N>(x);
@@ -16,7 +32,7 @@ __device__ void add(const T* x, float scale, float (&sum)[N]) {
 }
 
 template <class T, int N>
-__global__ void __launch_bounds__(kBlockThreads) avg_pool_forward(CudaPoolGeometry p, const T* x, T* y) {
+__global__ void __launch_bounds__(kBlockThreads) avg_pool_forward(MeanWindows p, const T* x, T* y) {
   wait_for_previous_kernel();
   const Pixel at = this_pixel<N>(p.rows, p.out_height, p.out_width, p.channels);
   if (!at.inside) return;
@@ -36,7 +52,7 @@ __global__ void __launch_bounds__(kBlockThreads) avg_pool_forward(CudaPoolGeomet
 template <class T, int N, bool kRelu>
 struct AverageGradient {
   static constexpr int kWidth = N, kSums = kRelu ? 1 : 0, kResident = kRelu ? 4 : 1;
-  CudaPoolGeometry p;
+  MeanWindows p;
   const T *x, *dy;
   T* dx;
 
@@ -123,7 +139,7 @@ class CudaAvgPool : public Op {
   }
 
  private:
-  CudaPoolGeometry p_;
+  MeanWindows p_;
   Param* bias_;  // its gradient is the sum of dx; or null
   SumBuffers sums_;
 };

@@ -7,8 +7,8 @@
 
 namespace owt {
 
-// All tensors have the same element type. Here they have the same shape. The sum is computed in f32. y = a + b, or its positive part; NaN
-// stays NaN.
+// All tensors have the same element type, and here the same shape. The sum is computed in f32. y = a + b, or its
+// positive part; NaN stays NaN.
 void add_branches(Cpu, const Tensor& a, const Tensor& b, bool relu, Tensor& y, const Stream& stream);
 void add_branches(Cuda, const Tensor& a, const Tensor& b, bool relu, Tensor& y, const Stream& stream);
 // dx = a + b where x > 0, otherwise 0.
@@ -19,8 +19,8 @@ void add_where_positive(Cuda, const Tensor& a, const Tensor& b, const Tensor& x,
 // y = x * factors of the row and channel; adds: this is added to y.
 void scale_channels(Cpu, const Tensor& x, const Tensor& factors, bool adds, Tensor& y, const Stream& stream);
 void scale_channels(Cuda, const Tensor& x, const Tensor& factors, bool adds, Tensor& y, const Stream& stream);
-// sums = the sum of x * dy over the positions of an image, for each row and channel. The order of summation depends only
-// on the shape of a row and on the device.
+// sums = the sum of x * dy over the positions of an image, for each row and channel. The order of summation depends
+// only on the shape of a row and on the device.
 void sum_channel_products(Cpu, const Tensor& x, const Tensor& dy, Tensor& sums, const Stream& stream);
 void sum_channel_products(Cuda, const Tensor& x, const Tensor& dy, Tensor& sums, const Stream& stream);
 

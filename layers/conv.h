@@ -3,8 +3,8 @@
 //   y[n,i,j,o] = bias[o] + sum over u,v,c of weight[o,u,v,c] * x[n, i*stride - pad + u*dilation,
 //                                                               j*stride - pad + v*dilation, c]
 // with zeros outside x. With groups > 1 output o sees only the C / groups channels of its own group.
-//   OH = (H + 2*pad - (kernel - 1)*dilation - 1) / stride + 1, rounded down, or up with round = "up": more zeros then follow at the bottom
-//   and right edges, so that the last window is whole (the geometry of cuda-convnet).
+//   OH = (H + 2*pad - (kernel - 1)*dilation - 1) / stride + 1, rounded down, or up with round = "up": more zeros then
+//   follow at the bottom and right edges, so that the last window is whole (the geometry of cuda-convnet).
 // Keys: out, kernel (k or [kh, kw]), stride (1), pad (0) and dilation (1) (each one number or [h, w]), groups (1),
 //   round ("down" | "up"), init (xavier), lr and decay (multipliers for the weight), bias (true | false | a table of
 //   lr, decay and init (constant 0)).

@@ -13,8 +13,8 @@ namespace {
 
 constexpr int kGroup = 8;  // columns of one thread; their mask is one byte
 
-// The random numbers of a batch's elements: the position of its first column in the whole rows of the step, or one number
-// for each row.
+// The random numbers of a batch's elements: the position of its first column in the whole rows of the step, or one
+// number for each row.
 struct BatchColumns {
   int64_t row_elements, first_column;
   bool whole_rows;

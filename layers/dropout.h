@@ -4,9 +4,9 @@
 // An element is dropped if its random number is below the rate. The number depends on the seed, the step, the layer's
 // name, the row's index in the whole step (Pass::rows) and the column in the whole row. So the mask does not depend on
 // how rows and columns are split over ranks.
-// drop_path (stochastic depth, Huang et al. 2016, arXiv:1603.09382) does the same with whole rows: the number depends on
-// the row's index instead of the element's, so all columns of a row are dropped or kept, on every rank. It is the last
-// layer of a residual's body.
+// drop_path (stochastic depth, Huang et al. 2016, arXiv:1603.09382) does the same with whole rows: the number does not
+// depend on the column, so all columns of a row are dropped or kept, on every rank. It is the last layer of a
+// residual's body.
 // Keys of both: rate, in [0, 1).
 #pragma once
 

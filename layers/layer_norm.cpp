@@ -33,9 +33,11 @@ inline Vector only_first(Vector lanes, int64_t count) {
 }
 
 inline float sum_of_lanes(Vector lanes) {
-  float sum = 0;
-  for (int i = 0; i < kLanes; ++i) sum += lanes[i];
-  return sum;
+  float sums[kLanes];
+  store(lanes, sums);
+  for (int half = kLanes / 2; half > 0; half /= 2)
+    for (int i = 0; i < half; ++i) sums[i] += sums[i + half];
+  return sums[0];
 }
 
 class LayerNormOp : public Op {
@@ -103,7 +105,7 @@ class LayerNormOp : public Op {
   }
 
   // With n = (x - mean) / std and g = dy * weight:  dx = (g - mean of g - n * mean of g * n) / std. dx or sums may be
-  // null. sums: those of dy * n for all channels, then those of dy; of few positions they are f32.
+  // null. The sums are of dy * n for all channels, then of dy; over few positions they are f32.
   template <class T>
   void backward(const Slice& positions, const T* x, const T* dy, T* dx, double* sums) const {
     std::vector<float> part(static_cast<size_t>(2 * channels_));
@@ -148,7 +150,7 @@ class LayerNormOp : public Op {
   LayerNormParams params_;
   float eps_;
   int64_t channels_, positions_;
-  std::vector<Statistics> statistics_;  // of each position; forward stores them for backward
+  std::vector<Statistics> statistics_;  // forward stores them for backward, for each position
 };
 
 class LayerNorm : public Layer {

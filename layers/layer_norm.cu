@@ -178,7 +178,7 @@ class CudaLayerNorm : public Op {
   LayerNormParams params_;
   float eps_;
   int64_t channels_, positions_;
-  Tensor means_, inverses_;  // of each position; forward stores them for backward
+  Tensor means_, inverses_;  // forward stores them for backward, for each position
   SumBuffers sums_;
 };
 

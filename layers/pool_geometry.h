@@ -41,7 +41,7 @@ struct PoolGeometry {
     const int64_t start = out * window.stride - window.pad;
     return {std::max<int64_t>(start, 0), std::min(start + window.kernel, extent)};
   }
-  // Positions of window `out` that count: those inside the padded extent, or its pixels.
+  // Positions of window `out` that count: the positions inside the padded extent, or the pixels.
   int64_t positions(int64_t out, int64_t extent) const {
     if (!window.counts_pad) return pixels(out, extent).end - pixels(out, extent).begin;
     const int64_t start = out * window.stride - window.pad;

@@ -9,10 +9,10 @@
 
 namespace owt {
 
-// A block handles blockDim.x packs of channels of one row (blockIdx.x). Its blockDim.y lanes share the positions and add
-// their sums in pairs, so that the order depends on the shape only. add(index, sum) adds the terms of the N elements
-// from `index` on, store(index, sum) takes the sums of the N channels from `index` on; index counts in [rows,
-// positions, channels] and in [rows, channels].
+// A block handles blockDim.x packs of channels of one row (blockIdx.x). Its blockDim.y lanes share the positions and
+// add their sums in pairs, so that the order depends on the shape only. add(index, sum) adds the terms of the N
+// elements from `index` on in [rows, positions, channels]. store(index, sum) takes the sums of the N channels from
+// `index` on in [rows, channels].
 template <int N, class Add, class Store>
 __device__ void sum_over_plane(int positions, int channels, const Add& add, const Store& store) {
   __shared__ float sums[N][kBlockThreads];

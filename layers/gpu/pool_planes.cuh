@@ -29,14 +29,12 @@ struct PixelPlace {
 // The geometry of one pooling: windows over planes.
 struct CudaPoolGeometry {
   int kernel, stride, pad;
-  bool counts_pad;
   int rows, height, width, channels, out_height, out_width;
 
   CudaPoolGeometry(const Window& window, const Shape& in)
       : kernel(to_int(window.kernel)),
         stride(to_int(window.stride)),
         pad(to_int(window.pad)),
-        counts_pad(window.counts_pad),
         rows(to_int(in[0])),
         height(to_int(in[1])),
         width(to_int(in[2])),
@@ -60,14 +58,6 @@ struct CudaPoolGeometry {
   // Pixels of window `out` inside an image extent.
   __device__ WindowRange pixels(int out, int extent) const {
     return {max(start(out), 0), min(start(out) + kernel, extent)};
-  }
-  // Positions of window `out` that count: those inside the padded extent, or its pixels.
-  __device__ int positions(int out, int extent) const {
-    const WindowRange inside = pixels(out, extent);
-    return counts_pad ? min(start(out) + kernel, extent + pad) - start(out) : inside.end - inside.begin;
-  }
-  __device__ float inverse_positions(int oh, int ow) const {
-    return 1.0f / static_cast<float>(positions(oh, height) * positions(ow, width));
   }
   // The windows over pixel `in`; `windows`: their number along the extent.
   __device__ WindowRange windows_over(int in, int windows) const {

@@ -118,14 +118,14 @@ std::string reshaped(OnnxGraph& graph, const std::string& name, const std::strin
   return graph.add("Reshape", name, {x, graph.constant(name + ".shape", shape)}).output(0);
 }
 
-// The factors broadcast over N x C x H x W.
+// The factors broadcast over N x C x H x W. The Reshape also keeps OpenCV 4.6 from taking the product of a value and a
+// HardSigmoid of another one for a HardSwish.
 std::string add_scale(OnnxGraph& graph, Layer& layer, const Described&, const OnnxValue& x) {
-  const Net& body = dynamic_cast<const Composite&>(layer).branches()[0];
-  const OnnxValue factors = add_layers(graph, body, x);
-  if (x.shape.rank() == factors.shape.rank()) return graph.add("Mul", layer.name(), {x.name, factors.name}).output(0);
-  const std::string of_channels =
-      reshaped(graph, layer.name() + ".factors", factors.name, {0, factors.shape.row_elements(), 1, 1});
-  return graph.add("Mul", layer.name(), {x.name, of_channels}).output(0);
+  const OnnxValue factors = add_layers(graph, dynamic_cast<const Composite&>(layer).branches()[0], x);
+  const int64_t count = factors.shape.row_elements();
+  const Integers shape = x.shape.rank() == 4 ? Integers{0, count, 1, 1} : Integers{0, count};
+  return graph.add("Mul", layer.name(), {x.name, reshaped(graph, layer.name() + ".factors", factors.name, shape)})
+      .output(0);
 }
 
 std::string add_nothing(OnnxGraph&, Layer&, const Described&, const OnnxValue& x) { return x.name; }
@@ -207,10 +207,15 @@ std::string add_layer_norm(OnnxGraph& graph, Layer& layer, const Described& desc
       images ? transposed(graph, of + "image",
                           reshaped(graph, of + "pixels", normal, {0, x.shape[1], x.shape[2], channels}), {0, 3, 1, 2})
              : reshaped(graph, of + "row", normal, {0, channels});
-  const Shape shape = images ? Shape{1, channels, 1, 1} : Shape{1, channels};
-  const std::string scaled =
-      graph.add("Mul", of + "scaled", {plain, graph.param(*described.params.at(0), shape)}).output(0);
-  return graph.add("Add", layer.name(), {scaled, graph.param(*described.params.at(1), shape)}).output(0);
+  // Each channel's weight and bias. Not every reader adds constants that broadcast.
+  const std::vector<float> none(static_cast<size_t>(channels)), unit(static_cast<size_t>(channels), 1.0f);
+  Names inputs{plain};
+  for (const std::string& param : graph.params(described.params)) inputs.push_back(param);
+  inputs.push_back(graph.constant(of + "mean", {channels}, none.data()));
+  inputs.push_back(graph.constant(of + "var", {channels}, unit.data()));
+  onnx::NodeProto& affine = graph.add("BatchNormalization", layer.name(), inputs);
+  set_attribute(affine, "epsilon", 0.0);
+  return affine.output(0);
 }
 
 // The mean of squares in a window; at borders it is divided by the whole window area, as in lrn.h.

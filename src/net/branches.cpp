@@ -7,6 +7,7 @@
 #include "src/core/columns.h"
 #include "src/core/dispatch.h"
 #include "src/net/composite.h"
+#include "src/net/layer_types.h"
 #include "src/system/check.h"
 
 namespace owt {
@@ -100,7 +101,7 @@ class BranchesOp : public PreparedOp {
 
 class Branches : public Composite {
  public:
-  explicit Branches(const LayerSpec& spec) : Composite(spec, "branches") {
+  explicit Branches(const LayerSpec& spec) : Composite(spec, "branches", net_layer_types()) {
     for (Config& table : spec.config.tables("branches")) {
       table.call(concat(spec.config.what(), ", branches"));
       const std::string name = table.string("name", "");

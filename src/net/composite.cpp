@@ -4,7 +4,6 @@
 #include <set>
 
 #include "src/core/row_groups.h"
-#include "src/net/layer_types.h"
 #include "src/system/check.h"
 
 namespace owt {
@@ -15,7 +14,7 @@ void Composite::add_branch(const LayerSpec& spec, Config& table, const std::stri
   for (Config& layer : table.tables(key)) {
     layer.call(concat(spec.config.what(), ", ", key));
     const std::string name = prefix + layer.string("name");
-    layers.push_back(make_layer({name, layer, batch.row()}, net_layer_types()));
+    layers.push_back(make_layer({name, layer, batch.row()}, types_));
     batch = layers.back()->out_shape(batch);
   }
   branches_.emplace_back(std::move(layers), spec.in);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "layers/base/layer.h"
+#include "layers/registry.h"
 #include "src/net/net.h"
 
 namespace owt {
@@ -29,7 +30,9 @@ class Composite : public Layer {
   std::unique_ptr<Op> bind(const Shape& in, const Compute& on) override { return bind_at({}, {}, in, on).op; }
 
  protected:
-  Composite(const LayerSpec& spec, std::string type) : Layer(spec.name, std::move(type)), in_(spec.in) {}
+  // types: the types that inner layers may have.
+  Composite(const LayerSpec& spec, std::string type, std::span<const LayerType> types)
+      : Layer(spec.name, std::move(type)), in_(spec.in), types_(types) {}
 
   // Adds a branch of the layers that `table` has under `key`, with `prefix` before their names. `spec` is the
   // composite's.
@@ -43,6 +46,7 @@ class Composite : public Layer {
 
  private:
   Shape in_;  // one row
+  std::span<const LayerType> types_;
 };
 
 }  // namespace owt

@@ -250,12 +250,14 @@ void Tape::poison_after_forward(const Pass& pass, const Run& run, const Tensor& 
 
 // Poisons the run's gradient, unless it belongs to the caller or to the update, and the run's output, which earlier
 // runs do not read. In-place runs use the memory of the run before them. The last output is valid until the next
-// forward.
+// forward, also if in-place runs wrote it.
 void Tape::poison_after_backward(const Pass& pass, const Run& run) const {
   poison_scratch(pass, run, Phase::kBackward);
   if (run.in_place || run.end == net_.size()) return;
   if (!run.dy.defined()) poison(gradient_, *pass.stream);
-  if (!run.y_is_factor) poison(y_[static_cast<size_t>(run.end - 1)], *pass.stream);
+  const Tensor& y = y_[static_cast<size_t>(run.end - 1)];
+  const bool last_output = y.defined() && y_.back().defined() && y.raw() == y_.back().raw();
+  if (!run.y_is_factor && !last_output) poison(y, *pass.stream);
 }
 
 const Tensor& Tape::output() const { return y_.empty() ? x_ : out_; }

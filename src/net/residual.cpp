@@ -9,6 +9,7 @@
 #include "layers/relu.h"
 #include "src/core/dispatch.h"
 #include "src/net/composite.h"
+#include "src/net/layer_types.h"
 #include "src/system/check.h"
 
 namespace owt {
@@ -110,7 +111,8 @@ class BlockOp : public PreparedOp, public MaskingOp {
 
 class Residual : public Composite {
  public:
-  explicit Residual(const LayerSpec& spec) : Composite(spec, "residual"), relu_(spec.config.boolean("relu", true)) {
+  explicit Residual(const LayerSpec& spec)
+      : Composite(spec, "residual", net_layer_types()), relu_(spec.config.boolean("relu", true)) {
     add_branch(spec, spec.config, "body", spec.name + ".");
     add_branch(spec, spec.config, "shortcut", spec.name + ".");
     if (body().size() == 0)

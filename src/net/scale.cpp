@@ -4,6 +4,7 @@
 #include "layers/branch_sums.h"
 #include "src/core/dispatch.h"
 #include "src/net/composite.h"
+#include "src/net/layer_types.h"
 #include "src/system/check.h"
 
 namespace owt {
@@ -58,7 +59,7 @@ class ScaleOp : public PreparedOp {
 
 class Scale : public Composite {
  public:
-  explicit Scale(const LayerSpec& spec) : Composite(spec, "scale") {
+  explicit Scale(const LayerSpec& spec) : Composite(spec, "scale", net_layer_types()) {
     add_branch(spec, spec.config, "body", spec.name + ".");
     if (body().size() == 0)
       spec.config.error("body", "'body' is empty, wanted layers: body = [{ name = ..., type = ... }]");

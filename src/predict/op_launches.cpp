@@ -382,8 +382,8 @@ class OpLaunches {
       for (StepLaunch& launch : *phase) launch.layer = 0;
   }
 
-  // One kernel in each direction, named after the layer's type; a drop_path has the dropout's. Besides dy, backward reads y or x for an activation,
-  // one bit per element for a dropout, and nothing for a pool.
+  // One kernel in each direction, named after the layer's type; a drop_path has the kernels of a dropout. Besides dy,
+  // backward reads y or x for an activation, one bit per element for a dropout, and nothing for a pool.
   void simple() {
     const Layer& layer = *layers_[0];
     const bool pools = is(layer, "avg_pool") || is(layer, "global_avg_pool"),

@@ -103,10 +103,13 @@ const std::vector<Case>& cases() {
         "name='se' type='scale' body=[{name='pool',type='global_avg_pool'},{name='fc1',type='dense',out=3},"
         "{name='r',type='relu'},{name='fc2',type='dense',out=4},{name='gate',type='activation',kind='sigmoid'}]"}},
       {"scale",
-       {"type='avg_pool' kernel=7 stride=1",
-        "name='se' type='scale' body=[{name='p',type='avg_pool',kernel=2,stride=2},"
+       {"type='conv' out=3 kernel=1",
+        "name='se' type='scale' body=[{name='p',type='avg_pool',kernel=8,stride=8},"
         "{name='c',type='conv',out=3,kernel=1},{name='gate',type='activation',kind='hard_sigmoid'}]"}},
-      {"scale", {"type='dense' out=6", "name='se' type='scale' body=[{name='fc',type='dense',out=6}]"}},
+      {"scale",
+       {"type='dense' out=6",
+        "name='se' type='scale' "
+        "body=[{name='fc',type='dense',out=6},{name='gate',type='activation',kind='hard_sigmoid'}]"}},
       {"abs", {"type='conv' out=4 kernel=3", "type='activation' kind='abs'"}},
       {"gelu", {"type='conv' out=4 kernel=3", "type='activation' kind='gelu'"}},
       {"gelu", {"type='dense' out=6", "type='activation' kind='gelu' approximate='tanh'"}},

@@ -213,7 +213,16 @@ const std::vector<HotFile>& hot_files() {
         {"<NormInputGradient<__nv_bfloat16, 8, false>", 12, 1, 0, 0, 64},
         {"<NormInputGradient<__nv_bfloat16, 8, true>", 16, 1, 0, 0, 80}}},
       {"layers/branch_sums.cu",
-       {{" combine<__nv_bfloat16, 8>", 2, 1, 2, 1, 32}, {" combine_where_positive<__nv_bfloat16, 8>", 3, 1, 3, 1, 32}}},
+       {{" combine<__nv_bfloat16, 8>", 2, 1, 2, 1, 32},
+        {" combine_where_positive<__nv_bfloat16, 8>", 3, 1, 3, 1, 32},
+        {"scale_channels_of<__nv_bfloat16, 8, false>", 2, 1, 0, 0, 32},
+        {"scale_channels_of<__nv_bfloat16, 8, true>", 3, 1, 0, 0, 32},
+        {"sum_products_of_channels<__nv_bfloat16, 8>", 2, 1, 0, 0, 48}}},
+      // Narrow accesses are for the statistics of a position. The last block adds eight sums at a time.
+      {"layers/layer_norm.cu",
+       {{"layer_norm_forward<__nv_bfloat16, 8>", 7, 1, 0, 2, 48},
+        {"layer_norm_backward<__nv_bfloat16, 8>", 8, 1, 2, 0, 48},
+        {"<LayerNormSums<__nv_bfloat16, 8>", 10, 0, 4, 3, 64}}},
       {"layers/gpu/conv_plans.cu", {{"<AddBias<__nv_bfloat16, 8, true>", 3, 1, 0, 0, 40}}},
       // Narrow accesses are for channels that do not come in eights, and for the bias.
       {"layers/gpu/small_conv.cu",

@@ -31,7 +31,7 @@ TEST_P(LayerNormTest, KeepsTheLayerContract) {
 }
 
 // The mean is 2, the variance 1 and the standard deviation 2, so n = (-1/2, 1/2). With g = dy * weight = (2, 0), the
-// mean of g is 1 and that of g * n is -1/2: dx = (g - 1 + n / 2) / 2.
+// means of g and of g * n are 1 and -1/2: dx = (g - 1 + n / 2) / 2.
 TEST_P(LayerNormTest, IsTheFormulaOfItsHeader) {
   Harness norm("type='layer_norm' eps=3", {1, 2}, device());
   norm.set_param("weight", {2, 4});

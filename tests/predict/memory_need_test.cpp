@@ -68,6 +68,24 @@ TEST(MemoryNeed, OfAResidualBlockCountsWhatItKeepsInsideAndNeedsForAWhile) {
   EXPECT_EQ(plan.layers[0].backward_flops_per_row, conv1 + 2 * conv2 + conv3 + sum);
 }
 
+// Images and output have 12 elements. The layer keeps the pool's 3 and the 3 factors. While its backward runs it needs
+// the gradients of its output and its input, 12 each, and two of its largest, 12. The loss has one of 12.
+TEST(MemoryNeed, OfAScaleCountsItsFactorsAndItsBody) {
+  const Model model = model_of("[3, 2, 2]", 12, R"(
+  { name = "se", type = "scale", body = [
+    { name = "pool", type = "global_avg_pool" },
+    { name = "fc", type = "dense", out = 3, bias = false } ] })");
+  PlanRequest request;
+  request.step_rows = 8;
+  const Plan plan = make_plan(model, request);
+  const MemoryNeed need = memory_need(plan);
+  EXPECT_EQ(need.weight_bytes, 9 * 12);
+  EXPECT_EQ(need.step_row_bytes, 4.0 * (12 + 12 + (3 + 3) + (12 + 12 + 2 * 12) + 12));
+  const double product = 12, pool = 12, fc = 2 * 9;
+  EXPECT_EQ(plan.layers[0].flops_per_row, product + pool + fc);
+  EXPECT_EQ(plan.layers[0].backward_flops_per_row, product + fc);  // the images need no gradient
+}
+
 // Frozen layers before all trained ones keep only their last output. conv1 has 8 elements (relu in place), conv2 12;
 // the block keeps the last outputs of its branches.
 TEST(MemoryNeed, OfFrozenLayersBeforeAllThatLearnCountsTheLastOutput) {
