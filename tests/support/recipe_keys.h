@@ -159,6 +159,7 @@ inline const std::vector<RecipeKey>& recipe_keys() {
        {{"0.5", "0.5"}},
        {"0", "-1"},
        optimizer_type("proximal")},
+      {"optimizer.lookahead", OWT_SHOWN(ema.lookahead), "false", {{"true", "true"}}, {"1"}, {{"optimizer.ema", "0.9"}}},
       {"optimizer.freeze",
        [](const Settings& s) { return text_of(s.model.frozen.size()); },
        "0",
