@@ -409,7 +409,7 @@ TEST(DocsOfRecipes, ListTheKeysOfEveryOptimizer) {
     EXPECT_EQ(as_said, without) << type[0].second;
     ++types;
   }
-  EXPECT_EQ(types, 7u);
+  EXPECT_EQ(types, 8u);
 }
 
 // A key that is set to the default on the page changes nothing.

@@ -54,6 +54,8 @@ void check_server(const Plan& plan) {
   };
   if (plan.has_norms())
     refuse("optimizer.clip and lars need norms of all gradients of a step", "use another optimizer, or dp-zero");
+  if (plan.has_matrices())
+    refuse("optimizer type 'muon' needs the whole gradient of a matrix", "use another optimizer, or dp-zero");
   if (request.lookahead)
     refuse("optimizer.lookahead changes the weights between updates", "leave it out, or use dp-zero");
   if (request.bf16_transport && filters_gradients(plan))
