@@ -17,8 +17,8 @@ std::string instructions_of_products();
 void gemm(Transpose a_form, Transpose b_form, int64_t m, int64_t n, int64_t k, const float* a, int64_t lda,
           const float* b, int64_t ldb, float beta, float* c, int64_t ldc);
 
-// Orthogonalises a matrix X of rows x columns: with the singular value decomposition X = U S V', the result is about U V'.
-// Each step of the Newton-Schulz iteration is
+// Orthogonalises a matrix X of rows x columns: with the singular value decomposition X = U S V', the result is about
+// U V'. Each step of the Newton-Schulz iteration is
 //   A = X X';  X = (a I + b A + c A A) X,   a = 3.4445, b = -4.775, c = 2.0315
 // after a division by max(|X|, 1e-7), the Frobenius norm; a matrix with more rows than columns is transposed. The
 // singular values become about 0.7 to 1.2 in 5 steps, except for very small ones. The bits depend on the processor, but

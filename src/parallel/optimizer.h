@@ -1,5 +1,5 @@
-// The optimizer, on this rank's parts of the parameters. Every rule but Muon's works element by element, with one or two
-// state tensors per trained parameter.
+// The optimizer, on this rank's parts of the parameters. Every rule but Muon's works element by element, with one or
+// two state tensors per trained parameter.
 //
 // With lr = rate * lr_mult, g = gradient_scale * grad, L = decay * decay_mult, g' = g + L * w, and t = 1 in a
 // parameter's first update:
@@ -16,8 +16,8 @@
 //   adagrad         s += g'^2;   w -= lr * g' / (sqrt(s) + eps)
 //   proximal        y = w - lr * g';   y = sign(y) * max(|y| - lr * l1 * decay_mult, 0), except for biases
 //                   d = y - w, limited to +-r;   w += d;   r = min(5 T, 2 |d| + 0.1 T), first T = trust_region
-//   muon            of a matrix (Param::is_matrix), rows x columns; all other parameters by sgd with momentum_correction
-//                   and the settings others_*:
+//   muon            of a matrix (Param::is_matrix), rows x columns; all other parameters have sgd with
+//                   momentum_correction and the settings others_*
 //                   u = momentum * u + g;   d = u, or with Nesterov g + momentum * u
 //                   w *= 1 - lr * L;   w -= lr * f(rows, columns) * orthogonalised d (core/blas.h)
 //                   with unit_weights, w is first multiplied by sqrt(rows) / |w|, unless |w| is zero

@@ -34,8 +34,8 @@ void gather_parameter(const Spread& spread, const Param& param, const Tensor& mi
 // Gives all ranks the whole of matrices (Param::is_matrix) that they update in parts.
 class MatrixGather {
  public:
-  // For the matrices of the plan that have a matrix_block(). comm: of the ranks of matrix_group(); it must outlive this,
-  // and so must the model and the profiler, which may be null.
+  // For the matrices of the plan that have a matrix_block(). comm: of the ranks of matrix_group(). It must outlive
+  // this, and so must the model and the profiler, which may be null.
   MatrixGather(const Plan& plan, const RankModel& model, Communicator& comm, Profiler* profiler);
 
   bool gathers(const Param& param) const { return spread_of_.contains(&param); }

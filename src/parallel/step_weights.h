@@ -94,7 +94,7 @@ class StepWeights {
   std::optional<WeightCopies> copies_;
   std::optional<GradientNorms> norms_;  // norms that updates wait for
   Event norms_shared_;
-  std::optional<MatrixGather> matrices_;  // of which ranks update parts
+  std::optional<MatrixGather> matrices_;  // ranks update parts of them
 };
 
 }  // namespace owt

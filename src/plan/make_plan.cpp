@@ -131,7 +131,7 @@ void check_canonical(const Plan& plan, const std::vector<std::unique_ptr<Layer>>
     refuse_canonical(plan, "the number of rounds depends on the workers (parallel.dense_update); use \"step\"");
 }
 
-// Muon's updates. The plan has its buckets, which say who updates what.
+// Muon's updates. Call it when the plan has its buckets: they decide the parts of an update.
 void check_matrices(const Plan& plan) {
   if (!plan.has_matrices()) return;
   bool parts = false;

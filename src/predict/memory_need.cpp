@@ -283,9 +283,8 @@ int64_t rank_bytes(const Plan& plan, Mode mode, int rank) {
   const int64_t values = weight_bytes_per_rank(plan, place) + copy16_bytes_per_rank(plan, place);
   if (mode == Mode::kEval) return values + step_bytes(plan, evaluation(plan, plan.request.step_rows, place), rank);
   return values + gradient_bytes_per_rank(plan, place) + state_bytes(plan, place) + ema_bytes(plan, place) +
-         norm_bytes(plan) + matrix_bytes(plan, place) +
-         sample_bytes(plan) + mirror_bytes(plan, rank) + (rank == 0 ? received_bytes(plan) : 0) +
-         (updates_share(plan, rank) ? server_bytes(plan) : 0) +
+         norm_bytes(plan) + matrix_bytes(plan, place) + sample_bytes(plan) + mirror_bytes(plan, rank) +
+         (rank == 0 ? received_bytes(plan) : 0) + (updates_share(plan, rank) ? server_bytes(plan) : 0) +
          step_bytes(plan, training(plan, plan.request.step_rows, place), rank);
 }
 

@@ -150,8 +150,8 @@ std::vector<std::string> read_frozen(Config& optimizer, const Model& model) {
   return patterns;
 }
 
-// For Muon: the layers whose weights it does not update as matrices, which are the last one with weights, and those that
-// the recipe names.
+// For Muon: the layers whose weights it does not update as matrices: the last one with weights, and the layers that the
+// recipe names.
 std::optional<std::vector<std::string>> read_muon_except(Config& optimizer, const Model& model,
                                                          const OptimizerSettings& settings) {
   if (settings.type != OptimizerSettings::Type::kMuon) return {};

@@ -90,7 +90,7 @@ TEST(Muon, TakesTheMemoryOfThePlan) {
     const Settings sgd = small_settings(kSmallRecipe, {{"parallel.strategy", strategy}, {"parallel.workers", workers}});
     const auto taken = [&](const Settings& of) {
       PlanRequest request = of.plan_request();
-      request.keeps_gradients = true;  // as with matrices
+      request.keeps_gradients = true;  // matrices keep them too
       const Plan its = make_plan(of.model, request);
       const int64_t before = host_memory().in_use;
       int64_t most = 0;

@@ -28,7 +28,7 @@ RULES = [
     ("adagrad, decay = 0.01", torch.optim.Adagrad, dict(weight_decay=0.01)),
 ]
 
-# The same for torch.optim.Muon, whose parameters are matrices.
+# For torch.optim.Muon, whose parameters are matrices: recipe keys and arguments.
 MATRICES = [(2, 4), (4, 2)]
 MUON = [
     ("muon", {}),
