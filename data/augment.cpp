@@ -47,8 +47,8 @@ Augmenter::Augmenter(const AugmentSettings& settings, const Shape& image, const 
   OWT_CHECK_EQ(image.rank(), 3, "images are H x W x C");
   out_ = {out_extent(settings.crop, image[0]), out_extent(settings.crop, image[1]), image[2]};
   for (const int dim : {0, 1})
-    OWT_CHECK(out_[dim] <= image[dim] + 2 * settings.pad, "a crop of ", out_, " from ", image, " with pad ",
-              settings.pad);
+    OWT_CHECK(out_[dim] <= image[dim] + (settings.reflect ? 0 : 2 * settings.pad), "a crop of ", out_, " from ", image,
+              " with pad ", settings.pad);
   geometry_ = {static_cast<int>(image[0]), static_cast<int>(image[1]), static_cast<int>(settings.pad),
                static_cast<int>(out_[0]),  static_cast<int>(out_[1]),  settings.reflect};
   if (edits())

@@ -528,6 +528,15 @@ TEST(AugmentSettings, RejectsWhatDoesNotFitNamingFileAndLine) {
   EXPECT_THAT(error_of("{ miror = true }"), HasSubstr("did you mean 'mirror'?"));
 }
 
+TEST(AugmentSettings, RefuseWhatReflectionsCannotFill) {
+  EXPECT_TRUE(parse("{ pad = 4, pad_mode = 'reflect' }").reflect);
+  EXPECT_FALSE(parse("{ pad = 4 }").reflect);
+  EXPECT_THAT(error_of("{ pad = 32, pad_mode = 'reflect' }"), HasSubstr("'pad' is 32, wanted less than the 32 pixels"));
+  EXPECT_THAT(error_of("{ crop = 33, pad = 4, pad_mode = 'reflect' }"), HasSubstr("use a smaller crop, or \"zeros\""));
+  EXPECT_THAT(error_of("{ pad = 4, pad_mode = 'reflect', mean = 'pixel' }"), HasSubstr("use mean = \"channel\""));
+  EXPECT_THAT(error_of("{ pad = 4, pad_mode = 'edge' }"), HasSubstr("'pad_mode'"));
+}
+
 TEST(Statistics, AreThoseOfAllPixels) {
   // Two images of 1 x 2 x 2: channel 0 holds 0 4 8 4, channel 1 holds 1 1 1 1.
   const MemoryDataset images({1, 2, 2}, 2, {0, 1, 4, 1, 8, 1, 4, 1}, {0, 1});

@@ -82,7 +82,18 @@ TEST(Muon, CopiesStayEqualWhateverTeamsTheRanksHave) {
   }
 }
 
-// The optimizer makes its memory in the first update.
+// Updates of parts of a step gather their matrices too.
+TEST(Muon, SendsTheBytesOfThePlanAndLearnsWhateverTheScheduleOfTheUpdates) {
+  for (const Overrides& on :
+       {muon("owt-c", "3", {{"parallel.dense_update", "round"}}), muon("owt-a", "2", {{"parallel.average_every", "2"}}),
+        muon("owt-d", "2", {{"optimizer.clip", "0.2"}}), muon("pipeline", "2", {{"pipeline.schedule", "pipedream"}})}) {
+    const SmallRun run = run_small(kSmallRecipe, 4, on);
+    EXPECT_EQ(run.bytes, run.planned_of_ranks) << on.back().second;
+    for (const double loss : run.losses) EXPECT_LT(loss, 4) << on.back().second;
+  }
+}
+
+// A single step allocates all of it.
 TEST(Muon, TakesTheMemoryOfThePlan) {
   for (const auto& [strategy, workers] : {std::pair("dp", "1"), {"dp-zero", "3"}, {"owt-a", "2"}, {"owt-d", "2"}}) {
     const Settings settings = small_settings(kSmallRecipe, muon(strategy, workers));

@@ -222,6 +222,14 @@ INSTANTIATE_TEST_SUITE_P(
                           Case{"owt-c", 2, 0, "[1000, 1]", "strategy", "muon"})),
     case_name);
 
+// A GPU updates whole matrices only.
+INSTANTIATE_TEST_SUITE_P(MuonOfWholeMatrices, StepEquality,
+                         ::testing::Combine(::testing::ValuesIn(gpu_devices()),
+                                            ::testing::Values(Case{"dp", 3, 0, "", "strategy", "muon"},
+                                                              Case{"dp-star", 2, 0, "", "strategy", "muon_unit"},
+                                                              Case{"pipeline", 2, 0, "", "strategy", "muon"})),
+                         case_name);
+
 const char* const kOthers = "other_layers";
 // The layers' device code is the same under every strategy, and a simulated GPU is slow.
 std::vector<std::tuple<Device, Case>> with_other_layers() {
