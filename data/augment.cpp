@@ -47,10 +47,10 @@ Augmenter::Augmenter(const AugmentSettings& settings, const Shape& image, const 
   OWT_CHECK_EQ(image.rank(), 3, "images are H x W x C");
   out_ = {out_extent(settings.crop, image[0]), out_extent(settings.crop, image[1]), image[2]};
   for (const int dim : {0, 1})
-    OWT_CHECK(out_[dim] <= image[dim] + 2 * settings.pad, "a crop of ", out_, " from ", image, " with pad ",
-              settings.pad);
+    OWT_CHECK(out_[dim] <= image[dim] + (settings.reflect ? 0 : 2 * settings.pad), "a crop of ", out_, " from ", image,
+              " with pad ", settings.pad);
   geometry_ = {static_cast<int>(image[0]), static_cast<int>(image[1]), static_cast<int>(settings.pad),
-               static_cast<int>(out_[0]), static_cast<int>(out_[1])};
+               static_cast<int>(out_[0]),  static_cast<int>(out_[1]),  settings.reflect};
   if (edits())
     OWT_CHECK(image[2] == 1 || image[2] == 3, "jitter and policy are for images of 1 or 3 channels, not of ", image[2]);
   if (settings.trivial) policy_ = trivial_augment_wide(geometry_.in_height, geometry_.in_width);
@@ -109,6 +109,15 @@ Augmenter::Normalisation Augmenter::at_centre() const {
   return n;
 }
 
+// Writes the pixels from this column of a row on, with its reflected border.
+void Augmenter::reflect_row(const uint8_t* row, int first, std::vector<uint8_t>& to) const {
+  const auto channels = static_cast<size_t>(image_[2]);
+  for (size_t e = 0; e < to.size(); e += channels) {
+    const int column = reflected(first + static_cast<int>(e / channels), geometry_.in_width);
+    std::copy_n(row + static_cast<size_t>(column) * channels, channels, to.data() + e);
+  }
+}
+
 template <class T>
 void Augmenter::make(const View& view, int64_t sample, const uint8_t* pixels, T* out) const {
   if (view.training && edits()) pixels = edited(view, sample, pixels);
@@ -121,13 +130,19 @@ void Augmenter::make(const View& view, int64_t sample, const uint8_t* pixels, T*
   const int64_t left = (mirror_bytes ? out_[1] - crop.column_end : crop.column_begin) * channels;
   const std::vector<float> offset = colour_offset(view, sample);
   std::vector<uint8_t> mirrored(mirror_bytes ? count : 0);
+  const bool reflects = geometry_.reflects && (first < 0 || first + count > in_row);
+  std::vector<uint8_t> with_border(reflects ? count : 0);
   constexpr bool kRounds = !std::is_same_v<T, float>;
   std::vector<float> wide(kRounds ? count : 0);  // a row before rounding
 
   std::fill(out, out + crop.row_begin * out_row, 0.0f);
   for (int64_t row = crop.row_begin; row < crop.row_end; ++row) {
-    const int64_t source = (row + crop.row_shift) * in_row + first;
+    const int64_t source = reflected(static_cast<int>(row) + crop.row_shift, geometry_.in_height) * in_row + first;
     const uint8_t* from = pixels + source;
+    if (reflects) {
+      reflect_row(pixels + (source - first), crop.column_shift, with_border);
+      from = with_border.data();
+    }
     if (mirror_bytes) {
       mirror_pixels(from, count, channels, mirrored.data());
       from = mirrored.data();

@@ -39,8 +39,9 @@ struct AugmentSettings {
     kValues,   // given values: one per channel, or one for all
   };
 
-  int64_t crop = 0;  // side of the square output; 0: the size of the image
-  int64_t pad = 0;   // zeros on each side before the crop
+  int64_t crop = 0;      // side of the square output; 0: the size of the image
+  int64_t pad = 0;       // pixels on each side before the crop
+  bool reflect = false;  // they reflect the image (CropGeometry::reflects); otherwise they are zeros
   bool mirror = false;
   bool alternate = false;  // mirrors alternate; with mirror
   double color = 0;        // standard deviation of the colour offset, in units of the output; 0 = off
@@ -119,6 +120,7 @@ class Augmenter {
   Crop crop_for(const View& view, int64_t sample) const;
   void set_colour(const DatasetStatistics& statistics);
   std::vector<float> colour_offset(const View& view, int64_t sample) const;  // W x C, or empty
+  void reflect_row(const uint8_t* row, int first, std::vector<uint8_t>& to) const;
   template <class T>
   void mirror_rows(T* out) const;
 

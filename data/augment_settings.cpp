@@ -47,6 +47,7 @@ AugmentSettings AugmentSettings::from(Config table, const Shape& image) {
   AugmentSettings settings;
   settings.crop = table.integer("crop", 0, {.low = 0});
   settings.pad = table.integer("pad", 0, {.low = 0, .high = 1 << 14});
+  settings.reflect = table.word("pad_mode", "zeros", {"zeros", "reflect"}) == "reflect";
   read_mirror(table, settings);
   settings.color = table.number("color", 0, {.low = 0});
   settings.pca = table.number("pca", 0, {.low = 0});
@@ -64,6 +65,16 @@ AugmentSettings AugmentSettings::from(Config table, const Shape& image) {
   if (settings.crop > largest)
     table.error("crop", concat("'crop' is ", settings.crop, ", wanted at most ", largest, ": images are ", image[0],
                                " x ", image[1], " and 'pad' is ", settings.pad));
+  if (settings.reflect && settings.pad >= std::min(image[0], image[1]))
+    table.error("pad", concat("'pad' is ", settings.pad, ", wanted less than the ", std::min(image[0], image[1]),
+                              " pixels of a side, which pad_mode \"reflect\" repeats"));
+  if (settings.reflect && settings.crop > std::min(image[0], image[1]))
+    table.error("crop", concat("'crop' is ", settings.crop, ", larger than the images of ", image[0], " x ", image[1],
+                               ", and pad_mode is \"reflect\"; use a smaller crop, or \"zeros\""));
+  if (settings.reflect && settings.mean == AugmentSettings::From::kPixel)
+    table.error(
+        "pad_mode",
+        "pad_mode \"reflect\" repeats pixels at other places than the means of mean \"pixel\"; use mean = \"channel\"");
   if (settings.edits() && image[2] != 1 && image[2] != 3)
     table.error(settings.trivial ? "policy" : "jitter",
                 concat("'", settings.trivial ? "policy" : "jitter", "' is for images of 1 or 3 channels, not of ",

@@ -15,11 +15,19 @@ namespace owt {
 struct CropGeometry {
   int in_height, in_width, pad;
   int out_height, out_width;  // at most in_height + 2 * pad and in_width + 2 * pad
+  // The padding shows the image reflected at its outermost pixels, as in PyTorch's "reflect"; `pad` is then below both
+  // extents of the image. Otherwise it is zeros.
+  bool reflects = false;
 };
+
+// The pixel that appears at this place of a row or column, whose padding reflects; `pixels`: their number.
+constexpr int reflected(int place, int pixels) {
+  return place < 0 ? -place : place < pixels ? place : 2 * (pixels - 1) - place;
+}
 
 // One crop. Rows and columns are numbered in the output, columns before mirroring.
 struct Crop {
-  int row_begin, row_end, column_begin, column_end;  // the part that shows the image; the rest shows padding
+  int row_begin, row_end, column_begin, column_end;  // the part that shows pixels; the rest shows zeros
   int row_shift, column_shift;                       // from a place in the output to its place in the image
   int last_column;                                   // the output's
   bool mirrored;                                     // left to right, after cropping
@@ -31,10 +39,11 @@ struct Crop {
 // The crop with its upper left corner at (top, left) of the padded image.
 constexpr Crop crop_at(const CropGeometry& g, int top, int left, bool mirrored) {
   Crop crop{};
-  crop.row_begin = std::clamp(g.pad - top, 0, g.out_height);
-  crop.row_end = std::clamp(g.pad + g.in_height - top, crop.row_begin, g.out_height);
-  crop.column_begin = std::clamp(g.pad - left, 0, g.out_width);
-  crop.column_end = std::clamp(g.pad + g.in_width - left, crop.column_begin, g.out_width);
+  const int pad = g.reflects ? 0 : g.pad, shown = g.reflects ? 2 * g.pad : 0;
+  crop.row_begin = std::clamp(pad - top, 0, g.out_height);
+  crop.row_end = std::clamp(pad + g.in_height + shown - top, crop.row_begin, g.out_height);
+  crop.column_begin = std::clamp(pad - left, 0, g.out_width);
+  crop.column_end = std::clamp(pad + g.in_width + shown - left, crop.column_begin, g.out_width);
   crop.row_shift = top - g.pad;
   crop.column_shift = left - g.pad;
   crop.last_column = g.out_width - 1;

@@ -112,13 +112,13 @@ __device__ void make_image(const Blocks& blocks, const AugmentTask& task, const 
   for_each_run(blocks, task.height, task.width, [&](int h, int block_row, int w) {
     const int row = h * blocks.rows() + block_row - task.top, first = w * blocks.pixels() - task.left;
     const bool row_shown = crop.row_begin <= row && row < crop.row_end;
-    const int from = (row + crop.row_shift) * task.geometry.in_width + crop.column_shift;
+    const int from = reflected(row + crop.row_shift, task.geometry.in_height) * task.geometry.in_width;
     T* to = into + (int64_t{h} * task.width + w) * blocks.channels() + block_row * blocks.run();
     blocks.write(to, block_row + 1 == blocks.rows(), [&](int pixel, int c) {
       const int column = crop.unmirrored(first + pixel);
       if (!row_shown || column < crop.column_begin || column >= crop.column_end) return 0.0f;
       if (patch.holds(row, first + pixel)) return 0.0f;
-      const int source = (from + column) * blocks.colours() + c;
+      const int source = (from + reflected(column + crop.column_shift, task.geometry.in_width)) * blocks.colours() + c;
       const float mean = kMeanOfPixel ? task.mean[source] : channels.mean[c];
       const float value = __fmul_rn(__fsub_rn(static_cast<float>(image[source]), mean), channels.factor[c]);
       return kColour ? __fadd_rn(value, channels.offset[c]) : value;

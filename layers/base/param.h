@@ -74,6 +74,9 @@ struct Param {
   Initializer init;
   int64_t fan_in = 1, fan_out = 1;
   double lr_mult = 1, decay_mult = 1;
+  // Muon updates it as a matrix of full_shape.rows() rows, which takes the gradient of the whole matrix. Set with the
+  // model (Model::muon_except); all other trained parameters are updated element by element.
+  bool is_matrix = false;
 
   void freeze() { role = is_average(role) ? ParamRole::kFrozenAverage : ParamRole::kFrozen; }  // call before allocate()
 

@@ -20,6 +20,9 @@ struct Model {
   // Names or patterns (layer_names.h) of layers whose weights stay fixed in training. Set by the recipe, not by the
   // file.
   std::vector<std::string> frozen{};
+  // Set by a recipe with Muon: the weights of more than one dimension are matrices (Param::is_matrix), except in layers
+  // with these names or patterns, and except frozen weights and weights with a rate of 0. Unset: there are no matrices.
+  std::optional<std::vector<std::string>> muon_except{};
 };
 
 // Reads name, input, classes and the layers, and builds the whole network once (without weights), so that all errors in

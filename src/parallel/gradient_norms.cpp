@@ -1,10 +1,10 @@
 #include "src/parallel/gradient_norms.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <numeric>
 
+#include "src/core/blas.h"
 #include "src/core/dispatch.h"
 #include "src/core/threads.h"
 #include "src/plan/plan_bytes.h"
@@ -25,21 +25,6 @@ Tensor on_device(const std::vector<T>& values, DType type, Device device) {
   Tensor here({std::ssize(values)}, type);
   std::copy(values.begin(), values.end(), here.data<T>());
   return here.to(device);
-}
-
-// The product of two f32 is exact in f64, with or without a fused multiply-add. The order of the additions depends only
-// on the fixed number of lanes.
-double sum_of_squares(const float* values, int64_t count) {
-  constexpr int64_t kLanes = 16;
-  std::array<double, kLanes> lanes{};
-  int64_t i = 0;
-  for (; i + kLanes <= count; i += kLanes)
-    for (int64_t lane = 0; lane < kLanes; ++lane) {
-      const double value = values[i + lane];
-      lanes[static_cast<size_t>(lane)] += value * value;
-    }
-  for (; i < count; ++i) lanes[static_cast<size_t>(i % kLanes)] += static_cast<double>(values[i]) * values[i];
-  return std::accumulate(lanes.begin(), lanes.end(), 0.0);
 }
 
 }  // namespace

@@ -10,10 +10,12 @@
 #include <vector>
 
 #include "src/core/bf16.h"
+#include "src/core/blas.h"
 #include "src/core/dispatch.h"
 #include "src/core/poison.h"
 #include "src/core/threads.h"
 #include "src/parallel/update_rules.h"
+#include "src/plan/plan_bytes.h"
 #include "src/system/check.h"
 
 namespace owt {
@@ -125,7 +127,8 @@ void make_zero(Tensor& state) {
 
 using Type = OptimizerSettings::Type;
 
-const std::vector<std::string> kTypes = {"sgd", "adamw", "rmsprop", "adagrad", "rmsprop_warmup", "lars", "proximal"};
+const std::vector<std::string> kTypes = {"sgd",  "adamw",    "rmsprop", "adagrad", "rmsprop_warmup",
+                                         "lars", "proximal", "muon"};
 
 double read_share(Config& config, const std::string& key, double otherwise, const char* why_below_1) {
   const double share = config.number(key, otherwise, {.low = 0, .high = 1});
@@ -143,6 +146,22 @@ double read_average(Config& config, const std::string& key, double otherwise) {
 
 double read_positive(Config& config, const std::string& key, double otherwise) {
   return config.number(key, otherwise, {.low = std::numeric_limits<double>::min()});
+}
+
+const std::vector<std::string> kAdjustments = {"none", "original", "match_rms_adamw"};
+
+OptimizerSettings::AdjustLr adjustment_from(const std::string& word) {
+  return static_cast<OptimizerSettings::AdjustLr>(std::find(kAdjustments.begin(), kAdjustments.end(), word) -
+                                                  kAdjustments.begin());
+}
+
+void read_others(Config others, OptimizerSettings& s) {
+  s.others_rate = read_positive(others, "learning_rate", s.learning_rate);
+  s.others_momentum = read_momentum(others, s.others_momentum);
+  s.others_nesterov = others.boolean("nesterov", s.others_nesterov);
+  s.others_decay = others.number("decay", s.others_decay, {.low = 0});
+  others.given("layers");  // read with the model (src/train/settings_from.cpp)
+  others.finish("the others of optimizer type 'muon'");
 }
 
 void read_rule(Config& config, OptimizerSettings& s) {
@@ -180,6 +199,14 @@ void read_rule(Config& config, OptimizerSettings& s) {
       s.l1 = config.number("l1", s.l1, {.low = 0});
       s.trust_region = read_positive(config, "trust_region", s.trust_region);
       return;
+    case Type::kMuon:
+      s.momentum = read_momentum(config, 0.95);
+      s.nesterov = config.boolean("nesterov", true);
+      s.ns_steps = static_cast<int>(config.integer("ns_steps", s.ns_steps, {.low = 1, .high = 99}));
+      s.unit_weights = config.boolean("unit_weights", s.unit_weights);
+      s.adjust_lr = adjustment_from(config.word("adjust_lr", "original", kAdjustments));
+      read_others(config.table("others"), s);
+      return;
   }
   s.eps = read_positive(config, "eps", s.type == Type::kAdagrad ? 1e-10 : s.eps);
 }
@@ -192,6 +219,8 @@ double usual_decay(Type type) {
       return OptimizerSettings().decay;
     case Type::kAdamW:
       return 0.01;
+    case Type::kMuon:
+      return 0.1;
     case Type::kRmspropWarmup:
       return 1e-4;
     default:
@@ -226,6 +255,8 @@ std::vector<std::string> OptimizerSettings::states() const {
       return {".momentum_buffer", ".square_avg"};
     case Type::kProximal:
       return {".trust_region"};
+    case Type::kMuon:
+      return {".momentum_buffer"};
     case Type::kLars:
     case Type::kSgd:
       break;
@@ -241,6 +272,22 @@ std::string OptimizerSettings::name() const {
   const std::string& rule = kTypes[static_cast<size_t>(type)];
   if (type == Type::kSgd && momentum_correction) return rule + " with momentum_correction";
   return type == Type::kRmsprop && momentum > 0 ? rule + " with momentum" : rule;
+}
+
+OptimizerSettings OptimizerSettings::by_element() const {
+  if (type != Type::kMuon) return *this;
+  return {.learning_rate = others_rate,
+          .momentum = others_momentum,
+          .decay = others_decay,
+          .nesterov = others_nesterov,
+          .momentum_correction = true,
+          .clip = clip};
+}
+
+double OptimizerSettings::adjustment(int64_t rows, int64_t columns) const {
+  const auto high = static_cast<double>(rows), wide = static_cast<double>(columns);
+  if (adjust_lr == AdjustLr::kOriginal) return std::sqrt(std::max(1.0, high / wide));
+  return adjust_lr == AdjustLr::kMatchRmsAdamW ? 0.2 * std::sqrt(std::max(high, wide)) : 1;
 }
 
 NormSettings OptimizerSettings::norms() const {
@@ -280,12 +327,8 @@ void Optimizer::keep_states_in(const Param& param, const std::vector<Tensor>& me
 }
 
 UpdateRule Optimizer::rule(const Rates& rates, double gradient_scale) const {
-  return {settings_,
-          gradient_scale,
-          norms_ ? norms_->factors() : nullptr,
-          std::log(settings_.beta1),
-          std::log(settings_.beta2),
-          rates.earlier};
+  return {settings_.by_element(),    gradient_scale, norms_ ? norms_->factors() : nullptr, std::log(settings_.beta1),
+          std::log(settings_.beta2), rates.earlier};
 }
 
 void Optimizer::update(std::span<Param* const> params, const Rates& rates, double gradient_scale,
@@ -307,7 +350,10 @@ void Optimizer::update(std::span<const ParamPart> parts, const Rates& rates, dou
     const bool average = param->role == ParamRole::kAverage;
     if (average && !gradient.defined()) continue;
     const UpdateItem item = elements.size() > 0 ? item_for(*param, elements, gradient, value) : UpdateItem{};
-    if (param->factors) {
+    if (param->is_matrix) {
+      update_matrix(*param, item, elements, rates, gradient_scale, stream);
+      used.push_back(gradient);
+    } else if (param->factors) {
       const auto& [dy, x] = *param->factors;
       items.products.push_back({item, dy.raw(), x.raw(), static_cast<int>(dy.shape().rows()),
                                 static_cast<int>(param->part.size()), static_cast<int>(param->shape().row_elements())});
@@ -331,9 +377,10 @@ void Optimizer::update(std::span<const ParamPart> parts, const Rates& rates, dou
 TakeGradient Optimizer::update_in_pieces(Param& param, const Rates& rates, double gradient_scale) {
   ++param.version;
   const UpdateItem item = item_for(param, {0, param.shape().elements()}, {});
-  return with_rule(settings_, [&](auto tag) -> TakeGradient {
+  const UpdateRule of = rule(rates, gradient_scale);
+  return with_rule(of.settings, [&](auto tag) -> TakeGradient {
     using Rule = typename decltype(tag)::Rule;
-    return [update = Update<Rule>(rule(rates, gradient_scale), rates.of_step, item, Gradient::kPresent)](
+    return [update = Update<Rule>(of, rates.of_step, item, Gradient::kPresent)](
                int64_t first, int64_t count, const float* gradient) { update(first, first + count, gradient); };
   });
 }
@@ -353,10 +400,68 @@ UpdateItem Optimizer::item_for(Param& param, Slice elements, const Tensor& gradi
   item.copy16 = param.copy16.defined() && !value.defined() ? param.copy16.part(elements.begin, shape).raw() : nullptr;
   item.count = param.most_grad_rows > 0 ? gradient.elements() : elements.size();
   item.lr_mult = param.lr_mult;
+  if (settings_.type == Type::kMuon && !param.is_matrix && !item.average)
+    item.lr_mult *= settings_.others_rate / settings_.learning_rate;  // the rate of a step is muon's
   item.decay_mult = param.decay_mult;
   item.bias = param.is_bias();
   item.factor = norms_ && !item.average ? norms_->rate_factor(param) : 0;
   return item;
+}
+
+void Optimizer::reserve_matrices(int64_t elements, Device device) {
+  matrices_.values = Tensor({elements}, DType::kF32, device);
+  if (device == Device::kCuda) matrices_.partials = Tensor({kMatrixSums}, DType::kF64, device);
+}
+
+void Optimizer::update_matrix(const Param& param, const UpdateItem& item, const Slice& elements, const Rates& rates,
+                              double gradient_scale, const Stream& stream) {
+  MatrixItem matrix{item, &param, elements, param.full_shape.rows(), param.full_shape.row_elements()};
+  if (gather_ && gather_->gathers(param)) matrix.gather = gather_;
+  if (elements.size() == 0 && !matrix.gather) return;
+  OWT_CHECK(matrices_.values.defined() && matrices_.values.elements() >= matrix_elements(matrix.rows, matrix.columns));
+  UpdateRule of = rule(rates, gradient_scale);
+  of.settings = settings_;
+  dispatch(stream.device(), [&](auto tag) { owt::update_matrix(tag, of, rates, matrix, matrices_, stream); });
+}
+
+// Ranks with a part of the matrix gather the others' parts; all compute the same.
+void update_matrix(Cpu, const UpdateRule& rule, const Optimizer::Rates& rates, const MatrixItem& matrix,
+                   MatrixMemory& memory, const Stream& stream) {
+  const UpdateItem& item = matrix.item;
+  const Param& param = *matrix.param;
+  MatrixGather* const gather = matrix.gather;
+  const int64_t rows = matrix.rows, columns = matrix.columns, count = matrix.elements.size();
+  const OptimizerSettings& settings = rule.settings;
+  float *const whole = memory.values.data(), *const mine = gather ? gather->mine() : whole;
+  const RuleTerms terms(rule, item, rates.of_step);
+  const auto scale = static_cast<float>(terms.scale), momentum = static_cast<float>(settings.momentum);
+  const auto* const gradient = static_cast<const float*>(item.gradient);
+  float* const velocity = item.states[0];
+  const bool nesterov = settings.nesterov;
+  parallel_for(count, kGrain, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const float g = gradient ? scale * gradient[i] : 0.0f;
+      velocity[i] = momentum * velocity[i] + g;
+      mine[i] = nesterov ? g + momentum * velocity[i] : velocity[i];
+    }
+  });
+  double squares = settings.unit_weights ? sum_of_squares(item.weight, count) : 0;
+  if (gather) squares = gather->run(param, squares, whole, stream);
+  orthogonalise(rows, columns, settings.ns_steps, whole, whole + rows * columns);
+
+  const double unit = squares > 0 ? std::sqrt(static_cast<double>(rows) / squares) : 1;
+  const auto kept = static_cast<float>(unit * (1 - terms.lr * terms.decay));
+  const auto rate = static_cast<float>(terms.lr * settings.adjustment(rows, columns));
+  // The part is some of the elements in order, or some columns of all rows.
+  const Slice part = param.columns.value_or(Slice{0, columns});
+  const int64_t before = param.part.begin * columns + matrix.elements.begin;
+  parallel_for(count, kGrain, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t place = param.columns ? i / part.size() * columns + part.begin + i % part.size() : before + i;
+      item.weight[i] = kept * item.weight[i] - rate * whole[place];
+    }
+    if (item.copy16) std::copy_n(item.weight + begin, end - begin, static_cast<Bf16*>(item.copy16) + begin);
+  });
 }
 
 void update_items(Cpu, const UpdateRule& rule, const Optimizer::Rates& rates, const UpdateItems& items, const Stream&) {

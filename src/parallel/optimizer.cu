@@ -1,13 +1,20 @@
 #include <algorithm>
 #include <bit>
+#include <memory>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "layers/base/packed_rows.cuh"
+#include "layers/loss/softmax_rows.cuh"
+#include "src/core/blas.h"
 #include "src/core/elements.cuh"
+#include "src/core/grid.h"
 #include "src/core/launch.cuh"
+#include "src/core/matmul.h"
 #include "src/core/tile_product.cuh"
 #include "src/parallel/update_rules.h"
+#include "src/plan/plan_bytes.h"
 
 namespace owt {
 namespace {
@@ -252,6 +259,90 @@ __global__ void __launch_bounds__(kTileThreads, 3)
   update_tile(of, rule_for<Rule>(rule, of.item, rates), gradients, top, left);
 }
 
+// Blocks that add up squares, of an update's direction and of the weights.
+constexpr unsigned kMatrixBlocks = kMatrixSums / 2;
+
+// Grid: blocks stride over the elements.
+template <class Gradient>
+__global__ void find_direction(UpdateItem item, UpdateRule rule, const double* rates, float* direction,
+                               double* partials) {
+  wait_for_previous_kernel();
+  const RuleTerms terms(rule, item, {rates[0], rates[1], rates[2], rates[3]});
+  const auto scale = static_cast<float>(terms.scale), momentum = static_cast<float>(rule.settings.momentum);
+  const auto* gradient = static_cast<const Gradient*>(item.gradient);
+  double of_direction = 0, of_weights = 0;
+  for (int64_t i = blockIdx.x * blockDim.x + threadIdx.x; i < item.count; i += gridDim.x * blockDim.x) {
+    const float g = gradient ? scale * to_float(gradient[i]) : 0.0f;
+    const float velocity = momentum * item.states[0][i] + g;
+    item.states[0][i] = velocity;
+    const float towards = rule.settings.nesterov ? g + momentum * velocity : velocity;
+    direction[i] = towards;
+    of_direction += double{towards} * towards;
+    of_weights += double{item.weight[i]} * item.weight[i];
+  }
+  of_direction = reduce_block(of_direction, Sum{});
+  of_weights = reduce_block(of_weights, Sum{});
+  if (threadIdx.x != 0) return;
+  partials[blockIdx.x] = of_direction;
+  partials[gridDim.x + blockIdx.x] = of_weights;
+}
+
+// Called by all threads of a block.
+__device__ double sum_of_partials(const double* partials) {
+  double sum = 0;
+  for (unsigned i = threadIdx.x; i < kMatrixBlocks; i += blockDim.x) sum += partials[i];
+  return reduce_block(sum, Sum{});
+}
+
+__global__ void normalise_direction(float* direction, int64_t count, const double* partials) {
+  wait_for_previous_kernel();
+  const double norm = sqrt(sum_of_partials(partials));
+  const auto factor = static_cast<float>(1 / (norm > kLeastMatrixNorm ? norm : kLeastMatrixNorm));
+  for (int64_t i = blockIdx.x * blockDim.x + threadIdx.x; i < count; i += gridDim.x * blockDim.x)
+    direction[i] *= factor;
+}
+
+// square: of gram; becomes the polynomial.
+__global__ void make_polynomial(const float* gram, float* square, int64_t side) {
+  wait_for_previous_kernel();
+  for (int64_t i = blockIdx.x * blockDim.x + threadIdx.x; i < side * side; i += gridDim.x * blockDim.x)
+    square[i] = kMatrixB * gram[i] + kMatrixC * square[i] + (i % (side + 1) == 0 ? kMatrixA : 0.0f);
+}
+
+__global__ void move_weights(UpdateItem item, UpdateRule rule, const double* rates, const float* direction,
+                             const double* partials, int64_t rows, double adjustment) {
+  wait_for_previous_kernel();
+  const RuleTerms terms(rule, item, {rates[0], rates[1], rates[2], rates[3]});
+  const double squares = sum_of_partials(partials + kMatrixBlocks);
+  double kept = 1 - terms.lr * terms.decay;
+  if (rule.settings.unit_weights && squares > 0) kept *= sqrt(static_cast<double>(rows) / squares);
+  const auto keep = static_cast<float>(kept), rate = static_cast<float>(terms.lr * adjustment);
+  for (int64_t i = blockIdx.x * blockDim.x + threadIdx.x; i < item.count; i += gridDim.x * blockDim.x) {
+    const float weight = keep * item.weight[i] - rate * direction[i];
+    item.weight[i] = weight;
+    if (item.copy16) static_cast<__nv_bfloat16*>(item.copy16)[i] = __float2bfloat16(weight);
+  }
+}
+
+// The products of orthogonalise() (core/blas.h).
+struct MatrixProducts {
+  Matmul gram, square, next;
+
+  MatrixProducts(int64_t rows, int64_t columns)
+      : gram(rows <= columns ? form(rows, rows, columns, kNo, kYes, columns, columns)
+                             : form(columns, columns, rows, kYes, kNo, columns, columns)),
+        square(form(std::min(rows, columns), std::min(rows, columns), std::min(rows, columns), kNo, kNo,
+                    std::min(rows, columns), std::min(rows, columns))),
+        next(rows <= columns ? form(rows, columns, rows, kNo, kNo, rows, columns)
+                             : form(rows, columns, columns, kNo, kNo, columns, columns)) {}
+
+ private:
+  static constexpr auto kNo = Transpose::kNo, kYes = Transpose::kYes;
+  static MatmulForm form(int64_t m, int64_t n, int64_t k, Transpose a, Transpose b, int64_t lda, int64_t ldb) {
+    return {m, n, k, a, b, lda, ldb, n};
+  }
+};
+
 int64_t chunk_on(const Stream& stream) {
   int lowest = 0, priority = 0;
   OWT_CUDA(cudaDeviceGetStreamPriorityRange(&lowest, nullptr));
@@ -305,6 +396,36 @@ void update_items(Cuda, const UpdateRule& rule, const Optimizer::Rates& rates, c
           launch(update_rows<Rule>, blocks, kThreads, stream, some, rule, numbers);
         });
   });
+}
+
+void update_matrix(Cuda, const UpdateRule& rule, const Optimizer::Rates& rates, const MatrixItem& matrix,
+                   MatrixMemory& memory, const Stream& stream) {
+  OWT_CHECK(!matrix.gather, "a GPU updates whole matrices");
+  const UpdateItem& item = matrix.item;
+  const int64_t rows = matrix.rows, columns = matrix.columns, least = std::min(rows, columns);
+  std::shared_ptr<const void>& kept = memory.products[{rows, columns}];
+  if (!kept) kept = std::make_shared<const MatrixProducts>(rows, columns);
+  const auto& products = *static_cast<const MatrixProducts*>(kept.get());
+  const double* const numbers = rates.on_device.data<double>();
+  double* const partials = memory.partials.data<double>();
+  float *x = memory.values.data(), *next = x + aligned_elements(rows * columns);
+  float* const gram = next + aligned_elements(rows * columns);
+  float* const square = gram + aligned_elements(least * least);
+  const auto find = item.gradient_type == DType::kBF16 ? find_direction<__nv_bfloat16> : find_direction<float>;
+  launch(find, kMatrixBlocks, kThreads, stream, item, rule, numbers, x, partials);
+  launch(normalise_direction, striding_blocks_for(item.count), kThreads, stream, x, item.count, partials);
+  for (int step = 0; step < rule.settings.ns_steps; ++step) {
+    products.gram(x, x, nullptr, 0, gram, stream);
+    products.square(gram, gram, nullptr, 0, square, stream);
+    launch(make_polynomial, striding_blocks_for(least * least), kThreads, stream, gram, square, least);
+    if (rows <= columns)
+      products.next(square, x, nullptr, 0, next, stream);
+    else
+      products.next(x, square, nullptr, 0, next, stream);
+    std::swap(x, next);
+  }
+  launch(move_weights, striding_blocks_for(item.count), kThreads, stream, item, rule, numbers, x, partials, rows,
+         rule.settings.adjustment(rows, columns));
 }
 
 }  // namespace owt

@@ -1,5 +1,5 @@
-// The optimizer, on this rank's parts of the parameters. Every rule works element by element, with one or two state
-// tensors per trained parameter.
+// The optimizer, on this rank's parts of the parameters. Every rule but Muon's works element by element, with one or
+// two state tensors per trained parameter.
 //
 // With lr = rate * lr_mult, g = gradient_scale * grad, L = decay * decay_mult, g' = g + L * w, and t = 1 in a
 // parameter's first update:
@@ -16,6 +16,11 @@
 //   adagrad         s += g'^2;   w -= lr * g' / (sqrt(s) + eps)
 //   proximal        y = w - lr * g';   y = sign(y) * max(|y| - lr * l1 * decay_mult, 0), except for biases
 //                   d = y - w, limited to +-r;   w += d;   r = min(5 T, 2 |d| + 0.1 T), first T = trust_region
+//   muon            of a matrix (Param::is_matrix), rows x columns; all other parameters have sgd with
+//                   momentum_correction and the settings others_*
+//                   u = momentum * u + g;   d = u, or with Nesterov g + momentum * u
+//                   w *= 1 - lr * L;   w -= lr * f(rows, columns) * orthogonalised d (core/blas.h)
+//                   with unit_weights, w is first multiplied by sqrt(rows) / |w|, unless |w| is zero
 //   rmsprop_warmup  s = alpha * s + (1 - alpha) * g'^2
 //                   u = momentum * u + (a + (1 - a) * (rmsprop_rate / rate) / (sqrt(s) + eps)) * g';   w -= lr * u
 //                   a, the share of plain sgd, grows with the epoch e from nearly 0 to 1 (sgd_share())
@@ -29,6 +34,8 @@
 // proximal: Li et al. 2014, "Communication Efficient Distributed Machine Learning with the Parameter Server", with a
 // single bound for all second derivatives, since networks have no formula for each; the trust region r is from their
 // program (T = 1 there).
+// muon: Jordan et al. 2024, "Muon: An optimizer for hidden layers in neural networks", as torch.optim.Muon, which
+// rounds to bf16 in between; unit_weights: airbench94_muon.py by the same author.
 // rmsprop_warmup: Akiba, Suzuki and Fukuda 2017 (section 3.1). The paper divides eta_RMSprop by eta_SGD; here the
 // divisor is the rate of the step, so RMSprop has the rate rmsprop_rate for every schedule and number of workers.
 //
@@ -36,19 +43,24 @@
 // do not change.
 #pragma once
 
+#include <map>
+#include <memory>
 #include <span>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "layers/base/param.h"
 #include "src/parallel/gradient_norms.h"
+#include "src/parallel/param_gather.h"
 #include "src/system/config.h"
 
 namespace owt {
 
 struct OptimizerSettings {
-  enum class Type { kSgd, kAdamW, kRmsprop, kAdagrad, kRmspropWarmup, kLars, kProximal };
+  enum class Type { kSgd, kAdamW, kRmsprop, kAdagrad, kRmspropWarmup, kLars, kProximal, kMuon };
+  enum class AdjustLr { kNone, kOriginal, kMatchRmsAdamW };
 
   Type type = Type::kSgd;
   double learning_rate = 0;  // > 0, the base rate that the schedule multiplies
@@ -64,6 +76,12 @@ struct OptimizerSettings {
   // length of the transition in epochs, > 0.
   double rmsprop_rate = 3e-4, center = 10, period = 5;
 
+  int ns_steps = 5;           // >= 1, muon
+  bool unit_weights = false;  // muon
+  AdjustLr adjust_lr = AdjustLr::kOriginal;
+  double others_rate = 0, others_momentum = 0.9, others_decay = 5e-4;  // muon's sgd: > 0, [0, 1), >= 0
+  bool others_nesterov = false;
+
   double trust = 0.001;    // > 0, lars
   bool adapt_all = false;  // lars: also adapt biases and other parameters of one dimension
   double clip = 0;         // >= 0, largest norm of all gradients (gradient_norms.h); 0: no clipping
@@ -78,6 +96,10 @@ struct OptimizerSettings {
   // rule.
   std::string name() const;
   NormSettings norms() const;
+  // The rule of parameters that are updated element by element; these settings, except for muon.
+  OptimizerSettings by_element() const;
+  // muon: the factor of the rate of a matrix, for its shape.
+  double adjustment(int64_t rows, int64_t columns) const;
   double penalty(const Param& param) const;  // l1, the penalty of each |w| of the parameter
   // The number of sums of squares per parameter that updates wait for (PlanRequest::norm_sums).
   int norm_sums() const { return type == Type::kLars ? 2 : clip > 0 ? 1 : 0; }
@@ -132,6 +154,21 @@ struct RowsItem {
 };
 constexpr int kRowsItemsPerUpdate = 16;  // items per launch
 
+// The update of a matrix (Param::is_matrix), or of a part of it.
+struct MatrixItem {
+  UpdateItem item;  // the part
+  const Param* param;
+  Slice elements;                  // the part, as elements of the parameter on this rank
+  int64_t rows, columns;           // extents of the whole matrix
+  MatrixGather* gather = nullptr;  // null: the part is the whole
+};
+struct MatrixMemory {
+  Tensor values;    // matrix_elements() of the largest matrix
+  Tensor partials;  // GPU: sums of squares of blocks
+  // GPU: the products; key: rows and columns of a matrix
+  std::map<std::pair<int64_t, int64_t>, std::shared_ptr<const void>> products{};
+};
+
 // The common values of the update of all items.
 struct UpdateRule {
   OptimizerSettings settings;
@@ -148,6 +185,11 @@ class Optimizer {
   const OptimizerSettings& settings() const { return settings_; }
   // Makes updates use norms. They must be settled before each update, and must outlive this.
   void go_by(const GradientNorms& norms) { norms_ = &norms; }
+
+  // Allocates the memory to update matrices of at most so many matrix_elements() (plan_bytes.h).
+  void reserve_matrices(int64_t elements, Device device);
+  // Makes updates gather the matrices that it gathers; it must outlive this.
+  void gather_by(MatrixGather& gather) { gather_ = &gather; }
 
   struct Rates {
     StepRates of_step{};
@@ -179,13 +221,23 @@ class Optimizer {
     std::vector<Tensor> tensors;
   };
 
+  // item: of these elements, which may be none.
+  void update_matrix(const Param& param, const UpdateItem& item, const Slice& elements, const Rates& rates,
+                     double gradient_scale, const Stream& stream);
   UpdateItem item_for(Param& param, Slice elements, const Tensor& gradient, const Tensor& value = {});
   UpdateRule rule(const Rates& rates, double gradient_scale) const;
 
   OptimizerSettings settings_;
   const GradientNorms* norms_ = nullptr;
+  MatrixGather* gather_ = nullptr;
   std::unordered_map<const Param*, Kept> states_;
+  MatrixMemory matrices_;
 };
+
+void update_matrix(Cpu, const UpdateRule& rule, const Optimizer::Rates& rates, const MatrixItem& matrix,
+                   MatrixMemory& memory, const Stream& stream);
+void update_matrix(Cuda, const UpdateRule& rule, const Optimizer::Rates& rates, const MatrixItem& matrix,
+                   MatrixMemory& memory, const Stream& stream);
 
 struct UpdateItems {
   std::vector<UpdateItem> stored;  // gradients in memory

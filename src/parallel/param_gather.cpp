@@ -1,5 +1,6 @@
 #include "src/parallel/param_gather.h"
 #include "src/comm/on_host.h"
+#include "src/plan/plan_updates.h"
 
 #include <algorithm>
 
@@ -93,6 +94,50 @@ void gather_parameter(const Spread& spread, const Param& param, const Tensor& mi
     write({ordered.data(), static_cast<size_t>(ordered.elements())});
   }
   if (!alone) on_all_hosts(comm, [&] { others = Tensor(); });
+}
+
+MatrixGather::MatrixGather(const Plan& plan, const RankModel& model, Communicator& comm, Profiler* profiler)
+    : comm_(comm), profiler_(profiler), name_(plan.transfer(plan.of_step.matrices).name) {
+  int64_t most = 0;
+  for (int64_t i = 0; i < std::ssize(plan.layers); ++i) {
+    const std::vector<Param*> params = model.layer(i).params();
+    for (size_t p = 0; p < params.size(); ++p) {
+      const int64_t block = matrix_block(plan, i, p);
+      if (block == 0) continue;
+      most = std::max(most, block);
+      spread_of_[params[p]] = plan.updates() == Updates::kShares ? Spread{updated_parts(plan, i, p), {}}
+                                                                 : spread_of(plan.layer(i), *params[p]);
+    }
+  }
+  mine_ = Tensor({most});
+  blocks_ = Tensor({comm.ranks() * most});
+}
+
+double MatrixGather::run(const Param& param, double number, float* whole, const Stream& stream) {
+  const Profiler::Scope scope(profiler_, name_, Phase::kTransfer);
+  const Spread& spread = spread_of_.at(&param);
+  const bool by_columns = !spread.columns.empty();
+  const std::vector<Slice>& parts = by_columns ? spread.columns : spread.elements;
+  const int64_t width = param.full_shape.row_elements(), rows = param.full_shape.rows();
+  int64_t longest = 0;
+  for (const Slice& part : parts) longest = std::max(longest, part.size() * (by_columns ? rows : 1));
+  mine_.data()[longest] = static_cast<float>(number);
+  const int64_t block = longest + 1;
+  Tensor all = blocks_.part(0, {comm_.ranks() * block});
+  stream.wait(comm_.all_gather(mine_.part(0, {block}), all, stream.record()));
+  stream.synchronize();
+  double sum = 0;
+  const float* from = all.data();
+  for (const Slice& part : parts) {
+    if (by_columns)
+      for (int64_t row = 0; row < rows; ++row)
+        std::copy_n(from + row * part.size(), part.size(), whole + row * width + part.begin);
+    else
+      std::copy_n(from, part.size(), whole + part.begin);
+    sum += from[longest];
+    from += block;
+  }
+  return sum;
 }
 
 }  // namespace owt

@@ -5,11 +5,14 @@
 #include <algorithm>
 #include <functional>
 #include <span>
+#include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "layers/base/param.h"
 #include "src/comm/communicator.h"
-#include "src/plan/layer_plan.h"
+#include "src/core/profiler.h"
+#include "src/plan/rank_model.h"
 
 namespace owt {
 
@@ -27,6 +30,27 @@ Spread spread_of(const LayerPlan& layer, const Param& param);
 // order, in pieces of some whole rows (layers/base/param.h); the other ranks only send. The host waits for it.
 void gather_parameter(const Spread& spread, const Param& param, const Tensor& mine, Communicator& comm,
                       const std::function<void(std::span<const float>)>& write);
+
+// Gives all ranks the whole of matrices (Param::is_matrix) that they update in parts.
+class MatrixGather {
+ public:
+  // For the matrices of the plan that have a matrix_block(). comm: of the ranks of matrix_group(). It must outlive
+  // this, and so must the model and the profiler, which may be null.
+  MatrixGather(const Plan& plan, const RankModel& model, Communicator& comm, Profiler* profiler);
+
+  bool gathers(const Param& param) const { return spread_of_.contains(&param); }
+  float* mine() { return mine_.data(); }  // memory for this rank's part of a matrix
+  // Collective; waits. whole: receives the matrix from the parts in mine(). Returns the sum of all ranks' `number`s,
+  // added in rank order from f32.
+  double run(const Param& param, double number, float* whole, const Stream& stream);
+
+ private:
+  std::unordered_map<const Param*, Spread> spread_of_;
+  Communicator& comm_;
+  Profiler* profiler_;
+  std::string name_;      // the transfer's
+  Tensor mine_, blocks_;  // a block of this rank, and of all ranks
+};
 
 // Calls visit(first, rows) for all rows of a tensor on this rank, in pieces on the host; `first`: the number of their
 // first row. The host waits for copies from a GPU, where the tensor must not be in use.

@@ -8,38 +8,6 @@
 #include "src/plan/plan_updates.h"
 
 namespace owt {
-namespace {
-
-// The part of the elements [first, first + count) of a bucket that is in the share, relative to `first`.
-Slice part_in(const Slice& share, int64_t first, int64_t count) {
-  const int64_t begin = std::clamp<int64_t>(share.begin - first, 0, count);
-  return {begin, std::clamp<int64_t>(share.end - first, begin, count)};
-}
-
-}  // namespace
-
-std::vector<Slice> updated_parts(const Plan& plan, int64_t layer, size_t param) {
-  for (const Bucket& bucket : plan.buckets) {
-    int64_t first = 0;
-    for (const int64_t i : bucket.layers) {
-      const LayerPlan& at = plan.layer(i);
-      const std::vector<Shape>& params = at.params;
-      for (size_t p = 0; p < params.size(); ++p) {
-        if (!bucket.holds(at.roles[p])) continue;
-        if (i != layer || p != param) {
-          first += aligned_elements(params[p].elements());
-          continue;
-        }
-        std::vector<Slice> parts;
-        for (int r = 0; r < plan.ranks(); ++r)
-          parts.push_back(part_in(updated_share(plan, bucket, r), first, params[p].elements()));
-        return parts;
-      }
-    }
-  }
-  fail("layer ", layer, " has no parameter ", param, " that is updated in shares");
-}
-
 UpdateInShares::UpdateInShares(const Plan& plan, const LayerOf& layer_of, Communicator& comm) : comm_(comm) {
   OWT_CHECK_EQ(comm.ranks(), plan.ranks());
   for (const Bucket& bucket : plan.buckets) groups_.push_back(group_of(plan, bucket, layer_of));
@@ -69,7 +37,7 @@ UpdateInShares::Group UpdateInShares::group_of(const Plan& plan, const Bucket& b
       param.value = value;
       param.grad = group.gradients.part(first, shape);
       if (param.has_copy16(on)) param.copy16 = group.copies.part(first, shape);
-      const Slice mine = part_in(group.share, first, shape.elements());
+      const Slice mine = share_of(group.share, first, shape.elements());
       group.parts.push_back({&param, mine, param.grad.part(mine.begin, {mine.size()})});
       part_of_[&param] = mine;
       first += aligned_elements(shape.elements());

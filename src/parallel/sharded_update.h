@@ -11,10 +11,6 @@
 
 namespace owt {
 
-// The elements of a parameter (number `param` of this layer) that each rank updates, by rank in memory order. They are
-// the part of the rank's shard of the bucket that belongs to the parameter, which may be empty.
-std::vector<Slice> updated_parts(const Plan& plan, int64_t layer, size_t param);
-
 // The common part of all sharded updates: everything except the transport of the buckets.
 class UpdateInShares : public WeightSync {
  public:

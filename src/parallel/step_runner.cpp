@@ -243,6 +243,7 @@ void StepRunner::average(const StepState& now) {
   if (!now.averages) return;
   const Profiler::Scope scope(profiler_, "weights", Phase::kUpdate);
   weights_.ema()->update(now.host.values().kept, block_.kept(), stream_);
+  if (plan_.request.lookahead) weights_.ema()->give(stream_);
 }
 
 // A single rank writes the norm to host memory.

@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "src/core/poison.h"
+#include "src/plan/plan_bytes.h"
+#include "src/plan/plan_updates.h"
 
 namespace owt {
 namespace {
@@ -62,6 +64,10 @@ StepWeights::StepWeights(const Plan& plan, RankModel& model, Optimizer& optimize
     optimizer.states(*param, updated(*param));
   }
   if (plan.request.ema_every > 0) ema_.emplace(model.params());
+  if (const int64_t most = most_matrix_elements(plan, groups.model().rank()); most > 0)
+    optimizer.reserve_matrices(most, plan.request.on.device);
+  if (plan.of_step.matrices != kNoTransfer)
+    optimizer.gather_by(matrices_.emplace(plan, model, groups.of(matrix_group(plan)), profiler));
   if (plan.has_norms()) optimizer.go_by(norms_.emplace(plan, model, *front_, groups.model().rank(), options.norms));
 }
 

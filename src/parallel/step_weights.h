@@ -94,6 +94,7 @@ class StepWeights {
   std::optional<WeightCopies> copies_;
   std::optional<GradientNorms> norms_;  // norms that updates wait for
   Event norms_shared_;
+  std::optional<MatrixGather> matrices_;  // ranks update parts of them
 };
 
 }  // namespace owt

@@ -202,6 +202,7 @@ decltype(auto) with_rule(const OptimizerSettings& settings, const Visit& visit) 
       return visit(RuleTag<ProximalRule>());
     case Type::kLars:
     case Type::kSgd:
+    case Type::kMuon:  // its sgd; see OptimizerSettings::by_element()
       break;
   }
   if (settings.momentum_correction)

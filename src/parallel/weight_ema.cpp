@@ -9,12 +9,25 @@
 #include "src/system/check.h"
 
 namespace owt {
+namespace {
+
+void note_change(Param& param, const Stream& stream) {
+  ++param.version;
+  if (!param.copy16.defined() || param.value.elements() == 0) return;
+  dispatch(stream.device(), [&](auto tag) { round_to_bf16(tag, param.value, param.copy16, stream); });
+}
+
+}  // namespace
 
 EmaSettings EmaSettings::from(Config& optimizer) {
   EmaSettings ema;
   ema.decay = optimizer.number("ema", ema.decay, {.low = 0, .high = 1});
   if (ema.decay == 1) optimizer.error("ema", "'ema' is 1, wanted less: the averages would stay what they were");
   ema.every = static_cast<int>(optimizer.integer("ema_every", ema.every, {.low = 1, .high = 1 << 20}));
+  ema.lookahead = optimizer.boolean("lookahead", ema.lookahead);
+  if (ema.lookahead && !ema.on())
+    optimizer.error("lookahead",
+                    "'lookahead' moves the weights to their average, and 'ema' is 0; set it, e.g. to 0.95");
   ema.warmup = optimizer.boolean("ema_warmup", ema.warmup);
   return ema;
 }
@@ -45,13 +58,17 @@ void WeightEma::update(double kept, const Tensor& kept_on_device, const Stream& 
   dispatch(stream.device(), [&](auto tag) { ema_update(tag, kept, kept_on_device, items, stream); });
 }
 
+void WeightEma::give(const Stream& stream) {
+  for (size_t i = 0; i < params_.size(); ++i) {
+    params_[i]->value.copy_from(averages_[i], stream);
+    note_change(*params_[i], stream);
+  }
+}
+
 void WeightEma::swap(const Stream& stream) {
   for (size_t i = 0; i < params_.size(); ++i) {
-    Param& param = *params_[i];
-    std::swap(param.value, averages_[i]);
-    ++param.version;
-    if (!param.copy16.defined() || param.value.elements() == 0) continue;
-    dispatch(stream.device(), [&](auto tag) { round_to_bf16(tag, param.value, param.copy16, stream); });
+    std::swap(params_[i]->value, averages_[i]);
+    note_change(*params_[i], stream);
   }
 }
 

@@ -4,8 +4,10 @@
 //
 // After step n of the run, with the decay d(n) = decay, or with a warm-up min(decay, (1 + n) / (10 + n)):
 //   average = kept * average + (1 - kept) * weight,   kept = the product of d over the steps since the last such update
+// With lookahead the weights then become the average. Evaluations in between use the average, the slow weights.
 // Sources: Polyak and Juditsky 1992, "Acceleration of Stochastic Approximation by Averaging"; warm-up and decay as in
-// TensorFlow's ExponentialMovingAverage. torchvision's references average the buffers too, every 32 steps, with the
+// TensorFlow's ExponentialMovingAverage; lookahead: Zhang et al. 2019, "Lookahead Optimizer: k
+// steps forward, 1 step back". torchvision's references average the buffers too, every 32 steps, with the
 // decay 1 - (1 - model_ema_decay) * batch * steps / epochs; here the decay is per step.
 #pragma once
 
@@ -19,9 +21,10 @@
 namespace owt {
 
 struct EmaSettings {
-  double decay = 0;    // per step, [0, 1); 0: no averages are kept
-  int every = 1;       // the least number of steps between updates of the averages
-  bool warmup = true;  // warm-up of the decay
+  double decay = 0;        // per step, [0, 1); 0: no averages are kept
+  int every = 1;           // the least number of steps between updates of the averages
+  bool warmup = true;      // warm-up of the decay
+  bool lookahead = false;  // the averages replace the weights after each update
 
   static EmaSettings from(Config& optimizer);  // reads [optimizer]
   bool on() const { return decay > 0; }
@@ -46,6 +49,8 @@ class WeightEma {
   // Queues an update. kept: the factor of the averages. A GPU reads it from kept_on_device (f64), since a recorded step
   // is replayed with other values.
   void update(double kept, const Tensor& kept_on_device, const Stream& stream);
+  // Queues a copy of the averages into the weights, including bf16 copies. Increments versions.
+  void give(const Stream& stream);
   // Queues a swap of averages and weights, including bf16 copies: the parameters' values become the averages, and back
   // with the next call. Increments versions.
   void swap(const Stream& stream);

@@ -1,5 +1,7 @@
 #include "src/plan/action.h"
 
+#include "src/plan/plan_updates.h"
+
 #include <algorithm>
 
 #include "src/system/log.h"
@@ -41,6 +43,22 @@ int weight_copies(const std::vector<Action>& actions) {
   int copies = 0;
   for (const Action& at : actions) copies = std::max(copies, at.copy + 1);
   return copies;
+}
+
+TransferId transfer_inside(const Plan& plan, const Action& action) {
+  switch (action.kind) {
+    case Action::Kind::kForward:
+    case Action::Kind::kBackwardData:
+      return plan.layer(action.layers.begin).transfers.sums;
+    case Action::Kind::kUpdate:
+      if (plan.shares_update() && !plan.buckets[static_cast<size_t>(action.bucket)].trained) return kNoTransfer;
+      for (int64_t i = action.layers.begin; i < action.layers.end; ++i)
+        for (size_t p = 0; p < plan.layer(i).params.size(); ++p)
+          if (matrix_block(plan, i, p) > 0) return plan.of_step.matrices;
+      return kNoTransfer;
+    default:
+      return kNoTransfer;
+  }
 }
 
 std::string subject(const Plan& plan, const Action& action) {

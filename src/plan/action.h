@@ -57,6 +57,10 @@ const char* name_of(Action::Kind kind);  // "forward", "backward data", ...
 
 int weight_copies(const std::vector<Action>& actions);  // the number of weight stashes that the list makes for a stage
 
+// The transfer that an action makes while it runs, and waits for: sums over all rows of the step (rank_sums.h), or
+// matrices that an update needs whole. kNoTransfer: none; for kStart and kWait too.
+TransferId transfer_inside(const Plan& plan, const Action& action);
+
 // The subject of an action, for people: layers by name, a transfer by its label and bucket.
 std::string subject(const Plan& plan, const Action& action);
 // The list, one line per action.

@@ -58,6 +58,7 @@ struct LayerPlan {
   bool wants_dx = false;               // the gradient of the layer's input is used: an earlier layer learns
   std::vector<Shape> params;           // full shapes, before any split
   std::vector<ParamRole> roles;        // one for each of params
+  std::vector<bool> matrices;          // one for each of params: Param::is_matrix
   std::vector<bool> cpu_reads_copy16;  // one for each of params: Param::cpu_reads_copy16
   int64_t weight_bytes = 0;            // all parameters of the whole layer, in f32
   int64_t parameters = 0;              // elements of all parameters except running averages

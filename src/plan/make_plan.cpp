@@ -131,6 +131,18 @@ void check_canonical(const Plan& plan, const std::vector<std::unique_ptr<Layer>>
     refuse_canonical(plan, "the number of rounds depends on the workers (parallel.dense_update); use \"step\"");
 }
 
+// Muon's updates. Call it when the plan has its buckets: they decide the parts of an update.
+void check_matrices(const Plan& plan) {
+  if (!plan.has_matrices()) return;
+  bool parts = false;
+  for (int64_t i = 0; i < std::ssize(plan.layers); ++i)
+    for (size_t p = 0; p < plan.layer(i).params.size(); ++p) parts = parts || matrix_block(plan, i, p) > 0;
+  if (parts && plan.request.on.device != Device::kCpu)
+    fail("on GPUs optimizer type 'muon' needs whole matrices on each worker, and under ",
+         name_of(plan.request.strategy), " they have parts; use --parallel dp, or --device cpu");
+  refuse_canonical(plan, "the updates of muon are products of whole matrices; use another optimizer");
+}
+
 // Sums over all rows of the step need all these rows at once.
 void check_step_sums(const Plan& plan) {
   if (plan.request.slices > 1) refuse_step_sums(plan, "but with data.accumulate it sees one micro-batch at a time");
@@ -192,6 +204,7 @@ LayerPlan describe(Layer& layer, const Shape& in, const Compute& on, bool wants_
     const int64_t elements = param->full_shape.elements();
     at.params.push_back(param->full_shape);
     at.roles.push_back(param->role);
+    at.matrices.push_back(param->is_matrix);
     at.cpu_reads_copy16.push_back(param->cpu_reads_copy16);
     at.weight_bytes += elements * 4;
     at.parameters += is_average(param->role) ? 0 : elements;
@@ -257,6 +270,7 @@ Plan make_plan(const Model& model, const PlanRequest& request) {
   check_canonical(plan, layers);
   check_step_sums(plan);
   fill_buckets(plan);
+  check_matrices(plan);
   list_transfers(plan);
   return plan;
 }

@@ -1,5 +1,7 @@
 #include "src/plan/plan.h"
 
+#include <algorithm>
+
 namespace owt {
 
 int Plan::ranks_of(Group group) const {
@@ -9,6 +11,12 @@ int Plan::ranks_of(Group group) const {
 
 Slice Plan::back_layers(int place) const {
   return stages.empty() ? Slice{boundary, std::ssize(layers)} : stages[static_cast<size_t>(place)];
+}
+
+bool Plan::has_matrices() const {
+  return std::any_of(layers.begin(), layers.end(), [](const LayerPlan& at) {
+    return std::find(at.matrices.begin(), at.matrices.end(), true) != at.matrices.end();
+  });
 }
 
 Slice Plan::layers_at(int place) const {

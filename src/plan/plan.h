@@ -73,6 +73,7 @@ struct Plan {
   int computing_ranks() const { return ranks() - updaters; }
   bool computes(int rank) const { return rank < computing_ranks(); }
   bool has_norms() const { return request.norm_sums > 0; }
+  bool has_matrices() const;  // some updates need the whole gradient of a matrix (Param::is_matrix)
   // averages(): the copies of the front part's weights differ between averages. synchronizes(): the run has synchronous
   // steps.
   bool averages() const { return request.average_every > 1 && ranks() > 1 && front_learns(); }

@@ -161,6 +161,31 @@ int64_t sample_bytes(const Plan& plan) {
   return bytes;
 }
 
+// Aligned for a GPU's products.
+int64_t matrix_elements(int64_t rows, int64_t columns) {
+  const int64_t least = std::min(rows, columns);
+  return 2 * aligned_elements(rows * columns) + 2 * aligned_elements(least * least);
+}
+
+int64_t most_matrix_elements(const Plan& plan, int place) {
+  int64_t most = 0;
+  for (const LayerPlan& at : plan.layers)
+    for (size_t p = 0; p < at.params.size(); ++p)
+      if (at.matrices[p] && (place == kEveryPlace || at.is_at(place)))
+        most = std::max(most, matrix_elements(at.params[p].rows(), at.params[p].row_elements()));
+  return most;
+}
+
+int64_t matrix_bytes(const Plan& plan, int place) {
+  const int64_t elements = most_matrix_elements(plan, place);
+  if (elements == 0) return 0;
+  int64_t block = 0;
+  for (int64_t i = 0; i < std::ssize(plan.layers); ++i)
+    for (size_t p = 0; p < plan.layer(i).params.size(); ++p) block = std::max(block, matrix_block(plan, i, p));
+  return 4 * (elements + block * (1 + plan.ranks_of(matrix_group(plan)))) +
+         (plan.request.on.device == Device::kCuda ? 8 * kMatrixSums : 0);
+}
+
 int64_t trained_params(const Plan& plan) {
   int64_t params = 0;
   for (const LayerPlan& layer : plan.layers)

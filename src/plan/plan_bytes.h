@@ -38,6 +38,12 @@ int64_t velocity_bytes_per_rank(const Plan& plan, int place = kEveryPlace);  // 
 int64_t gradient_bytes_per_rank(const Plan& plan, int place = kEveryPlace);
 // Sampled classes on the rank with the most: the packed values of their rows, their numbers, and labels as columns.
 int64_t sample_bytes(const Plan& plan);
+// Muon's memory: elements for a matrix and what its products make; the most for any matrix of a place; bytes with the
+// memory to gather matrices.
+int64_t matrix_elements(int64_t rows, int64_t columns);
+int64_t most_matrix_elements(const Plan& plan, int place = kEveryPlace);
+constexpr int64_t kMatrixSums = 512;  // f64, on a GPU
+int64_t matrix_bytes(const Plan& plan, int place = kEveryPlace);
 int64_t copy16_bytes_per_rank(const Plan& plan, int place = kEveryPlace);  // bf16 copies of weights
 int64_t weight_copy_bytes(const Plan& plan, int place);  // one stash of a stage's weights (Action::Kind::kCopyWeights)
 

@@ -50,6 +50,7 @@ struct PlanRequest {
   double average_from = 0;
   // Steps between updates of the exponential moving average of the weights (EMA); 0: no average is kept.
   int ema_every = 0;
+  bool lookahead = false;    // the averages replace the weights after each update (Zhang et al. 2019)
   int optimizer_states = 1;  // tensors that the optimizer keeps per trained parameter (OptimizerSettings::states)
   // Norms that updates wait for (gradient_norms.h), as sums of squares per trained parameter. 0: none; 1: of its
   // gradient; 2: of its gradient and of its values. With norms no update starts before all gradients of the step are

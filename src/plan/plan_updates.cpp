@@ -26,6 +26,47 @@ Slice updated_share(const Plan& plan, const Bucket& bucket, int rank) {
   return {nothing ? bucket.elements : 0, bucket.elements};
 }
 
+// The part of the elements [first, first + count) of a bucket that is in the share, relative to `first`.
+Slice share_of(const Slice& share, int64_t first, int64_t count) {
+  const int64_t begin = std::clamp<int64_t>(share.begin - first, 0, count);
+  return {begin, std::clamp<int64_t>(share.end - first, begin, count)};
+}
+
+std::vector<Slice> updated_parts(const Plan& plan, int64_t layer, size_t param) {
+  for (const Bucket& bucket : plan.buckets) {
+    int64_t first = 0;
+    for (const int64_t i : bucket.layers) {
+      const LayerPlan& at = plan.layer(i);
+      const std::vector<Shape>& params = at.params;
+      for (size_t p = 0; p < params.size(); ++p) {
+        if (!bucket.holds(at.roles[p])) continue;
+        if (i != layer || p != param) {
+          first += aligned_elements(params[p].elements());
+          continue;
+        }
+        std::vector<Slice> parts;
+        for (int r = 0; r < plan.ranks(); ++r)
+          parts.push_back(share_of(updated_share(plan, bucket, r), first, params[p].elements()));
+        return parts;
+      }
+    }
+  }
+  fail("layer ", layer, " has no parameter ", param, " that is updated in shares");
+}
+
+int64_t matrix_block(const Plan& plan, int64_t layer, size_t param) {
+  const LayerPlan& at = plan.layer(layer);
+  if (!at.matrices[param]) return 0;
+  if (plan.updates() == Updates::kShares) {
+    int64_t longest = 0;
+    for (const Slice& part : updated_parts(plan, layer, param)) longest = std::max(longest, part.size());
+    return longest + 1;
+  }
+  return at.layout == Layout::kFeature ? at.most_elements(at.params[param]) + 1 : 0;
+}
+
+Group matrix_group(const Plan& plan) { return plan.updates() == Updates::kShares ? Group::kWorld : Group::kModel; }
+
 int ranks_per_update(const Plan& plan) { return plan.shares_update() ? plan.ranks() : 1; }
 
 // Running averages may have a bucket of their own; a layer's update is counted for the other bucket.
@@ -73,6 +114,7 @@ bool updates_at_once(const Plan& plan, int64_t layer) {
   const LayerPlan& at = plan.layer(layer);
   if (request.keeps_gradients || plan.has_norms() || !at.can_update_at_once || !at.learns()) return false;
   if (request.on.canonical()) return false;  // its op stores sums
+  if (at.matrices.front()) return false;
   if (sums_gradients(plan, layer)) return false;
   if (request.on.device == Device::kCpu) return !stashes_weights(plan);  // the update would change the stash
   // A stage of a pipeline may receive the next gradient in the memory of a factor.

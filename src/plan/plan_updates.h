@@ -15,6 +15,16 @@ bool shares_evenly(const Plan& plan);
 Slice even_share(const Plan& plan, const Bucket& bucket, int rank);
 // The elements of a bucket that a rank updates.
 Slice updated_share(const Plan& plan, const Bucket& bucket, int rank);
+// The part of the elements [first, first + count) of a bucket that is in a share of it, relative to `first`.
+Slice share_of(const Slice& share, int64_t first, int64_t count);
+// The elements of a parameter (number `param` of this layer) that each rank updates, by rank in memory order. They are
+// the part of the rank's shard of the bucket that belongs to the parameter, which may be empty.
+std::vector<Slice> updated_parts(const Plan& plan, int64_t layer, size_t param);
+// If ranks update parts of a matrix (Param::is_matrix), each gathers the whole matrix: the elements that every rank of
+// matrix_group() gives, its part padded to the longest, and one number. 0: the ranks that update the matrix have all of
+// it, or it is none.
+int64_t matrix_block(const Plan& plan, int64_t layer, size_t param);
+Group matrix_group(const Plan& plan);
 // The number of ranks that divide an update of the front part among them; 1: every rank does all of it.
 int ranks_per_update(const Plan& plan);
 // The fraction of an update of this bucket (an index) that is done by a rank, if it does any.

@@ -19,7 +19,7 @@ int64_t first_dense(const Plan& plan) {
 // or already on their way.
 bool updates_beside(const Plan& plan) {
   if (plan.request.on.device != Device::kCuda || plan.request.dense_update != DenseUpdate::kStep) return false;
-  if (plan.places() > 1 || plan.has_norms()) return false;
+  if (plan.places() > 1 || plan.has_norms() || plan.has_matrices()) return false;
   if (!plan.split() && (sums_gradients(plan, 0) || plan.averages())) return false;
   int64_t elements = 0;
   for (int64_t i = first_dense(plan); i < std::ssize(plan.layers); ++i)
@@ -99,7 +99,7 @@ void StepOrder::update_shares(int below) {
 }
 
 void StepOrder::update_share(int bucket) {
-  const bool beside = !plan_.has_norms();
+  const bool beside = !plan_.has_norms() && !plan_.has_matrices();  // products on one stream share a workspace
   const std::vector<int64_t>& layers = plan_.buckets[static_cast<size_t>(bucket)].layers;
   wait(plan_.of_step.gradients, kOwnRows, bucket, beside);
   update({layers.back(), layers.front() + 1}, kOwnRows, plan_.of_step.gradients, bucket, beside);

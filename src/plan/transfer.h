@@ -60,6 +60,7 @@ struct StepTransfers {
   TransferId gradients = kNoTransfer, gradient_copies = kNoTransfer, weights = kNoTransfer;  // for the front part
   TransferId averages = kNoTransfer;                                                         // for the front part
   TransferId dense_gradients = kNoTransfer, norms = kNoTransfer, result = kNoTransfer;
+  TransferId matrices = kNoTransfer;  // inside of updates
 };
 
 }  // namespace owt

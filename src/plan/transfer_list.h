@@ -111,6 +111,7 @@ class TransferList {
             Layout::kReplicated, bytes);
     }
     norms(Group::kModel);
+    matrices();
   }
 
   // The gradients on their way to the ranks that update shards, and the weights on their way back.
@@ -121,6 +122,7 @@ class TransferList {
           wire_bytes(plan_, bucket));
       add(of.weights, "weights", back, Group::kWorld, Layout::kFeature, Layout::kReplicated, bucket.elements * 4);
     }
+    matrices();
   }
 
   // If updates wait for norms, and each rank of the group has a part of the squares.
@@ -137,6 +139,16 @@ class TransferList {
   }
 
  private:
+  // The matrices that updates need whole.
+  void matrices() {
+    const int ranks = plan_.ranks_of(matrix_group(plan_));
+    for (int64_t i = 0; i < std::ssize(plan_.layers); ++i)
+      for (size_t p = 0; p < plan_.layer(i).params.size(); ++p)
+        for (int update = 0; update < (matrix_block(plan_, i, p) > 0 ? back_updates(plan_) : 0); ++update)
+          add(plan_.of_step.matrices, "matrices", Collective::kAllGather, matrix_group(plan_), Layout::kFeature,
+              Layout::kReplicated, ranks * matrix_block(plan_, i, p) * 4);
+  }
+
   // Adds one more call of the transfer, which is created if it has no id yet. place: the only place in a model group
   // that makes the call.
   void add(TransferId& id, const std::string& name, Collective collective, Group group, Layout from, Layout to,

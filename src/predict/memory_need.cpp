@@ -283,8 +283,8 @@ int64_t rank_bytes(const Plan& plan, Mode mode, int rank) {
   const int64_t values = weight_bytes_per_rank(plan, place) + copy16_bytes_per_rank(plan, place);
   if (mode == Mode::kEval) return values + step_bytes(plan, evaluation(plan, plan.request.step_rows, place), rank);
   return values + gradient_bytes_per_rank(plan, place) + state_bytes(plan, place) + ema_bytes(plan, place) +
-         norm_bytes(plan) + sample_bytes(plan) + mirror_bytes(plan, rank) + (rank == 0 ? received_bytes(plan) : 0) +
-         (updates_share(plan, rank) ? server_bytes(plan) : 0) +
+         norm_bytes(plan) + matrix_bytes(plan, place) + sample_bytes(plan) + mirror_bytes(plan, rank) +
+         (rank == 0 ? received_bytes(plan) : 0) + (updates_share(plan, rank) ? server_bytes(plan) : 0) +
          step_bytes(plan, training(plan, plan.request.step_rows, place), rank);
 }
 
@@ -312,7 +312,7 @@ MemoryNeed memory_need(const Plan& plan, const std::vector<Action>& actions, int
   // Except for stashes, the memory of weights does not depend on the order, so the list does not show it.
   need.weight_bytes = weight_bytes_per_rank(plan) + copy16_bytes_per_rank(plan) + gradient_bytes_per_rank(plan) +
                       state_bytes(plan) + received_bytes(plan) + server_bytes(plan) + copies + ema_bytes(plan) +
-                      norm_bytes(plan) + sample_bytes(plan) + most_mirror_bytes(plan);
+                      norm_bytes(plan) + matrix_bytes(plan) + sample_bytes(plan) + most_mirror_bytes(plan);
   need.piece_bytes = piece_bytes(plan);
   need.step_row_bytes =
       static_cast<double>(most_step_bytes(plan, actions, place) - copies) / static_cast<double>(plan.request.step_rows);

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "src/parallel/sharded_update.h"
 #include "src/plan/plan_updates.h"
 #include "src/system/log.h"
 

@@ -78,6 +78,7 @@ class Prices : public ActionTimes {
   }
 
   double transfer(int, const Action& action) const override {
+    if (action.kind == Action::Kind::kUpdate) return matrices(action);
     if (action.kind != Action::Kind::kStart) return sums(action);
     return buckets_[static_cast<size_t>(action.transfer)][static_cast<size_t>(action.bucket)];
   }
@@ -110,6 +111,18 @@ class Prices : public ActionTimes {
     for (const int64_t each : at.step_sums(phase, 0))
       seconds += network_.seconds(transfer.collective, static_cast<double>(each * size_of(DType::kF64)),
                                   span_of(transfer.group));
+    return seconds;
+  }
+
+  // Seconds to gather the matrices that an update needs whole.
+  double matrices(const Action& action) const {
+    const Span span = span_of(matrix_group(plan_));
+    double seconds = 0;
+    for (int64_t i = action.layers.begin; i < action.layers.end; ++i)
+      for (size_t p = 0; p < plan_.layer(i).params.size(); ++p)
+        if (const int64_t block = matrix_block(plan_, i, p); block > 0)
+          seconds += network_.seconds(Collective::kAllGather,
+                                      static_cast<double>(4 * block * plan_.ranks_of(matrix_group(plan_))), span);
     return seconds;
   }
 

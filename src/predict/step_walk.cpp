@@ -138,19 +138,18 @@ class Walking {
       default:
         (action.is_of_weights() ? walker.sums.updated_s : walker.sums.computed_s) +=
             pass(walker, action, times_.compute(walker.rank, action));
-        add_up(walker, action);
+        exchange(walker, action);
         return true;
     }
   }
 
-  // Starts the sums of a layer, a collective that is waited for at once.
-  void add_up(Walker& walker, const Action& action) {
-    if (action.kind != Action::Kind::kForward && action.kind != Action::Kind::kBackwardData) return;
-    Action sums = action;
-    sums.transfer = plan_.layer(action.layers.begin).transfers.sums;
-    if (sums.transfer == kNoTransfer) return;
+  // Starts the transfer inside of an action, a collective that is waited for at once.
+  void exchange(Walker& walker, const Action& action) {
+    Action inside = action;
+    inside.transfer = transfer_inside(plan_, action);
+    if (inside.transfer == kNoTransfer) return;
     walker.waits_at = walker.started.size();
-    walker.started.push_back({sums, walker.now_s});
+    walker.started.push_back({inside, walker.now_s});
     while (begin_next(walker)) continue;
   }
 

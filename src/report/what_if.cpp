@@ -186,14 +186,13 @@ class MeasuredTimes : public ActionTimes {
     }
   }
 
-  // The parts() of an action, and the sums over all ranks that a layer's ops wait for.
+  // The parts() of an action, and the transfer that it waits for itself.
   std::vector<std::pair<RowName, double>> all_parts(int rank, const Action& action) const {
     std::vector<std::pair<RowName, double>> all = parts(rank, action);
-    if (action.kind != Action::Kind::kForward && action.kind != Action::Kind::kBackwardData) return all;
-    Action sums = action;
-    sums.transfer = plan_.layer(action.layers.begin).transfers.sums;
-    if (sums.transfer != kNoTransfer)
-      all.push_back({{plan_.transfer(sums.transfer).name, Phase::kTransfer}, prices_->transfer(rank, sums)});
+    Action inside = action;
+    inside.transfer = transfer_inside(plan_, action);
+    if (inside.transfer != kNoTransfer)
+      all.push_back({{plan_.transfer(inside.transfer).name, Phase::kTransfer}, prices_->transfer(rank, inside)});
     return all;
   }
 

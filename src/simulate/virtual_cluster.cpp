@@ -17,6 +17,8 @@ Settings settings_of_virtual_workers(Settings settings, const VirtualCluster& cl
   };
   if (settings.optimizer.norm_sums() > 0)
     refuse("lars and optimizer.clip need norms of all gradients of a step", "take another optimizer, without clip");
+  if (settings.optimizer.type == OptimizerSettings::Type::kMuon)
+    refuse("muon needs the whole gradient of a matrix", "take another optimizer");
   if (settings.ema.on()) refuse("optimizer.ema needs the weights of whole steps", "leave it out");
   if (parallel.average_every > 1 && strategy != "dp")
     refuse("parallel.average_every (local SGD) needs workers that average their weights",

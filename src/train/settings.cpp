@@ -82,6 +82,7 @@ PlanRequest Settings::plan_request() const {
   request.average_from = parallel.average_from;
   request.norm_sums = optimizer.norm_sums();
   request.ema_every = ema.on() ? ema.every : 0;
+  request.lookahead = ema.lookahead;
   request.optimizer_states = static_cast<int>(optimizer.states().size());
   request.options = parallel.options;
   request.slices = data.accumulate;

@@ -150,6 +150,27 @@ std::vector<std::string> read_frozen(Config& optimizer, const Model& model) {
   return patterns;
 }
 
+// For Muon: the layers whose weights it does not update as matrices: the last one with weights, and the layers that the
+// recipe names.
+std::optional<std::vector<std::string>> read_muon_except(Config& optimizer, const Model& model,
+                                                         const OptimizerSettings& settings) {
+  if (settings.type != OptimizerSettings::Type::kMuon) return {};
+  Config others = optimizer.table("others");
+  std::vector<std::string> except = others.strings("layers"), layers;
+  for (const auto& layer : whole_layers(model))
+    for (std::string& name : layers_with_weights(layer->params())) layers.push_back(std::move(name));
+  try {
+    layers_named("'layers' has", except, layers);
+  } catch (const Error& e) {
+    others.error("layers", e.what());
+  }
+  for (const auto& layer : whole_layers(model))
+    for (const Param* param : layer->params())
+      if (param->full_shape.rank() > 1) layers.push_back(layer_of(*param));
+  if (!layers.empty()) except.push_back(layers.back());
+  return except;
+}
+
 // The shares of all workers. The recipe has one number per worker or, if the workers of a group share rows, one per
 // group.
 std::vector<double> read_shares(Config& config, const ParallelSettings& parallel) {
@@ -279,6 +300,7 @@ Settings settings_from(Config recipe, const std::string& name) {
   settings.model.frozen = read_frozen(optimizer, settings.model);
   settings.ema = EmaSettings::from(optimizer);
   settings.optimizer = OptimizerSettings::from(optimizer);
+  settings.model.muon_except = read_muon_except(optimizer, settings.model, settings.optimizer);
   settings.schedule = ScheduleSettings::from(schedule);
   settings.parallel = read_parallel(recipe.table("parallel"));
   read_pipeline(recipe.table("pipeline"), settings.optimizer, settings.parallel);

@@ -4,7 +4,7 @@
 
 #include "src/comm/on_host.h"
 #include "src/parallel/param_gather.h"
-#include "src/parallel/sharded_update.h"
+#include "src/plan/plan_updates.h"
 #include "src/system/log.h"
 #include "src/system/no_room.h"
 

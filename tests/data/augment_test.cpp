@@ -74,6 +74,37 @@ TEST(Augment, PadsWithZerosAfterTheMean) {
                                                          0, 0, 0, 0));
 }
 
+TEST(Augment, ReflectsTheImageInItsPaddingWithoutRepeatingItsEdge) {
+  // 1 2 3 / 4 5 6 / 7 8 9 with a border of two, as torch.nn.functional.pad(mode="reflect") gives it.
+  const std::vector<uint8_t> pixels{1, 2, 3, 4, 5, 6, 7, 8, 9};
+  const int padded[7][7] = {{9, 8, 7, 8, 9, 8, 7}, {6, 5, 4, 5, 6, 5, 4}, {3, 2, 1, 2, 3, 2, 1}, {6, 5, 4, 5, 6, 5, 4},
+                            {9, 8, 7, 8, 9, 8, 7}, {6, 5, 4, 5, 6, 5, 4}, {3, 2, 1, 2, 3, 2, 1}};
+  const Augmenter augmenter({.crop = 3, .pad = 2, .reflect = true, .mirror = true}, {3, 3, 1});
+  EXPECT_THAT(eval(augmenter, pixels), ElementsAre(1, 2, 3, 4, 5, 6, 7, 8, 9));
+  std::set<std::vector<float>> seen, wanted;
+  for (int y = 0; y < 5; ++y)
+    for (int x = 0; x < 5; ++x)
+      for (const bool mirrored : {false, true}) {
+        std::vector<float> crop;
+        for (int row = 0; row < 3; ++row)
+          for (int column = 0; column < 3; ++column)
+            crop.push_back(static_cast<float>(padded[y + row][x + (mirrored ? 2 - column : column)]));
+        wanted.insert(crop);
+      }
+  for (int64_t sample = 0; sample < 2000; ++sample) seen.insert(train(augmenter, pixels, sample));
+  EXPECT_EQ(seen, wanted);
+}
+
+TEST(Augment, ReflectsPixelsOfSeveralChannels) {
+  const Augmenter augmenter({.crop = 3, .pad = 1, .reflect = true, .mean = From::kValues, .mean_values = {1, 10}},
+                            {3, 3, 2});
+  for (int64_t sample = 0; sample < 100; ++sample) {
+    const std::vector<float> out =
+        train(augmenter, {1, 10, 2, 20, 3, 30, 1, 10, 2, 20, 3, 30, 1, 10, 2, 20, 3, 30}, sample);
+    for (size_t i = 0; i < out.size(); i += 2) ASSERT_EQ(out[i + 1], 10 * out[i]);
+  }
+}
+
 TEST(Augment, TakesEveryCropAndItsMirrorImageInTraining) {
   // One row of zero padding around 1 2: the crops of side 1 would be 0, 1, 2; of side 2 they differ when
   // mirrored.
@@ -495,6 +526,15 @@ TEST(AugmentSettings, RejectsWhatDoesNotFitNamingFileAndLine) {
               HasSubstr("keys of jitter: brightness, contrast, hue, saturation"));
   EXPECT_THAT(error_of("{ jitter = 0.4 }"), HasSubstr("'jitter'"));
   EXPECT_THAT(error_of("{ miror = true }"), HasSubstr("did you mean 'mirror'?"));
+}
+
+TEST(AugmentSettings, RefuseWhatReflectionsCannotFill) {
+  EXPECT_TRUE(parse("{ pad = 4, pad_mode = 'reflect' }").reflect);
+  EXPECT_FALSE(parse("{ pad = 4 }").reflect);
+  EXPECT_THAT(error_of("{ pad = 32, pad_mode = 'reflect' }"), HasSubstr("'pad' is 32, wanted less than the 32 pixels"));
+  EXPECT_THAT(error_of("{ crop = 33, pad = 4, pad_mode = 'reflect' }"), HasSubstr("use a smaller crop, or \"zeros\""));
+  EXPECT_THAT(error_of("{ pad = 4, pad_mode = 'reflect', mean = 'pixel' }"), HasSubstr("use mean = \"channel\""));
+  EXPECT_THAT(error_of("{ pad = 4, pad_mode = 'edge' }"), HasSubstr("'pad_mode'"));
 }
 
 TEST(Statistics, AreThoseOfAllPixels) {

@@ -15,6 +15,7 @@
 #include "src/parallel/grad_sync.h"
 #include "src/parallel/star_update.h"
 #include "src/plan/plan_bytes.h"
+#include "src/plan/plan_updates.h"
 #include "tests/support/front_model.h"
 #include "tests/support/harness.h"
 

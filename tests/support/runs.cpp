@@ -121,6 +121,15 @@ std::string recipe_of(const std::string& input, const std::string& data, const s
 Overrides with_optimizer(const std::string& type) {
   if (type == "sgd") return {};
   if (type == "proximal") return {{"optimizer.type", type}, {"optimizer.momentum", ""}, {"optimizer.l1", "0.01"}};
+  if (type == "muon") return {{"optimizer.type", type}, {"optimizer.learning_rate", "0.002"}};
+  if (type == "muon_unit")
+    return {{"optimizer.type", "muon"},
+            {"optimizer.learning_rate", "0.02"},
+            {"optimizer.unit_weights", "true"},
+            {"optimizer.adjust_lr", "none"},
+            {"optimizer.momentum", "0.6"},
+            {"optimizer.ns_steps", "3"},
+            {"optimizer.others.learning_rate", "0.002"}};
   return {{"optimizer.type", type},
           {"optimizer.momentum", ""},
           {"optimizer.learning_rate", type == "rmsprop_warmup" ? "0.01" : "0.002"},

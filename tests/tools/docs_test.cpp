@@ -397,7 +397,7 @@ TEST(DocsOfRecipes, ListTheKeysOfEveryOptimizer) {
     const std::vector<std::string> keys = names_in(row.cells[1]);
     const std::vector<std::string> defaults = all_of(row.cells[1], std::regex("\\(([^)]*)\\)"), 1);
     ASSERT_EQ(keys.size(), defaults.size()) << type[0].second;
-    std::set<std::string> all{"type", "learning_rate", "clip", "ema", "ema_every", "ema_warmup", "freeze"};
+    std::set<std::string> all{"type", "learning_rate", "clip", "ema", "ema_every", "ema_warmup", "lookahead", "freeze"};
     Overrides said = type;
     for (size_t i = 0; i < keys.size(); ++i) {
       all.insert(keys[i]);
@@ -409,7 +409,7 @@ TEST(DocsOfRecipes, ListTheKeysOfEveryOptimizer) {
     EXPECT_EQ(as_said, without) << type[0].second;
     ++types;
   }
-  EXPECT_EQ(types, 7u);
+  EXPECT_EQ(types, 8u);
 }
 
 // A key that is set to the default on the page changes nothing.

@@ -227,6 +227,35 @@ INSTANTIATE_TEST_SUITE_P(
             Case{"owt-c", 3, 0, "", "strategy", "adagrad"}, Case{"dp-zero", 3, 0, "", "strategy", "proximal"})),
     case_name);
 
+// Parts of matrices are rows, columns, or any elements.
+INSTANTIATE_TEST_SUITE_P(
+    Muon, StepEquality,
+    ::testing::Combine(
+        ::testing::Values(Device::kCpu),
+        ::testing::Values(Case{"dp", 2, 0, "", "strategy", "muon"}, Case{"dp", 3, 0, "", "strategy", "muon_unit"},
+                          Case{"dp-zero", 2, 0, "", "strategy", "muon"},
+                          Case{"dp-zero", 3, 0, "", "strategy", "muon_unit"},
+                          Case{"dp-star", 3, 0, "", "strategy", "muon"}, Case{"owt-a", 2, 0, "", "strategy", "muon"},
+                          Case{"owt-a", 3, 0, "", "rows", "muon_unit"}, Case{"owt-b", 3, 0, "", "strategy", "muon"},
+                          Case{"owt-c", 3, 0, "", "strategy", "muon_unit"}, Case{"owt-d", 2, 0, "", "strategy", "muon"},
+                          Case{"owt-d", 3, 0, "", "strategy", "muon_unit"}, Case{"mp", 2, 0, "", "strategy", "muon"},
+                          Case{"mp", 3, 0, "", "strategy", "muon_unit"}, Case{"mp-dense", 3, 0, "", "strategy", "muon"},
+                          Case{"owt-c", 4, 2, "", "strategy", "muon"}, Case{"mp", 4, 2, "", "rows", "muon_unit"},
+                          Case{"pipeline", 2, 0, "", "strategy", "muon"},
+                          Case{"pipeline", 4, 2, "", "strategy", "muon_unit"},
+                          Case{"dp-zero", 3, 0, "[1, 3, 2]", "strategy", "muon", 3},
+                          Case{"owt-b", 3, 0, "[1, 3, 2]", "strategy", "muon_unit"},
+                          Case{"owt-c", 2, 0, "[1000, 1]", "strategy", "muon"})),
+    case_name);
+
+// A GPU updates whole matrices only.
+INSTANTIATE_TEST_SUITE_P(MuonOfWholeMatrices, StepEquality,
+                         ::testing::Combine(::testing::ValuesIn(gpu_devices()),
+                                            ::testing::Values(Case{"dp", 3, 0, "", "strategy", "muon"},
+                                                              Case{"dp-star", 2, 0, "", "strategy", "muon_unit"},
+                                                              Case{"pipeline", 2, 0, "", "strategy", "muon"})),
+                         case_name);
+
 const char* const kOthers = "other_layers";
 // The layers' device code is the same under every strategy, and a simulated GPU is slow.
 std::vector<std::tuple<Device, Case>> with_other_layers() {

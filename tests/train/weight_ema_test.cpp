@@ -130,6 +130,22 @@ TEST_P(WeightEmaTest, TakesTheWeightsPlaceWithItsCopyInBf16AndGivesItBack) {
   EXPECT_THAT(download(param.copy16), ElementsAre(3, static_cast<float>(Bf16(0.1f))));
 }
 
+TEST_P(WeightEmaTest, GivesTheWeightsItsValuesWithTheirCopyInBf16) {
+  Param param = make_param({1, 2.5}, Precision::kBf16);
+  WeightEma ema({&param});
+  const Stream stream(device());
+  begin(ema);
+  set(param, {3, 0.1f});
+  update(ema, 0.5);
+  const uint64_t version = param.version;
+  ema.give(stream);
+  stream.synchronize();
+  EXPECT_THAT(download(param.value), ElementsAre(2, 1.3f));
+  EXPECT_THAT(download(ema.of(param)), ElementsAre(2, 1.3f));
+  EXPECT_THAT(download(param.copy16), ElementsAre(2, static_cast<float>(Bf16(1.3f))));
+  EXPECT_GT(param.version, version);
+}
+
 using Tensors = std::map<std::string, std::vector<float>>;
 
 Tensors tensors_of(const std::string& path) {
@@ -151,6 +167,11 @@ Overrides on_ranks(const char* strategy, const char* workers, const Overrides& m
 
 const Overrides kShort{{"run.log_every", "1"}, {"schedule.max_steps", "8"}};  // the fifth step is short
 const Overrides kEma{{"optimizer.ema", "0.7"}};
+
+const Overrides kLookahead{{"optimizer.ema", "0.7"},
+                           {"optimizer.ema_every", "3"},
+                           {"optimizer.ema_warmup", "false"},
+                           {"optimizer.lookahead", "true"}};
 
 class RunsWithEma : public DeviceTest, protected WholeRuns {
  protected:
@@ -260,6 +281,7 @@ TEST_P(RunsWithEma, ResumeBitForBitAfterAnyStep) {
     cases.push_back(on_ranks("pipeline", "3"));
     cases.push_back(on_ranks("owt-a", "3", {{"parallel.average_every", "2"}, {"run.checkpoint_every_steps", "3"}}));
   }
+  cases.push_back(on_ranks("owt-c", "2", kLookahead));
   for (const Overrides& on : cases) {
     const Overrides changes = merged(merged(kShort, kEma), on);
     const std::string tag = on[0].second;
@@ -289,6 +311,40 @@ TEST_P(RunsWithEma, ThatAreSwitchedOnLaterBeginWithTheWeightsOfThen) {
   expect_near(tensors_of(ema_of("a")), wanted, 1e-6);
   run("a", to("7"), "auto");  // and off again
   EXPECT_FALSE(std::filesystem::exists(ema_of("a")));
+}
+
+// Plain gradient descent, whose steps need no state: three steps, the average, and again.
+TEST_P(RunsWithEma, LookaheadContinuesFromTheAveragesWhateverTheStrategy) {
+  const Overrides changes = merged(kShort, {{"optimizer.momentum", "0"}});
+  run("first", {{"schedule.max_steps", "1"}});
+  const std::string first = weights_of("first");
+  run("three", merged(changes, {{"schedule.max_steps", "3"}}), "", first);
+  run("ahead", merged(merged(changes, kLookahead), {{"schedule.max_steps", "3"}}), "", first);
+  Tensors wanted = tensors_of(first);
+  for (const auto& [name, values] : tensors_of(weights_of("three")))
+    for (size_t i = 0; i < values.size(); ++i)
+      wanted[name][i] = static_cast<float>(0.343 * wanted[name][i] + 0.657 * values[i]);
+  expect_near(tensors_of(weights_of("ahead")), wanted, 1e-6);
+  EXPECT_EQ(tensors_of(weights_of("ahead")), tensors_of(ema_of("ahead")));
+  run("one", merged(changes, kLookahead), "", first);
+  EXPECT_NE(tensors_of(weights_of("one")), tensors_of(ema_of("one"))) << "two steps after the last average";
+  std::vector<Overrides> cases{on_ranks("dp-zero", "3"), on_ranks("owt-d", "2")};
+  if (device() == Device::kCpu)
+    for (const Overrides& more : {on_ranks("dp", "3"), on_ranks("dp-star", "2"), on_ranks("owt-c", "3"),
+                                  on_ranks("mp", "2"), on_ranks("pipeline", "3")})
+      cases.push_back(more);
+  for (const Overrides& on : cases) {
+    const std::string out = on[0].second + on[1].second;
+    SCOPED_TRACE(out);
+    run(out, merged(merged(changes, kLookahead), on), "", first);
+    expect_near(tensors_of(weights_of(out)), tensors_of(weights_of("one")), 2e-5);
+  }
+}
+
+TEST_P(RunsWithEma, LookaheadNeedsAveragesAndAllWeights) {
+  EXPECT_THAT(message_of([&] { run("no", {{"optimizer.lookahead", "true"}}); }), HasSubstr("'ema' is 0; set it"));
+  if (device() != Device::kCpu) return;
+  EXPECT_THAT(message_of([&] { run("no", merged(kLookahead, on_ranks("ps", "2"))); }), HasSubstr("or use dp-zero"));
 }
 
 // With this many steps between updates the averages stay equal to the initial weights.

@@ -28,6 +28,14 @@ RULES = [
     ("adagrad, decay = 0.01", torch.optim.Adagrad, dict(weight_decay=0.01)),
 ]
 
+# For torch.optim.Muon, whose parameters are matrices: recipe keys and arguments.
+MATRICES = [(2, 4), (4, 2)]
+MUON = [
+    ("muon", {}),
+    ("muon, momentum = 0.6, nesterov = false, ns_steps = 3, decay = 0.5, match_rms_adamw",
+     dict(momentum=0.6, nesterov=False, ns_steps=3, weight_decay=0.5, adjust_lr_fn="match_rms_adamw")),
+]
+
 # For gradient_norms_test.cpp: the parameters of a network, in order, and a factor for the decay of each. The figures
 # are for the first elements of each parameter.
 SHAPES = [((3, 3), 1), ((3,), 1), ((10, 3), 1), ((10,), 0)]
@@ -50,6 +58,10 @@ def tensors(of):
         count = torch.Size(shape).numel()
         made.append(torch.tensor([of(number, i) for i in range(count)], dtype=torch.float64).reshape(shape))
     return made
+
+
+def matrix_of(shape, of):
+    return torch.tensor([of(i) for i in range(torch.Size(shape).numel())], dtype=torch.float64).reshape(shape)
 
 
 def show(name, weights):
@@ -117,6 +129,20 @@ def lars(trust, decay, momentum, clip=None, nesterov=False, adapt_all=False, eps
     return update
 
 
+def muon(shape, arguments):
+    """The iteration is in double precision instead of bf16."""
+    to = torch.Tensor.to
+    torch.Tensor.to = lambda self, *rest, dtype=None, **more: to(self, *rest, dtype=torch.float64, **more)
+    weight = torch.nn.Parameter(matrix_of(shape, lambda i: (7 * i % 11 - 5) / 8))
+    optimizer = torch.optim.Muon([weight], **arguments)
+    for update, rate in enumerate(RATES):
+        optimizer.param_groups[0]["lr"] = rate
+        weight.grad = matrix_of(shape, lambda i: ((5 * i + 2 * update) % 13 - 6) / 16)
+        optimizer.step()
+    torch.Tensor.to = to
+    return weight.flatten().tolist()
+
+
 def main():
     print(f"PyTorch {torch.__version__}\noptimizer_test.cpp")
     for name, kind, arguments in RULES:
@@ -127,6 +153,9 @@ def main():
             weight.grad = torch.tensor(grad, dtype=torch.float64)
             optimizer.step()
         show(name, weight.tolist())
+    for shape in MATRICES:
+        for name, arguments in MUON:
+            show(f"{name}, {shape[0]} x {shape[1]}", muon(shape, arguments))
     print("gradient_norms_test.cpp")
     sgd = lambda groups: torch.optim.SGD(groups, momentum=0.9)
     nesterov = lambda groups: torch.optim.SGD(groups, momentum=0.9, nesterov=True)

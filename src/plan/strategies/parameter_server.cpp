@@ -54,6 +54,10 @@ void check_server(const Plan& plan) {
   };
   if (plan.has_norms())
     refuse("optimizer.clip and lars need norms of all gradients of a step", "use another optimizer, or dp-zero");
+  if (plan.has_matrices())
+    refuse("optimizer type 'muon' needs the whole gradient of a matrix", "use another optimizer, or dp-zero");
+  if (request.lookahead)
+    refuse("optimizer.lookahead changes the weights between updates", "leave it out, or use dp-zero");
   if (request.bf16_transport && filters_gradients(plan))
     fail("ps.filters and parallel.wire = \"bf16\" both set how gradients are sent; leave one of them out");
   if (rules.backup > 0) refuse("backup workers exist only in a simulation", "use owt simulate");
