@@ -100,6 +100,37 @@ OnnxGraph::Names OnnxGraph::params(const std::vector<Param*>& params) {
   return names;
 }
 
+ChannelScaling OnnxGraph::normalisation(const Described& norm) {
+  const std::vector<float> weight = values(*norm.params.at(0)), bias = values(*norm.params.at(1)),
+                           mean = values(*norm.params.at(2)), variance = values(*norm.params.at(3));
+  ChannelScaling scaling;
+  for (size_t c = 0; c < weight.size(); ++c) {
+    scaling.factor.push_back(weight[c] / std::sqrt(static_cast<double>(variance[c]) + norm.number("eps")));
+    scaling.summand.push_back(bias[c] - mean[c] * scaling.factor[c]);
+  }
+  return scaling;
+}
+
+OnnxGraph::Names OnnxGraph::scaled_params(const std::vector<Param*>& params, const ChannelScaling& by,
+                                          const std::string& bias) {
+  const Param& weight = *params.at(0);
+  onnx::TensorProto& tensor = add_tensor(unused(weight.name), weight.file_shape, onnx::TensorProto::FLOAT);
+  const auto width = static_cast<size_t>(weight.file_shape.row_elements());
+  std::vector<float> scaled(width);
+  size_t row = 0;
+  read(weight, [&](const Tensor& rows) {
+    const float* given = rows.data();
+    for (int64_t i = 0; i < rows.shape().rows(); ++i, ++row, given += width) {
+      for (size_t k = 0; k < width; ++k) scaled[k] = static_cast<float>(given[k] * by.factor[row]);
+      add_values(tensor, scaled.data(), std::ssize(scaled) * 4);
+    }
+  });
+  const std::vector<float> own = params.size() > 1 ? values(*params[1]) : std::vector<float>(row);
+  std::vector<float> sum;
+  for (size_t c = 0; c < row; ++c) sum.push_back(static_cast<float>(own[c] * by.factor[c] + by.summand[c]));
+  return {tensor.name(), constant(bias, {std::ssize(sum)}, sum.data())};
+}
+
 std::string OnnxGraph::flat(const std::string& name, const OnnxValue& x) {
   if (x.shape.rank() == 2) return x.name;
   onnx::NodeProto& node = add("Flatten", name, {x.name});
@@ -133,6 +164,18 @@ void OnnxGraph::add_values(onnx::TensorProto& tensor, const void* values, int64_
     data_->write(values, count);
   else
     tensor.mutable_raw_data()->append(static_cast<const char*>(values), count);
+}
+
+std::vector<float> OnnxGraph::values(const Param& param) {
+  std::vector<float> all;
+  read(param, [&](const Tensor& rows) { all.insert(all.end(), rows.data(), rows.data() + rows.elements()); });
+  return all;
+}
+
+std::string OnnxGraph::rename_output(const std::string& layer) {
+  const std::string name = unused(layer);
+  set_output(name);
+  return name;
 }
 
 std::string OnnxGraph::unused(std::string name) {

@@ -81,6 +81,9 @@ const std::vector<Case>& cases() {
       {"lrn_within", {"type='conv' out=4 kernel=1", "type='lrn' size=4 alpha=0.5 beta=0.5 within=true"}},
       {"batch_norm", {"type='conv' out=4 kernel=3", "type='batch_norm' eps=0.01"}},
       {"batch_norm", {"type='dense' out=8", "type='batch_norm'"}},
+      {"batch_norm", {"type='dense' out=8 bias=false", "type='relu'", "type='batch_norm'"}},
+      {"batch_norm", {"type='conv' out=4 kernel=3", "type='max_pool' kernel=2", "type='batch_norm'"}},
+      {"batch_norm", {"type='conv' out=1 kernel=3", "type='max_pool' kernel=2", "type='batch_norm' name='b'"}},
       {"relu", {"type='relu'"}},
       {"residual",
        {"name='block' type='residual' "
