@@ -68,10 +68,13 @@ void Features::open_images() {
   const Split split = source_.split;
   open_data(job_, data_folder(job_.settings.data, source_.data), split, facts_of_run(job_.settings, source_.run_folder),
             source_.labels ? LabelsAre::kOutputs : LabelsAre::kUnused);
-  if (source_.numbers.empty()) return;
+  if (source_.numbers.empty() && source_.spread == 0) return;
   std::shared_ptr<const Dataset>& images = split == Split::kTrain  ? job_.train
                                            : split == Split::kTest ? job_.test
                                                                    : job_.validation;
+  const int64_t all = images->size();
+  for (int64_t i = 0; i < std::min(source_.spread, all); ++i)
+    source_.numbers.push_back(i * all / std::min(source_.spread, all));
   if (source_.numbers.back() >= images->size())
     fail("there is no image ", source_.numbers.back(), " in split ", name_of(split), ", which has ", images->size(),
          ", numbered from 0");
@@ -105,6 +108,11 @@ void Features::each(const std::function<void(const Tensor& y)>& take) {
     each_of_data_set(take);
   else
     each_of_photos(take);
+}
+
+void Features::each_input(const std::function<void(const Tensor& images)>& take) {
+  const auto batches = evaluation_batches(job_, 0, source_.split);
+  for (int64_t i = 0; i < batches->steps_per_epoch(); ++i) take(batches->next(network_.stream()).images);
 }
 
 // The source has every step once for each view.

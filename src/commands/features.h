@@ -24,6 +24,7 @@ struct FeatureSource {
   Split split = Split::kTest;       // split of the data set, in its order, in the centre view
   std::vector<std::string> photos;  // used instead of the data set, if any
   std::vector<int64_t> numbers;     // only these images of the split, in increasing order; empty: all
+  int64_t spread = 0;               // only so many images, evenly spread over the split; 0: all
   bool labels = true;               // labels must be classes of the network
   bool mirrored = false;            // the mean of the outputs for an image and its mirror image
   bool kept = false;                // the caller keeps all outputs in memory, which must have room for them
@@ -42,6 +43,9 @@ class Features {
   // Calls take() with the outputs of all images in order: rows x row(), f32, on the host, valid until it returns. Only
   // one batch is in memory. Throws Error for an image that cannot be read.
   void each(const std::function<void(const Tensor& y)>& take);
+  // Calls take() with the images that the network gets, in the same way: rows x H x W x C, of a data set.
+  void each_input(const std::function<void(const Tensor& images)>& take);
+  const Net& net() const { return network_.net(); }
 
  private:
   void open_images();

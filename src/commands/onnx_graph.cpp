@@ -54,21 +54,22 @@ onnx::NodeProto& OnnxGraph::add(const std::string& type, const std::string& name
 }
 
 std::string OnnxGraph::constant(const std::string& name, const Shape& shape, const float* values) {
-  onnx::TensorProto& tensor = add_tensor(unused(name), shape, onnx::TensorProto::FLOAT);
-  add_values(tensor, values, shape.elements() * 4);
+  return constant(name, shape, onnx::TensorProto::FLOAT, values, shape.elements() * 4);
+}
+
+std::string OnnxGraph::constant(const std::string& name, const Shape& shape, onnx::TensorProto::DataType type,
+                                const void* values, int64_t bytes) {
+  onnx::TensorProto& tensor = add_tensor(unused(name), shape, type);
+  add_values(tensor, values, bytes);
   return tensor.name();
 }
 
 std::string OnnxGraph::constant(const std::string& name, const Integers& values) {
-  onnx::TensorProto& tensor = add_tensor(unused(name), {static_cast<int64_t>(values.size())}, onnx::TensorProto::INT64);
-  tensor.set_raw_data(values.data(), values.size() * sizeof(int64_t));
-  return tensor.name();
+  return constant(name, {std::ssize(values)}, onnx::TensorProto::INT64, values.data(), std::ssize(values) * 8);
 }
 
 std::string OnnxGraph::constant(const std::string& name, float value) {
-  onnx::TensorProto& tensor = add_tensor(unused(name), {}, onnx::TensorProto::FLOAT);
-  tensor.set_raw_data(&value, sizeof value);
-  return tensor.name();
+  return constant(name, {}, onnx::TensorProto::FLOAT, &value, sizeof value);
 }
 
 std::string OnnxGraph::param(const Param& param, const Shape& shape) {
@@ -170,6 +171,15 @@ std::vector<float> OnnxGraph::values(const Param& param) {
   std::vector<float> all;
   read(param, [&](const Tensor& rows) { all.insert(all.end(), rows.data(), rows.data() + rows.elements()); });
   return all;
+}
+
+void OnnxGraph::set_output(const std::string& name) {
+  onnx::NodeProto& node = *graph_.mutable_node(graph_.node_size() - 1);
+  if (auto recorded = layers_.extract(node.output(0))) {
+    recorded.key() = name;
+    layers_.insert(std::move(recorded));
+  }
+  node.set_output(0, name);
 }
 
 std::string OnnxGraph::rename_output(const std::string& layer) {

@@ -73,7 +73,8 @@ struct Folded {
   std::string bias;  // the name of its bias
 };
 
-// The one behind this layer, directly or after a max pool, which keeps the order of values unless a factor is negative.
+// The one after this layer, or after a max pool that follows it. A max pool keeps the order of values, unless a factor
+// is negative.
 std::optional<Folded> foldable(OnnxGraph& graph, const Net& net, int64_t layer, Shape x) {
   const auto described = [&](int64_t i) { return net.layer(i).describe(x); };
   const std::string op = described(layer).op;
@@ -153,8 +154,9 @@ std::string with_number(OnnxGraph& graph, const char* type, const std::string& n
 }
 
 // Subtracts the part above 6: not every reader accepts a Clip with its bounds as inputs, as in operator set 11 and
-// later.
+// later. If outputs are clipped to their range, which ends at 6 or below, a relu suffices.
 std::string add_relu6(OnnxGraph& graph, Layer& layer, const Described&, const OnnxValue& x) {
+  if (graph.clips()) return graph.add("Relu", layer.name(), {x.name}).output(0);
   const std::string of = layer.name() + ".";
   const std::string over = with_number(graph, "Sub", of + "less", x.name, 6);
   const std::string above = graph.add("Relu", of + "above", {over}).output(0);
@@ -309,12 +311,14 @@ OnnxValue add_layers(OnnxGraph& graph, const Net& net, OnnxValue x) {
     Layer& layer = net.layer(i);
     if (i == norm) {
       x.name = graph.rename_output(layer.name());
+      graph.record(x.name, layer.name());
       continue;
     }
     const std::optional<Folded> folded = foldable(graph, net, i, x.shape);
     if (folded) norm = folded->layer;
     x = {add_described(graph, layer, layer.describe(x.shape), x, folded ? &*folded : nullptr),
          layer.out_shape(x.shape)};
+    if (norm < i) graph.record(x.name, layer.name());
   }
   return x;
 }

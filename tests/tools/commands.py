@@ -344,6 +344,9 @@ COMMANDS = {
         "softmax": Shows("--softmax"),
         "head": Unseen("--head", "the last layer is no cosine layer, so it is exported anyway"),
         "raw": Shows("--raw"),
+        "int8": Shows("--int8"),
+        "calibrate": Shows("--int8 --calibrate 1", base="--int8"),
+        "calibration": Shows("--int8 --calibration percentile", base="--int8"),
         "set": Refused("--set run.nonsense=1", "no key 'nonsense'"),
     }),
     "devices": Command("", {"json": Shows("--json")}),
@@ -419,6 +422,7 @@ verify runs/small pairs.txt --layer conv9
 verify runs/small pairs.txt --data nowhere
 export runs/small --onnx nowhere/x.onnx
 export runs/small --onnx new/x.onnx --weights wide.safetensors
+export runs/small --onnx new/x.onnx --int8 --data nowhere
 export small.toml --onnx new/x.onnx
 average runs/small --out other.safetensors
 average runs/nowhere
@@ -795,7 +799,7 @@ class Tester:
     def options_of(self, name):
         """{option: whether it takes a value}, from --help."""
         text = self.run(f"{name} --help").out
-        found = re.findall(r"^  --([a-z-]+) ( ?)", text, re.M)
+        found = re.findall(r"^  --([a-z0-9-]+) ( ?)", text, re.M)
         return {option: space == "" for option, space in found if option != "help"}
 
     def commands(self):
