@@ -67,6 +67,7 @@ NOWHERE = "/proc/nowhere/file"
 OUTPUTS = ("roc", "similarities", "out", "json", "csv", "trace", "onnx", "labels", "predictions", "confusion", "draw", "sheet")
 FASTER = "only the time differs"
 NO_GPU = Refused("--device cuda", "owt: error:")
+SAME_IMAGES = "every number of workers gives the same outputs"
 SAME_RESULT = "every number of workers and every strategy gives the same figures"
 DEVICES = {
     "device": NO_GPU,
@@ -141,6 +142,7 @@ COMMANDS = {
         "data": Unread("--data more-shards", "the run knows its own data"),
         "views": Shows("--views 2"),
         "top": Shows("--top 1"),
+        "workers": Unseen("--workers 2", SAME_IMAGES),
         "json": Shows("--json", base="runs/small noise.bmp"),
     }),
     "extract": Command("runs/small --layer fc2 --out new/x.npy", {
@@ -148,6 +150,7 @@ COMMANDS = {
         "layer": Shows("--layer fc1"),
         "out": Shows("--out new/y.npy"),
         "labels": Shows("--labels new/l.npy"),
+        "workers": Unseen("--workers 2", SAME_IMAGES),
         "classes": Unseen("--classes number", "the same classes"),
         "split": Shows("--split train"),
     }),
