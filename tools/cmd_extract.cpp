@@ -19,6 +19,7 @@ int command_extract(const Arguments& arguments) {
   options.option("labels", "FILE", "also write the images' labels, as a .npy file of int64");
   declare_split(options);
   declare_classes(options, ClassesOf::kTrained);
+  declare_image_workers(options);
   declare_device(options);
   if (!options.parse(arguments)) {
     std::cout << options.help();
@@ -36,6 +37,7 @@ int command_extract(const Arguments& arguments) {
   source.weights = trained_weights(options);
   source.run_folder = run_of_facts(options, source.weights);
   source.threads = shared_threads(options);
+  source.workers = image_workers(options);
   source.layer = options.string("layer");
   extraction.out = options.string("out");
   if (options.given("labels")) extraction.labels = options.string("labels");

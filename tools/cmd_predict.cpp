@@ -32,6 +32,7 @@ int command_predict(const Arguments& arguments) {
   declare_views(options);
   options.option("top", "N", "5", "number of classes to print for each image");
   options.flag("json", "print a JSON array of {file, top: [{class, name, probability}]}, or {file, error}");
+  declare_image_workers(options);
   declare_device(options);
   if (!options.parse(arguments)) {
     std::cout << options.help();
@@ -41,6 +42,7 @@ int command_predict(const Arguments& arguments) {
   classify.weights = trained_weights(options);
   classify.run_folder = run_of_facts(options, classify.weights);
   classify.threads = shared_threads(options);
+  classify.workers = image_workers(options);
   const Settings settings = shared_settings(options);
   classify.data = given_data(options, settings);
   classify.views = views_option(options, settings);
@@ -50,16 +52,13 @@ int command_predict(const Arguments& arguments) {
   const std::vector<std::string> files = options.list("IMAGE");
   std::vector<PhotoPrediction> all;
   bool failed = false;
-  for (size_t begin = 0; begin < files.size(); begin += Classifier::kBatch) {
-    const size_t count = std::min<size_t>(Classifier::kBatch, files.size() - begin);
-    for (PhotoPrediction& answer : classifier.classify(std::span(files).subspan(begin, count))) {
-      failed |= !answer.error.empty();
-      if (options.boolean("json"))
-        all.push_back(std::move(answer));
-      else
-        print(answer, classifier);
-    }
-  }
+  classifier.each(files, [&](PhotoPrediction& answer) {
+    failed |= !answer.error.empty();
+    if (options.boolean("json"))
+      all.push_back(std::move(answer));
+    else
+      print(answer, classifier);
+  });
   if (options.boolean("json")) std::cout << classifier.json(all);
   return failed ? 1 : 0;
 }

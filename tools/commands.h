@@ -93,6 +93,9 @@ std::string recipe_for_data(const Options& options, const std::string& file, con
 // Logs a hint if a run folder hides a recipe of the same name.
 void tell_of_hidden_recipe(const std::string& config, const std::string& file);
 int shared_threads(const Options& options);
+// --workers, for commands that deal images to threads of this process.
+void declare_image_workers(Options& options);
+int image_workers(const Options& options);  // throws UsageError for several in a launch of several processes
 
 // Options of commands that use a trained network: CONFIG, which may be a run folder, --weights and --data.
 void declare_trained(Options& options);

@@ -274,4 +274,18 @@ int shared_threads(const Options& options) {
   return static_cast<int>(options.integer("threads", {.low = 0, .high = 4096}));
 }
 
+void declare_image_workers(Options& options) {
+  options.option("workers", "K", "1",
+                 "number of workers, as threads of this process, each with a copy of the network and a part of the "
+                 "images; the output is the same for every K");
+}
+
+int image_workers(const Options& options) {
+  const auto workers = static_cast<int>(options.integer("workers", {.low = 1, .high = 4096}));
+  if (workers > 1 && launch().several())
+    throw UsageError(concat("--workers ", workers, ": these workers are threads of one process, and ", launch().by,
+                            " has started ", launch().ranks, "; start one process"));
+  return workers;
+}
+
 }  // namespace owt

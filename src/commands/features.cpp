@@ -38,7 +38,13 @@ Session started(const Settings& settings, const FeatureSource& source) {
   return session;
 }
 
-Tensor images_of(const PhotoInput& input, const LoadedPhotos& loaded, int view) {
+constexpr int64_t kPhotoBatch = 32;
+
+std::shared_ptr<const Dataset>& images_of(Job& job, Split split) {
+  return split == Split::kTrain ? job.train : split == Split::kTest ? job.test : job.validation;
+}
+
+Tensor photo_images(const PhotoInput& input, const LoadedPhotos& loaded, int view) {
   Tensor images(input.shape().batch_of(std::ssize(loaded.photos)));
   const int64_t image = images.shape().row_elements();
   parallel_for(std::ssize(loaded.photos), 1, [&](int64_t begin, int64_t end) {
@@ -68,64 +74,92 @@ void Features::open_images() {
   const Split split = source_.split;
   open_data(job_, data_folder(job_.settings.data, source_.data), split, facts_of_run(job_.settings, source_.run_folder),
             source_.labels ? LabelsAre::kOutputs : LabelsAre::kUnused);
-  if (source_.numbers.empty()) return;
-  std::shared_ptr<const Dataset>& images = split == Split::kTrain  ? job_.train
-                                           : split == Split::kTest ? job_.test
-                                                                   : job_.validation;
+  if (source_.numbers.empty() && source_.spread == 0) return;
+  std::shared_ptr<const Dataset>& images = images_of(job_, split);
+  const int64_t all = images->size();
+  for (int64_t i = 0; i < std::min(source_.spread, all); ++i)
+    source_.numbers.push_back(i * all / std::min(source_.spread, all));
   if (source_.numbers.back() >= images->size())
     fail("there is no image ", source_.numbers.back(), " in split ", name_of(split), ", which has ", images->size(),
          ", numbered from 0");
   images = some_of(std::move(images), source_.numbers);
 }
 
-// The weights are in memory already. A GPU gets its images from the host for each batch.
+// The first worker's weights are in memory already. A GPU gets its images from the host for each batch.
 void Features::check_room() const {
   const int64_t kept = source_.kept ? row().batch_of(images()).elements() * size_of(DType::kF32) : 0;
+  int64_t weights = 0;
+  for (const Param* param : network_.net().params()) weights += param->bytes();
   check_memory(network_.plan(), [&](const Plan& plan, int rank) {
     const bool on_host = plan.request.on.device == Device::kCpu;
-    if (!source_.photos.empty()) return on_host ? kept : 0;
-    return step_bytes(plan, evaluation(plan, plan.request.step_rows), rank) +
-           (on_host ? kLoadedBatches - 1 : -1) * step_bytes(plan, {}, rank) + (on_host ? kept : 0);
+    const int64_t others = on_host ? source_.workers - 1 : 0;
+    if (!source_.photos.empty()) return on_host ? kept + others * weights : 0;
+    const int64_t of_worker = step_bytes(plan, evaluation(plan, plan.request.step_rows), rank) +
+                              (on_host ? kLoadedBatches - 1 : -1) * step_bytes(plan, {}, rank);
+    return of_worker + others * (of_worker + weights) + (on_host ? kept : 0);
   });
 }
 
-Tensor Features::outputs(const std::function<Tensor(int view)>& images_of) {
-  if (views_.count == 1) return network_.run(images_of(views_.first));
+Tensor Features::outputs(Inference& network, const std::function<Tensor(int view)>& images_of) const {
+  if (views_.count == 1) return network.run(images_of(views_.first));
   Tensor mean;
   for (int view = views_.first; view < views_.first + views_.count; ++view) {
-    const Tensor y = network_.run(images_of(view));
+    const Tensor y = network.run(images_of(view));
     if (!mean.defined()) mean = Tensor(y.shape()), std::fill_n(mean.data(), mean.elements(), 0.0f);
     for (int64_t i = 0; i < y.elements(); ++i) mean.data()[i] += y.data()[i] / static_cast<float>(views_.count);
   }
   return mean;
 }
 
+int64_t Features::batch_rows() const { return source_.photos.empty() ? job_.plan.request.step_rows : kPhotoBatch; }
+
 void Features::each(const std::function<void(const Tensor& y)>& take) {
-  if (source_.photos.empty())
-    each_of_data_set(take);
-  else
-    each_of_photos(take);
+  const auto worker = [&](int rank, int ranks) {
+    // Not owning for the first worker: this is its network.
+    const auto network = rank == 0 ? std::shared_ptr<Inference>(&network_, [](Inference*) {})
+                                   : std::make_shared<Inference>(job_.settings, source_.weights, source_.layer);
+    return source_.photos.empty() ? of_data_set(rank, ranks, network) : of_photos(network);
+  };
+  session_.in_order<Tensor>(source_.workers, (images() + batch_rows() - 1) / batch_rows(), worker, take);
 }
 
-// The source has every step once for each view.
-void Features::each_of_data_set(const std::function<void(const Tensor& y)>& take) {
-  const auto batches = evaluation_batches(job_, 0, source_.split, views_);
-  for (int64_t i = 0; i < batches->steps_per_epoch(); i += views_.count)
-    take(outputs([&](int) { return batches->next(network_.stream()).images; }));
+void Features::each_input(const std::function<void(const Tensor& images)>& take) {
+  const auto batches = evaluation_batches(job_, 0, source_.split);
+  for (int64_t i = 0; i < batches->steps_per_epoch(); ++i) take(batches->next(network_.stream()).images);
 }
 
-void Features::each_of_photos(const std::function<void(const Tensor& y)>& take) {
-  constexpr size_t kBatch = 32;
+// The images of the worker's batches. Their source has every step once for each view.
+Features::Make Features::of_data_set(int worker, int workers, const std::shared_ptr<Inference>& network) const {
+  struct Dealt {
+    Job job;
+    std::unique_ptr<BatchSource> batches;  // refers to the job
+  };
+  const auto part = std::make_shared<Dealt>(Dealt{job_, nullptr});
+  if (workers > 1) {
+    std::vector<int64_t> numbers;
+    for (int64_t i = 0; i < images(); ++i)
+      if (i / batch_rows() % workers == worker) numbers.push_back(i);
+    std::shared_ptr<const Dataset>& images = images_of(part->job, source_.split);
+    images = some_of(std::move(images), std::move(numbers));
+  }
+  part->batches = evaluation_batches(part->job, 0, source_.split, views_);
+  return [=, this](int64_t) {
+    return outputs(*network, [&](int) { return part->batches->next(network->stream()).images; });
+  };
+}
+
+Features::Make Features::of_photos(const std::shared_ptr<Inference>& network) const {
   const PhotoInput input(job_.settings.data,
                          find_data_facts(job_.settings, source_.run_folder, source_.data).statistics);
-  const std::span<const std::string> files = source_.photos;
-  for (size_t begin = 0; begin < files.size(); begin += kBatch) {
-    const auto some = files.subspan(begin, std::min(kBatch, files.size() - begin));
+  return [=, this](int64_t batch) {
+    const auto begin = static_cast<size_t>(batch * kPhotoBatch);
+    const std::span<const std::string> files(source_.photos);
+    const auto some = files.subspan(begin, std::min(static_cast<size_t>(kPhotoBatch), files.size() - begin));
     const LoadedPhotos loaded = load_photos(input, some);
     for (size_t i = 0; i < some.size(); ++i)
       if (!loaded.errors[i].empty()) fail(some[i], ": ", loaded.errors[i], "; leave it out");
-    take(outputs([&](int view) { return images_of(input, loaded, view); }));
-  }
+    return outputs(*network, [&](int view) { return photo_images(input, loaded, view); });
+  };
 }
 
 }  // namespace owt

@@ -8,6 +8,7 @@
 #include <ostream>
 #include <streambuf>
 
+#include "src/commands/onnx_int8.h"
 #include "src/commands/onnx_layers.h"
 #include "src/system/check.h"
 #include "src/system/files.h"
@@ -66,13 +67,32 @@ void declare(onnx::ValueInfoProto& value, const std::string& name, const Shape& 
   for (size_t i = 1; i < dims.size(); ++i) type.mutable_shape()->add_dim()->set_dim_value(dims[i]);
 }
 
+// The logits are the last value, x; then probabilities.
+void add_scores(OnnxGraph& graph, onnx::GraphProto& out, const std::string& x, const Model& model,
+                const LossSettings& loss, const OnnxOptions& options) {
+  if (loss.margin.scale > 0)
+    graph.add("Mul", kLogits, {x, graph.constant("scale", static_cast<float>(loss.margin.scale))});
+  graph.set_output(kLogits);
+  if (options.probabilities) {
+    if (loss.type == LossType::kLogistic)
+      graph.add("Sigmoid", kProbabilities, {kLogits});
+    else
+      set_attribute(graph.add("Softmax", kProbabilities, {kLogits}), "axis", int64_t{1});
+    graph.set_output(kProbabilities);
+  }
+  const Shape scores{1, model.classes};
+  declare(*out.add_output(), options.probabilities ? kProbabilities : kLogits, scores, options.batch);
+}
+
 void add_graph(onnx::GraphProto& out, const Model& model, const Augmenter& augmenter, const std::string& weights,
-               const LossSettings& loss, const OnnxOptions& options, OnnxData* data) {
-  OnnxGraph graph(out, weights, {kInput, kLogits, kEmbedding, kProbabilities}, data);
+               const LossSettings& loss, const OnnxOptions& options, const std::optional<ActivationRanges>& ranges,
+               OnnxData* data) {
+  OnnxGraph graph(out, weights, {kInput, kLogits, kEmbedding, kProbabilities}, data, ranges.has_value());
   out.set_name(model.name);
   OnnxValue x{kInput, model.input.batch_of(1)};
   declare(*out.add_input(), x.name, x.shape, options.batch);
   if (options.raw_pixels) x = add_normalisation(graph, augmenter, x);
+  graph.record(x.name, kImageRange);
   std::vector<std::unique_ptr<Layer>> layers = whole_layers(model);
   const bool embeds = layers.back()->type() == "cosine" && !options.head && !options.probabilities;
   if (embeds) {
@@ -84,23 +104,16 @@ void add_graph(onnx::GraphProto& out, const Model& model, const Augmenter& augme
   if (x.name == kInput) graph.add("Identity", kLogits, {x.name});
   if (embeds) {
     graph.set_output(kEmbedding);
-    return declare(*out.add_output(), kEmbedding, {1, x.shape.row_elements()}, options.batch);
+    declare(*out.add_output(), kEmbedding, {1, x.shape.row_elements()}, options.batch);
+  } else {
+    add_scores(graph, out, x.name, model, loss, options);
+    graph.warn_of_unused();
   }
-  if (loss.margin.scale > 0)
-    graph.add("Mul", kLogits, {x.name, graph.constant("scale", static_cast<float>(loss.margin.scale))});
-  graph.set_output(kLogits);
-  if (options.probabilities) {
-    if (loss.type == LossType::kLogistic)
-      graph.add("Sigmoid", kProbabilities, {kLogits});
-    else
-      set_attribute(graph.add("Softmax", kProbabilities, {kLogits}), "axis", int64_t{1});
-    graph.set_output(kProbabilities);
-  }
-  const Shape scores{1, model.classes};
-  declare(*out.add_output(), options.probabilities ? kProbabilities : kLogits, scores, options.batch);
-  graph.warn_of_unused();
+  if (!ranges) return;
+  std::map<std::string, ValueRange> of_values;
+  for (const auto& [value, layer] : graph.layers()) of_values[value] = ranges->at(layer);
+  convert_to_int8(out, graph, std::move(of_values));
 }
-
 std::string listed(const std::vector<double>& values) {
   std::string text;
   for (const double value : values) text += format("{}{}", text.empty() ? "" : " ", value);
@@ -121,7 +134,8 @@ std::string lines(const std::vector<std::string>& names) {
   return text;
 }
 
-void add_metadata(onnx::ModelProto& model, const Settings& settings, const DataFacts& facts, bool raw_pixels) {
+void add_metadata(onnx::ModelProto& model, const Settings& settings, const DataFacts& facts,
+                  const OnnxOptions& options) {
   const auto add = [&](const std::string& key, const std::string& value) {
     onnx::StringStringEntryProto& entry = *model.add_metadata_props();
     entry.set_key(key);
@@ -131,7 +145,9 @@ void add_metadata(onnx::ModelProto& model, const Settings& settings, const DataF
   const int64_t channels = settings.model.input[2];
   add("owt.channels", channels == 3 ? "RGB" : channels == 1 ? "grey" : std::to_string(channels));
   if (!facts.class_names.empty()) add("owt.classes", lines(facts.class_names));
-  if (raw_pixels) return add("owt.input", "pixels 0 to 255");
+  if (options.calibration.images > 0)
+    add("owt.int8", kCalibrationMethods[static_cast<size_t>(options.calibration.method)]);
+  if (options.raw_pixels) return add("owt.input", "pixels 0 to 255");
   const AugmentSettings& augment = settings.data.augment;
   add("owt.input", "(pixel - mean) * scale / std, pixels 0 to 255");
   add("owt.mean", described(augment.mean, augment.mean_values, facts.statistics.channel_mean, "0"));
@@ -196,12 +212,16 @@ void export_onnx(const Settings& settings, const std::string& weights, const Onn
   model.set_ir_version(ir_version(options.opset));
   model.set_producer_name("owt");
   model.add_opset_import()->set_version(options.opset);
-  const DataFacts facts = find_data_facts(settings, options.run_folder, options.data);
-  add_metadata(model, settings, facts, options.raw_pixels);
+  // The images of the data set are for the ranges then, and the run has the facts.
+  const bool for_ranges = options.calibration.images > 0 && !options.run_folder.empty();
+  const DataFacts facts = find_data_facts(settings, options.run_folder, for_ranges ? "" : options.data);
+  add_metadata(model, settings, facts, options);
   const Augmenter augmenter(settings.data.augment, settings.data.image, facts.statistics);
-  std::optional<OnnxData> data;
-  if (weight_bytes(settings.model) > options.most_bytes) data.emplace(file);
-  add_graph(*model.mutable_graph(), settings.model, augmenter, weights, settings.loss, options,
+  std::optional<ActivationRanges> ranges;
+  if (options.calibration.images > 0) ranges = activation_ranges(settings, weights, options);
+  std::optional<OnnxData> data;  // integers take a quarter of the bytes, and are in the file
+  if (!ranges && weight_bytes(settings.model) > options.most_bytes) data.emplace(file);
+  add_graph(*model.mutable_graph(), settings.model, augmenter, weights, settings.loss, options, ranges,
             data ? &*data : nullptr);
   if (data)
     data->close();

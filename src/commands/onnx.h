@@ -6,11 +6,12 @@
 //          A net that ends in a cosine layer is written without it, with the output "embedding": N x F f32, the layer's
 //          input; with head or probabilities it is whole, and its logits are cosines times the scale of the margin.
 // Every layer becomes operators that compute its evaluation output. Values are named after the layer, and weights as in
-// the weights file; dropout and drop_path are left out. If windows extend beyond the image (round = "up"), explicit
-// zeros are written around it, because readers disagree about ceil_mode. The metadata owt.mean, owt.std and owt.scale
+// the weights file; dropout and drop_path are left out. A batch normalisation is folded into the convolution or dense layer before it,
+// also across a max pool if no factor is negative. If windows extend beyond the image (round = "up"), explicit zeros
+// are written around it, because readers disagree about ceil_mode. The metadata owt.mean, owt.std and owt.scale
 // describe `images`: value = (pixel - mean) * scale / std. owt.classes has the names of the classes, one per line, if
-// they are known.
-// If the weights do not fit into the file, its large tensors are in a second file, FILE.data.
+// they are known. onnx_int8.h says what changes for INT8. If the weights do not fit into the file, its large tensors
+// are in a second file, FILE.data.
 // Source: github.com/onnx/onnx, docs/IR.md, docs/Operators.md and docs/ExternalData.md.
 #pragma once
 
@@ -23,6 +24,19 @@
 namespace owt {
 
 constexpr int kFirstOpset = 11, kLastOpset = 17;
+constexpr int kFirstInt8Opset = 13;  // the first with scales of channels
+
+// How the range of an activation follows from its values on the calibration images. Values beyond it are clipped.
+//   minmax      all values
+//   percentile  all but one in 10,000
+//   kl          the range with the least Kullback-Leibler divergence of the quantised values (onnx_ranges.h)
+enum class CalibrationMethod { kMinMax, kPercentile, kKl };
+constexpr const char* kCalibrationMethods[] = {"minmax", "percentile", "kl"};
+
+struct Calibration {
+  int64_t images = 0;  // training images that are looked at; 0: the model stays f32
+  CalibrationMethod method = CalibrationMethod::kMinMax;
+};
 
 struct OnnxOptions {
   int64_t batch = 0;  // N; 0: any
@@ -31,6 +45,7 @@ struct OnnxOptions {
   bool head = false;  // see above
   bool raw_pixels = false;
   int64_t most_bytes = std::numeric_limits<int>::max();  // limit on the size of the file
+  Calibration calibration{};                             // for INT8
   std::string run_folder{}, data{};  // sources of the facts of the training data (data_facts.h); empty: not given
 };
 

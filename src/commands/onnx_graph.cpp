@@ -54,21 +54,22 @@ onnx::NodeProto& OnnxGraph::add(const std::string& type, const std::string& name
 }
 
 std::string OnnxGraph::constant(const std::string& name, const Shape& shape, const float* values) {
-  onnx::TensorProto& tensor = add_tensor(unused(name), shape, onnx::TensorProto::FLOAT);
-  add_values(tensor, values, shape.elements() * 4);
+  return constant(name, shape, onnx::TensorProto::FLOAT, values, shape.elements() * 4);
+}
+
+std::string OnnxGraph::constant(const std::string& name, const Shape& shape, onnx::TensorProto::DataType type,
+                                const void* values, int64_t bytes) {
+  onnx::TensorProto& tensor = add_tensor(unused(name), shape, type);
+  add_values(tensor, values, bytes);
   return tensor.name();
 }
 
 std::string OnnxGraph::constant(const std::string& name, const Integers& values) {
-  onnx::TensorProto& tensor = add_tensor(unused(name), {static_cast<int64_t>(values.size())}, onnx::TensorProto::INT64);
-  tensor.set_raw_data(values.data(), values.size() * sizeof(int64_t));
-  return tensor.name();
+  return constant(name, {std::ssize(values)}, onnx::TensorProto::INT64, values.data(), std::ssize(values) * 8);
 }
 
 std::string OnnxGraph::constant(const std::string& name, float value) {
-  onnx::TensorProto& tensor = add_tensor(unused(name), {}, onnx::TensorProto::FLOAT);
-  tensor.set_raw_data(&value, sizeof value);
-  return tensor.name();
+  return constant(name, {}, onnx::TensorProto::FLOAT, &value, sizeof value);
 }
 
 std::string OnnxGraph::param(const Param& param, const Shape& shape) {
@@ -98,6 +99,37 @@ OnnxGraph::Names OnnxGraph::params(const std::vector<Param*>& params) {
   Names names;
   for (const Param* each : params) names.push_back(param(*each, each->file_shape));
   return names;
+}
+
+ChannelScaling OnnxGraph::normalisation(const Described& norm) {
+  const std::vector<float> weight = values(*norm.params.at(0)), bias = values(*norm.params.at(1)),
+                           mean = values(*norm.params.at(2)), variance = values(*norm.params.at(3));
+  ChannelScaling scaling;
+  for (size_t c = 0; c < weight.size(); ++c) {
+    scaling.factor.push_back(weight[c] / std::sqrt(static_cast<double>(variance[c]) + norm.number("eps")));
+    scaling.summand.push_back(bias[c] - mean[c] * scaling.factor[c]);
+  }
+  return scaling;
+}
+
+OnnxGraph::Names OnnxGraph::scaled_params(const std::vector<Param*>& params, const ChannelScaling& by,
+                                          const std::string& bias) {
+  const Param& weight = *params.at(0);
+  onnx::TensorProto& tensor = add_tensor(unused(weight.name), weight.file_shape, onnx::TensorProto::FLOAT);
+  const auto width = static_cast<size_t>(weight.file_shape.row_elements());
+  std::vector<float> scaled(width);
+  size_t row = 0;
+  read(weight, [&](const Tensor& rows) {
+    const float* given = rows.data();
+    for (int64_t i = 0; i < rows.shape().rows(); ++i, ++row, given += width) {
+      for (size_t k = 0; k < width; ++k) scaled[k] = static_cast<float>(given[k] * by.factor[row]);
+      add_values(tensor, scaled.data(), std::ssize(scaled) * 4);
+    }
+  });
+  const std::vector<float> own = params.size() > 1 ? values(*params[1]) : std::vector<float>(row);
+  std::vector<float> sum;
+  for (size_t c = 0; c < row; ++c) sum.push_back(static_cast<float>(own[c] * by.factor[c] + by.summand[c]));
+  return {tensor.name(), constant(bias, {std::ssize(sum)}, sum.data())};
 }
 
 std::string OnnxGraph::flat(const std::string& name, const OnnxValue& x) {
@@ -133,6 +165,27 @@ void OnnxGraph::add_values(onnx::TensorProto& tensor, const void* values, int64_
     data_->write(values, count);
   else
     tensor.mutable_raw_data()->append(static_cast<const char*>(values), count);
+}
+
+std::vector<float> OnnxGraph::values(const Param& param) {
+  std::vector<float> all;
+  read(param, [&](const Tensor& rows) { all.insert(all.end(), rows.data(), rows.data() + rows.elements()); });
+  return all;
+}
+
+void OnnxGraph::set_output(const std::string& name) {
+  onnx::NodeProto& node = *graph_.mutable_node(graph_.node_size() - 1);
+  if (auto recorded = layers_.extract(node.output(0))) {
+    recorded.key() = name;
+    layers_.insert(std::move(recorded));
+  }
+  node.set_output(0, name);
+}
+
+std::string OnnxGraph::rename_output(const std::string& layer) {
+  const std::string name = unused(layer);
+  set_output(name);
+  return name;
 }
 
 std::string OnnxGraph::unused(std::string name) {

@@ -1,6 +1,7 @@
 #include "src/commands/onnx_layers.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "layers/cosine.h"
 #include "src/commands/onnx.h"
@@ -66,6 +67,34 @@ std::string with_zeros(OnnxGraph& graph, const std::string& layer, const Describ
   return x;
 }
 
+// A batch normalisation that the weights of a layer before it include.
+struct Folded {
+  int64_t layer;  // in its net
+  ChannelScaling scaling;
+  std::string bias;  // the name of its bias
+};
+
+// The one after this layer, or after a max pool that follows it. A max pool keeps the order of values, unless a factor
+// is negative.
+std::optional<Folded> foldable(OnnxGraph& graph, const Net& net, int64_t layer, Shape x) {
+  const auto described = [&](int64_t i) { return net.layer(i).describe(x); };
+  const std::string op = described(layer).op;
+  if (op != "conv" && op != "dense") return {};
+  const auto next = [&] {
+    x = net.layer(layer).out_shape(x);
+    return ++layer < net.size();
+  };
+  if (!next()) return {};
+  const bool pooled = described(layer).op == "max_pool";
+  if (pooled && !next()) return {};
+  const Described norm = described(layer);
+  if (norm.op != "batch_norm") return {};
+  ChannelScaling scaling = graph.normalisation(norm);
+  const auto negative = [](double factor) { return factor < 0; };
+  if (pooled && std::any_of(scaling.factor.begin(), scaling.factor.end(), negative)) return {};
+  return Folded{layer, std::move(scaling), norm.params.at(1)->name};
+}
+
 void check_lrn(const Layer& layer, const Described& described) {
   if (described.op != "lrn" || described.integer("size") % 2 == 1) return;
   fail("layer '", layer.name(), "' normalises over ", described.integer("size"),
@@ -73,18 +102,18 @@ void check_lrn(const Layer& layer, const Described& described) {
 }
 
 std::string add_operator(OnnxGraph& graph, const Operator& op, const Layer& layer, const Described& described,
-                         const OnnxValue& x) {
+                         const OnnxValue& x, const Folded* folded) {
   check_lrn(layer, described);
   Names inputs{op.takes_rows ? graph.flat(layer.name() + ".flatten", x)
                              : with_zeros(graph, layer.name(), described, x.name)};
-  for (const std::string& param : graph.params(described.params)) inputs.push_back(param);
+  const Names params =
+      folded ? graph.scaled_params(described.params, folded->scaling, folded->bias) : graph.params(described.params);
+  inputs.insert(inputs.end(), params.begin(), params.end());
   onnx::NodeProto& node = graph.add(op.theirs, op.gives_images ? layer.name() + ".means" : layer.name(), inputs);
   set_attributes(node, described);
   if (op.constant) set_attribute(node, op.constant, op.value);
   return op.gives_images ? graph.flat(layer.name(), {node.output(0), x.shape}) : node.output(0);
 }
-
-OnnxValue add_layer(OnnxGraph& graph, Layer& layer, const OnnxValue& x);
 
 // The outputs of the branches of a composite layer; a branch without layers gives x.
 Names add_composite_branches(OnnxGraph& graph, const Layer& layer, const OnnxValue& x) {
@@ -163,8 +192,9 @@ std::string with_number(OnnxGraph& graph, const char* type, const std::string& n
 }
 
 // Subtracts the part above 6: not every reader accepts a Clip with its bounds as inputs, as in operator set 11 and
-// later.
+// later. If outputs are clipped to their range, which ends at 6 or below, a relu suffices.
 std::string add_relu6(OnnxGraph& graph, Layer& layer, const Described&, const OnnxValue& x) {
+  if (graph.clips()) return graph.add("Relu", layer.name(), {x.name}).output(0);
   const std::string of = layer.name() + ".";
   const std::string over = with_number(graph, "Sub", of + "less", x.name, 6);
   const std::string above = graph.add("Relu", of + "above", {over}).output(0);
@@ -326,22 +356,32 @@ constexpr Special kSpecials[] = {{"branches", add_branches_side_by_side},
                                  {"square", add_square}};
 
 // Returns the name of the layer's output.
-std::string add_described(OnnxGraph& graph, Layer& layer, const Described& described, const OnnxValue& x) {
+std::string add_described(OnnxGraph& graph, Layer& layer, const Described& described, const OnnxValue& x,
+                          const Folded* folded) {
   for (const Special& special : kSpecials)
     if (described.op == special.op) return special.add(graph, layer, described, x);
   for (const Operator& op : kOperators)
-    if (described.op == op.ours) return add_operator(graph, op, layer, described, x);
+    if (described.op == op.ours) return add_operator(graph, op, layer, described, x, folded);
   fail("layer '", layer.name(), "' is of type ", layer.type(), ", which owt cannot write as ONNX");
-}
-
-OnnxValue add_layer(OnnxGraph& graph, Layer& layer, const OnnxValue& x) {
-  return {add_described(graph, layer, layer.describe(x.shape), x), layer.out_shape(x.shape)};
 }
 
 }  // namespace
 
 OnnxValue add_layers(OnnxGraph& graph, const Net& net, OnnxValue x) {
-  for (int64_t i = 0; i < net.size(); ++i) x = add_layer(graph, net.layer(i), x);
+  int64_t norm = -1;  // the latest layer that the weights of another include
+  for (int64_t i = 0; i < net.size(); ++i) {
+    Layer& layer = net.layer(i);
+    if (i == norm) {
+      x.name = graph.rename_output(layer.name());
+      graph.record(x.name, layer.name());
+      continue;
+    }
+    const std::optional<Folded> folded = foldable(graph, net, i, x.shape);
+    if (folded) norm = folded->layer;
+    x = {add_described(graph, layer, layer.describe(x.shape), x, folded ? &*folded : nullptr),
+         layer.out_shape(x.shape)};
+    if (norm < i) graph.record(x.name, layer.name());
+  }
   return x;
 }
 

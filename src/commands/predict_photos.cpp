@@ -1,5 +1,7 @@
 #include "src/commands/predict_photos.h"
 
+#include <algorithm>
+
 #include "src/commands/json_output.h"
 #include "src/commands/run.h"
 #include "src/core/threads.h"
@@ -17,7 +19,23 @@ Classifier::Classifier(const Settings& settings, const ClassifyOptions& options)
   log_device(settings_);
 }
 
-std::vector<PhotoPrediction> Classifier::classify(std::span<const std::string> files) {
+void Classifier::each(std::span<const std::string> files, const std::function<void(PhotoPrediction&)>& take) {
+  static constexpr size_t kBatch = 32;
+  using Answers = std::vector<PhotoPrediction>;
+  const auto worker = [&](int rank, int) {
+    // Not owning for the first worker: this is its network.
+    const auto network = rank == 0 ? std::shared_ptr<Inference>(&network_, [](Inference*) {})
+                                   : std::make_shared<Inference>(settings_, options_.weights);
+    return [this, network, files](int64_t batch) {
+      const size_t begin = static_cast<size_t>(batch) * kBatch;
+      return classify(*network, files.subspan(begin, std::min(kBatch, files.size() - begin)));
+    };
+  };
+  session_.in_order<Answers>(options_.workers, static_cast<int64_t>((files.size() + kBatch - 1) / kBatch), worker,
+                             [&](Answers& answers) { std::for_each(answers.begin(), answers.end(), take); });
+}
+
+std::vector<PhotoPrediction> Classifier::classify(Inference& network, std::span<const std::string> files) const {
   std::vector<PhotoPrediction> answers(files.size());
   LoadedPhotos loaded = load_photos(input_, files);
   const std::vector<Photo>& photos = loaded.photos;
@@ -40,7 +58,7 @@ std::vector<PhotoPrediction> Classifier::classify(std::span<const std::string> f
       for (int64_t i = begin; i < end; ++i)
         input_.make(photos[good[static_cast<size_t>(i)]], view, images.data() + i * image);
     });
-    const Tensor logits = network_.run(images);
+    const Tensor logits = network.run(images);
     const auto classes = static_cast<size_t>(logits.shape().row_elements());
     for (size_t i = 0; i < good.size(); ++i) {
       means[i].add({logits.data() + i * classes, classes});

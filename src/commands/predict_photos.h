@@ -1,6 +1,7 @@
 // `owt predict`: the classes that a trained network predicts for photos.
 #pragma once
 
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -18,6 +19,7 @@ struct ClassifyOptions {
   std::string run_folder;  // for the data's facts (data_facts.h); empty: none
   std::string data;        // the data set, for the same facts; empty: none
   int threads = 0;         // 0: all cores
+  int workers = 1;         // threads with their own networks, which share the photos
   Views views{};           // views of each photo
   int top = 5;             // most classes of an answer
 };
@@ -32,16 +34,17 @@ class Classifier {
  public:
   Classifier(const Settings& settings, const ClassifyOptions& options);
 
-  static constexpr int64_t kBatch = 32;  // a good number of photos for each call
-
-  // Returns answers in the order of the files, for as many files as memory allows. A file that is no photo has an error
-  // in its answer.
-  std::vector<PhotoPrediction> classify(std::span<const std::string> files);
+  // Calls take() with the answers of all files in order. A file that is no photo has an error in its answer.
+  void each(std::span<const std::string> files, const std::function<void(PhotoPrediction&)>& take);
+  // Returns the same answers, for as many files as memory allows.
+  std::vector<PhotoPrediction> classify(std::span<const std::string> files) { return classify(network_, files); }
   std::string class_name(int index) const;  // its number if it has no name
   // [{"file": ..., "top": [{"class": 3, "name": "cat", "probability": 0.9}, ...]}, {"file": ..., "error": ...}, ...]
   std::string json(const std::vector<PhotoPrediction>& answers) const;
 
  private:
+  std::vector<PhotoPrediction> classify(Inference& network, std::span<const std::string> files) const;
+
   Settings settings_;
   Session session_;
   ClassifyOptions options_;

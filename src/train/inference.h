@@ -24,6 +24,7 @@ class Inference {
   Inference(const Settings& settings, const std::string& weights, const std::string& last = {});
 
   const Plan& plan() const { return plan_; }
+  const Net& net() const { return model_->front(); }
   const Shape& in() const { return model_->front().in(); }  // shape of a row: H x W x C
   Shape out() const { return model_->front().out(); }       // shape of a row: H x W x C, or F
   const Stream& stream() const { return stream_; }          // images must be ready on it

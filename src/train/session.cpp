@@ -4,6 +4,7 @@
 
 #include "layers/conv_cpu/conv_algorithm.h"
 #include "src/comm/launch.h"
+#include "src/comm/on_host.h"
 #include "src/comm/threads.h"
 #include "src/core/cpu_bf16.h"
 #include "src/core/gpus.h"
@@ -47,6 +48,8 @@ void Session::run(int ranks, const std::function<void(Communicator&)>& body) con
   };
   run_ranks(ranks, threads_per_rank(threads_, ranks), checked, on_.device);
 }
+
+void Session::wait_for_all(Communicator& comm) const { on_host::sum(comm, std::vector<double>{0}, on_.device); }
 
 void log_device(const Settings& settings) {
   const Compute on = settings.compute();

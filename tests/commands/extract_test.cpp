@@ -59,5 +59,23 @@ TEST_P(ExtractTest, FeaturesAreChannelsFirstInTheOrderOfTheImages) {
   EXPECT_THAT(read_file(options.labels), HasSubstr("'shape': (50,)"));
 }
 
+// 50 images are three batches: of 24, 24 and 2.
+TEST_P(ExtractTest, FeaturesAreTheSameForEveryNumberOfWorkers) {
+  run("run", {{"schedule.epochs", "1"}});
+  const Settings settings = for_one_rank(small_settings(kSmallRecipe, {{"run.device", name_of(device())}}));
+  ExtractOptions options;
+  options.source.weights = weights_of("run");
+  options.source.layer = "fc2";
+  const auto with = [&](int workers) {
+    options.source.workers = options.source.threads = workers;
+    options.out = path("x.npy");
+    options.labels = path("labels.npy");
+    extract(settings, options);
+    return read_file(options.out) + read_file(options.labels);
+  };
+  const std::string alone = with(1);
+  for (const int workers : {2, 3, 5}) EXPECT_TRUE(with(workers) == alone) << workers;
+}
+
 }  // namespace
 }  // namespace owt::extract_test

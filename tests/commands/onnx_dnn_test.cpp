@@ -1,14 +1,18 @@
 // Outputs of exported models in OpenCV's ONNX reader, against the network itself.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <onnx/onnx_pb.h>
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
+#include <map>
 #include <opencv2/dnn.hpp>
 #include <set>
 
 #include "data/synthetic.h"
 #include "src/commands/onnx.h"
+#include "src/system/files.h"
 #include "src/train/job.h"
 #include "tests/support/runs.h"
 #include "tests/support/saved_net.h"
@@ -30,12 +34,12 @@ std::vector<float> run_onnx(const std::string& file, const Tensor& images) {
   return {y.ptr<float>(), y.ptr<float>() + y.total()};
 }
 
-void expect_same(const std::vector<float>& found, const std::vector<float>& wanted) {
+void expect_same(const std::vector<float>& found, const std::vector<float>& wanted, float error = 1e-4f) {
   ASSERT_EQ(found.size(), wanted.size());
   float largest = 0;
   for (const float value : wanted) largest = std::max(largest, std::abs(value));
   ASSERT_GT(largest, 0.01f) << "outputs too small to tell anything";
-  for (size_t i = 0; i < found.size(); ++i) EXPECT_NEAR(found[i], wanted[i], 1e-4f * largest) << "output " << i;
+  for (size_t i = 0; i < found.size(); ++i) EXPECT_NEAR(found[i], wanted[i], error * largest) << "output " << i;
 }
 
 std::vector<float> softmax(std::vector<float> logits, size_t classes) {
@@ -84,6 +88,9 @@ const std::vector<Case>& cases() {
       {"lrn_within", {"type='conv' out=4 kernel=1", "type='lrn' size=4 alpha=0.5 beta=0.5 within=true"}},
       {"batch_norm", {"type='conv' out=4 kernel=3", "type='batch_norm' eps=0.01"}},
       {"batch_norm", {"type='dense' out=8", "type='batch_norm'"}},
+      {"batch_norm", {"type='dense' out=8 bias=false", "type='relu'", "type='batch_norm'"}},
+      {"batch_norm", {"type='conv' out=4 kernel=3", "type='max_pool' kernel=2", "type='batch_norm'"}},
+      {"batch_norm", {"type='conv' out=1 kernel=3", "type='max_pool' kernel=2", "type='batch_norm' name='b'"}},
       {"relu", {"type='relu'"}},
       {"residual",
        {"name='block' type='residual' "
@@ -205,6 +212,75 @@ TEST(OnnxDnn, TheProbabilitiesOfALogisticLossAreSigmoids) {
   for (float& value : wanted) value = 1 / (1 + std::exp(-value));
   export_onnx(settings, net.weights(), {.batch = kRows, .probabilities = true}, net.file("sigmoid.onnx"));
   expect_same(run_onnx(net.file("sigmoid.onnx"), images), wanted);
+}
+
+// The model without pairs: its activations are not rounded, and its weights are the rounded ones.
+void remove_pairs(const std::string& file) {
+  onnx::ModelProto model;
+  ASSERT_TRUE(model.ParseFromString(read_file(file)));
+  onnx::GraphProto& graph = *model.mutable_graph();
+  std::map<std::string, onnx::TensorProto*> constants;
+  for (onnx::TensorProto& tensor : *graph.mutable_initializer()) constants[tensor.name()] = &tensor;
+  const auto floats = [&](const std::string& name) {
+    std::vector<float> values(constants.at(name)->raw_data().size() / 4);
+    std::memcpy(values.data(), constants.at(name)->raw_data().data(), values.size() * 4);
+    return values;
+  };
+  std::map<std::string, std::string> instead;  // the value before a pair
+  std::vector<onnx::NodeProto> kept;
+  for (onnx::NodeProto node : graph.node()) {
+    const std::string x = node.input(0), y = node.output(0);
+    if (node.op_type() == "DequantizeLinear" && constants.contains(x)) {
+      onnx::TensorProto& tensor = *constants.at(x);
+      const std::vector<float> scales = floats(node.input(1));
+      const bool bytes = tensor.data_type() == onnx::TensorProto::INT8;
+      const std::string raw = tensor.raw_data();
+      std::vector<float> values(raw.size() / (bytes ? 1 : 4));
+      for (size_t i = 0; i < values.size(); ++i) {
+        int32_t whole = 0;
+        if (bytes)
+          whole = static_cast<int8_t>(raw[i]);
+        else
+          std::memcpy(&whole, raw.data() + 4 * i, 4);
+        values[i] = static_cast<float>(whole) * scales[i * scales.size() / values.size()];
+      }
+      tensor.set_name(y);
+      tensor.set_data_type(onnx::TensorProto::FLOAT);
+      tensor.set_raw_data(values.data(), values.size() * 4);
+    } else if (node.op_type() == "DequantizeLinear" || node.op_type() == "QuantizeLinear") {
+      instead[y] = instead.contains(x) ? instead[x] : x;
+    } else {
+      for (std::string& input : *node.mutable_input())
+        if (instead.contains(input)) input = instead[input];
+      kept.push_back(node);
+    }
+  }
+  graph.clear_node();
+  for (const onnx::NodeProto& node : kept) *graph.add_node() = node;
+  write_bytes(file, model.SerializeAsString());
+}
+
+// Weights of 8 bits have errors of 0.2 % of the largest weight of a channel.
+TEST(OnnxDnn, ConvertedWeightsGiveNearlyTheSameLogits) {
+  const Settings settings = small_settings(recipe_of("[3, 12, 12]", "side = 12\ntrain_images = 50\nbatch = 12\n", R"(
+    { name = "conv1", type = "conv", out = 6, kernel = 3 },
+    { name = "norm1", type = "batch_norm" },
+    { name = "relu1", type = "relu" },
+    { name = "block", type = "residual", body = [
+      { name = "a", type = "conv", out = 6, kernel = 3, pad = 1, groups = 2 },
+      { name = "r", type = "relu" },
+      { name = "b", type = "conv", out = 6, kernel = 3, pad = 1 }] },
+    { name = "conv2", type = "conv", out = 8, kernel = 3, stride = 2 },
+    { name = "fc1", type = "dense", out = 12 },
+    { name = "relu2", type = "relu" },
+    { name = "fc2", type = "dense", out = 10 })"));
+  SavedNet net(settings);
+  export_onnx(settings, net.weights(), {.batch = kRows, .calibration = {.images = 50}}, net.file("net.onnx"));
+  remove_pairs(net.file("net.onnx"));
+  const Tensor images = random_images(kRows, settings.model.input);
+  const std::vector<float> wanted = net.logits(images), found = run_onnx(net.file("net.onnx"), images);
+  expect_same(found, wanted, 0.03f);
+  EXPECT_NE(found, wanted);
 }
 
 // The exported model gets the pixels of the centre crop; the network gets the evaluation loader's batch of the same

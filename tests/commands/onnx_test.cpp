@@ -8,6 +8,7 @@
 
 #include <filesystem>
 #include <map>
+#include <set>
 
 #include "src/system/files.h"
 #include "tests/support/message_of.h"
@@ -53,6 +54,43 @@ TEST(Onnx, EveryLayerBecomesItsOperatorAndDropoutIsLeftOut) {
   EXPECT_THAT(operators(exported(small_settings(kSmallRecipe))),
               ElementsAre("Conv", "Relu", "LRN", "MaxPool", "Conv", "Relu", "AveragePool", "Flatten", "Gemm", "Relu",
                           "Gemm", "Relu", "Gemm"));
+}
+
+std::vector<std::string> operators_of(const std::vector<std::string>& keys) {
+  return operators(exported(settings_of_layers(keys, "[3, 8, 8]", 5)));
+}
+
+TEST(Onnx, ABatchNormalisationIsFoldedIntoTheLayerBeforeIt) {
+  const std::string conv = "type='conv' out=4 kernel=3", dense = "type='dense' out=5", norm = "type='batch_norm'",
+                    relu = "type='relu'";
+  EXPECT_THAT(operators_of({conv, norm, relu, dense}), ElementsAre("Conv", "Relu", "Flatten", "Gemm"));
+  EXPECT_THAT(operators_of({dense, norm, relu, dense}), ElementsAre("Flatten", "Gemm", "Relu", "Gemm"));
+  EXPECT_THAT(operators_of({conv, relu, norm, dense}),
+              ElementsAre("Conv", "Relu", "BatchNormalization", "Flatten", "Gemm"));
+}
+
+TEST(Onnx, ABatchNormalisationBehindAMaxPoolIsFoldedUnlessAFactorIsNegative) {
+  std::set<bool> seen;
+  for (const std::string name : {"a", "b", "c", "d", "e", "f"}) {
+    const std::vector<std::string> keys{"type='conv' out=1 kernel=3", "type='max_pool' kernel=2",
+                                        "type='batch_norm' name='" + name + "'", "type='dense' out=5"};
+    const bool negative = SavedNet(settings_of_layers(keys, "[3, 8, 8]", 5)).weight(name + ".weight")[0] < 0;
+    seen.insert(negative);
+    if (negative) {
+      EXPECT_THAT(operators_of(keys), ElementsAre("Conv", "MaxPool", "BatchNormalization", "Flatten", "Gemm")) << name;
+    } else {
+      EXPECT_THAT(operators_of(keys), ElementsAre("Conv", "MaxPool", "Flatten", "Gemm")) << name;
+    }
+  }
+  EXPECT_EQ(seen.size(), 2u);
+}
+
+TEST(Onnx, AFoldedLayerHasTheNameOfTheBatchNormalisation) {
+  const onnx::ModelProto model = exported(settings_of_layers(
+      {"type='conv' out=4 kernel=3 name='conv'", "type='batch_norm' name='norm'", "type='dense' out=5"}, "[3, 8, 8]",
+      5));
+  EXPECT_EQ(model.graph().node(0).output(0), "norm");
+  EXPECT_THAT(model.graph().node(0).input(), ElementsAre("images", "conv.weight", "norm.bias"));
 }
 
 // The shapes that ONNX infers from the operators equal the layers' shapes.

@@ -156,6 +156,24 @@ TEST_F(ClassifierTest, ClassesAreCalledByTheirNamesAsFarAsThereAreSome) {
   EXPECT_THAT(names, ElementsAre("cat", "dog", "owl", "3", "4", "5", "6"));
 }
 
+TEST_F(ClassifierTest, EveryNumberOfWorkersGivesTheSameAnswersInTheOrderOfTheFiles) {
+  std::vector<std::string> files;
+  for (int64_t i = 0; i < 70; ++i) files.push_back(photo(i));
+  write_bytes(net_.file("text.png"), "Dear colleagues");
+  files[40] = net_.file("text.png");
+  const auto json = [&](int workers) {
+    ClassifyOptions given = options();
+    given.workers = given.threads = workers;
+    Classifier classifier(settings_, given);
+    std::vector<PhotoPrediction> answers;
+    classifier.each(files, [&](PhotoPrediction& answer) { answers.push_back(answer); });
+    for (size_t i = 0; i < files.size(); ++i) EXPECT_EQ(answers.at(i).file, files[i]);
+    return classifier.json(answers);
+  };
+  const std::string alone = json(1);
+  for (const int workers : {2, 3, 5}) EXPECT_EQ(json(workers), alone) << workers;
+}
+
 // More than are taken at a time.
 TEST_F(ClassifierTest, FeaturesOfManyPhotosAreInTheirOrder) {
   ExtractOptions extraction;
@@ -176,10 +194,15 @@ TEST_F(ClassifierTest, FeaturesOfManyPhotosAreInTheirOrder) {
   ASSERT_EQ(all.size(), 35 * kBytes);
   for (const size_t i : {0u, 31u, 32u, 34u})
     EXPECT_EQ(features({files[i]}, "one.npy"), all.substr(i * kBytes, kBytes)) << i;
+  extraction.source.workers = 3;
+  EXPECT_EQ(features(files, "three.npy"), all);
   write_bytes(net_.file("text.png"), "Dear colleagues");
   files[33] = net_.file("text.png");
-  EXPECT_THAT(message_of([&] { features(files, "none.npy"); }), HasSubstr("text.png: "));
-  EXPECT_FALSE(std::filesystem::exists(net_.file("none.npy")));
+  for (const int workers : {1, 2}) {
+    extraction.source.workers = workers;
+    EXPECT_THAT(message_of([&] { features(files, "none.npy"); }), HasSubstr("text.png: "));
+    EXPECT_FALSE(std::filesystem::exists(net_.file("none.npy")));
+  }
 }
 
 }  // namespace

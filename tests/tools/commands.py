@@ -67,6 +67,7 @@ NOWHERE = "/proc/nowhere/file"
 OUTPUTS = ("roc", "similarities", "out", "json", "csv", "trace", "onnx", "labels", "predictions", "confusion", "draw", "sheet")
 FASTER = "only the time differs"
 NO_GPU = Refused("--device cuda", "owt: error:")
+SAME_IMAGES = "every number of workers gives the same outputs"
 SAME_RESULT = "every number of workers and every strategy gives the same figures"
 DEVICES = {
     "device": NO_GPU,
@@ -141,6 +142,7 @@ COMMANDS = {
         "data": Unread("--data more-shards", "the run knows its own data"),
         "views": Shows("--views 2"),
         "top": Shows("--top 1"),
+        "workers": Unseen("--workers 2", SAME_IMAGES),
         "json": Shows("--json", base="runs/small noise.bmp"),
     }),
     "extract": Command("runs/small --layer fc2 --out new/x.npy", {
@@ -148,6 +150,7 @@ COMMANDS = {
         "layer": Shows("--layer fc1"),
         "out": Shows("--out new/y.npy"),
         "labels": Shows("--labels new/l.npy"),
+        "workers": Unseen("--workers 2", SAME_IMAGES),
         "classes": Unseen("--classes number", "the same classes"),
         "split": Shows("--split train"),
     }),
@@ -344,6 +347,9 @@ COMMANDS = {
         "softmax": Shows("--softmax"),
         "head": Unseen("--head", "the last layer is no cosine layer, so it is exported anyway"),
         "raw": Shows("--raw"),
+        "int8": Shows("--int8"),
+        "calibrate": Shows("--int8 --calibrate 1", base="--int8"),
+        "calibration": Shows("--int8 --calibration percentile", base="--int8"),
         "set": Refused("--set run.nonsense=1", "no key 'nonsense'"),
     }),
     "import": Command("net.onnx --out new/m.toml", {
@@ -426,6 +432,7 @@ verify runs/small pairs.txt --layer conv9
 verify runs/small pairs.txt --data nowhere
 export runs/small --onnx nowhere/x.onnx
 export runs/small --onnx new/x.onnx --weights wide.safetensors
+export runs/small --onnx new/x.onnx --int8 --data nowhere
 export small.toml --onnx new/x.onnx
 import nowhere.onnx --out new/m.toml
 import small.toml --out new/m.toml
@@ -809,7 +816,7 @@ class Tester:
     def options_of(self, name):
         """{option: whether it takes a value}, from --help."""
         text = self.run(f"{name} --help").out
-        found = re.findall(r"^  --([a-z-]+) ( ?)", text, re.M)
+        found = re.findall(r"^  --([a-z0-9-]+) ( ?)", text, re.M)
         return {option: space == "" for option, space in found if option != "help"}
 
     def commands(self):

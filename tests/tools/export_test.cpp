@@ -40,6 +40,20 @@ TEST_F(ExportTest, ARunFolderIsAllItNeeds) {
   EXPECT_THAT(read_file(onnx()), AllOf(HasSubstr("pixel.mean"), HasSubstr("probabilities")));
 }
 
+TEST_F(ExportTest, IntegersTakeAQuarterOfTheBytesAndNeedTrainingImages) {
+  const auto megabytes = [&](const std::string& words) {
+    const Result result = owt("export " + file("run") + " --data " + file("data") + " --onnx " + onnx() + words);
+    EXPECT_EQ(result.code, 0) << result.err;
+    EXPECT_THAT(result.err, Not(HasSubstr("--int8"))) << words;
+    return static_cast<double>(fs::file_size(onnx()));
+  };
+  EXPECT_LT(megabytes(" --int8 --calibrate 20"), 0.3 * megabytes(""));
+  fs::remove_all(file("data"));
+  const Result without = owt("export " + file("run") + " --data " + file("data") + " --onnx " + onnx() + " --int8");
+  EXPECT_EQ(without.code, 1);
+  EXPECT_THAT(without.err, HasSubstr(file("data")));
+}
+
 TEST_F(ExportTest, MeansOfOtherDataAreNotTaken) {
   ASSERT_EQ(owt("prepare synthetic " + file("other") + " --train 60 --test 5 --seed 7").code, 0);
   ASSERT_EQ(owt("export " + file("run") + " --raw --onnx " + onnx()).code, 0);
@@ -81,6 +95,11 @@ TEST_F(ExportTest, WrongCommandLinesExitWithTwoAndWriteNothing) {
   EXPECT_EQ(owt(command).code, 2);
   EXPECT_EQ(owt(command + "--onnx " + onnx() + " --opset 10").code, 2);
   EXPECT_EQ(owt(command + "--onnx " + onnx() + " --batch 0").code, 2);
+  EXPECT_THAT(owt(command + "--onnx " + onnx() + " --int8 --opset 12").err, HasSubstr("--int8 needs --opset 13"));
+  EXPECT_EQ(owt(command + "--onnx " + onnx() + " --int8 --opset 12").code, 2);
+  EXPECT_THAT(owt(command + "--onnx " + onnx() + " --int8 --calibration mean").err,
+              HasSubstr("wanted minmax, percentile or kl"));
+  EXPECT_THAT(owt(command + "--onnx " + onnx() + " --calibrate 9").err, HasSubstr("--calibrate is for --int8"));
   EXPECT_EQ(owt(command + "--onnx " + onnx() + " --batch some").code, 2);
   EXPECT_FALSE(fs::exists(onnx()));
 }
