@@ -42,10 +42,11 @@ src/train           | src/mirror src/roster src/files src/predict src/server src
 src/simulate        | src/mirror src/train src/files src/predict src/server src/parallel src/plan src/net src/comm data layers/base layers/loss layers                                                          |
 src/report          | src/mirror src/train src/files src/predict src/parallel src/plan src/net src/comm data layers/base layers/loss layers                                                                     |
 src/report/pages    | src/mirror src/report src/train src/files src/predict src/plan src/net src/comm data data/photos layers/base                                                                              | nlohmann/
-src/commands        | src/mirror src/roster src/report src/simulate src/train src/files src/predict src/parallel src/plan src/net src/comm data data/photos layers/base layers/loss layers                      | boost/ nlohmann/ onnx/
+src/commands        | src/mirror src/roster src/report src/simulate src/train src/files src/predict src/parallel src/plan src/net src/comm data data/photos layers/base layers/loss layers                      | boost/ nlohmann/
+src/onnx            | src/commands src/train src/files src/net src/comm data layers/base layers/loss layers                                                                                                     | onnx/
 tools/bench         | data data/photos data/jpeg layers/base layers/conv_cpu layers src/net                                                                                                                     | mpi.h jpeglib.h opencv2/
 tools/package       |                                                                                                                                                                                           |
-tools               | src/mirror src/roster src/commands src/report/pages src/report src/simulate src/train src/files src/predict src/parallel src/plan src/net src/comm data data/prepare data/photos layers/base layers/loss layers|
+tools               | src/mirror src/roster src/onnx src/commands src/report/pages src/report src/simulate src/train src/files src/predict src/parallel src/plan src/net src/comm data data/prepare data/photos layers/base layers/loss layers|
 '
 # Headers of C and of the system, which are not third-party; and the headers for kernels.
 system='arpa/ dlfcn.h fcntl.h fnmatch.h ifaddrs.h linux/ net/ netdb.h netinet/ poll.h sched.h signal.h stdlib.h string.h sys/ unistd.h'
@@ -76,7 +77,7 @@ find "${folders[@]}" \( -name '*.h' -o -name '*.cpp' -o -name '*.cu' -o -name '*
       # Some read the plans that cuDNN chose.
       sees["tests/net"] = sees["tests/net"] "layers/gpu "
       sees["tests/parallel"] = sees["tests/parallel"] "layers/gpu "
-      uses["tests/commands"] = uses["tests/commands"] " opencv2/"  # reads exported files
+      uses["tests/onnx"] = uses["tests/onnx"] " opencv2/"  # reads exported files
       # The simulated GPU replaces the CUDA libraries.
       known["tests/simulated_gpu"] = 1
       sees["tests/simulated_gpu"] = everything " tests/support tests/simulated_gpu "

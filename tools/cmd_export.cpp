@@ -2,7 +2,7 @@
 #include <filesystem>
 #include <iostream>
 
-#include "src/commands/onnx.h"
+#include "src/onnx/export.h"
 #include "src/system/log.h"
 #include "tools/commands.h"
 

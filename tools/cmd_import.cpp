@@ -1,7 +1,7 @@
 #include <filesystem>
 #include <iostream>
 
-#include "src/commands/onnx_import.h"
+#include "src/onnx/import.h"
 #include "src/system/files.h"
 #include "src/system/log.h"
 #include "tools/commands.h"

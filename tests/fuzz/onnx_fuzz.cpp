@@ -1,5 +1,5 @@
 // Reads any bytes as an ONNX model and makes layers of it.
-#include "src/commands/onnx_to_layers.h"
+#include "src/onnx/import_layers.h"
 #include "tests/fuzz/input.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t count) {

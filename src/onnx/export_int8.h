@@ -12,8 +12,8 @@
 #include <map>
 #include <string>
 
-#include "src/commands/onnx_graph.h"
-#include "src/commands/onnx_ranges.h"
+#include "src/onnx/export_graph.h"
+#include "src/onnx/export_ranges.h"
 
 namespace owt {
 

@@ -1,8 +1,8 @@
 // Converts layers to the ONNX operators that compute their evaluation outputs.
 #pragma once
 
-#include "src/commands/onnx_graph.h"
 #include "src/net/net.h"
+#include "src/onnx/export_graph.h"
 
 namespace owt {
 

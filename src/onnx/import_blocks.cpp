@@ -1,4 +1,4 @@
-#include "src/commands/onnx_blocks.h"
+#include "src/onnx/import_blocks.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,4 +1,4 @@
-#include "src/commands/onnx_source.h"
+#include "src/onnx/import_source.h"
 
 #include <algorithm>
 #include <cstring>

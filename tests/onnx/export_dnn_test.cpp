@@ -11,7 +11,7 @@
 #include <set>
 
 #include "data/synthetic.h"
-#include "src/commands/onnx.h"
+#include "src/onnx/export.h"
 #include "src/system/files.h"
 #include "src/train/job.h"
 #include "tests/support/runs.h"

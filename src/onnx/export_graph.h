@@ -50,7 +50,7 @@ class OnnxGraph {
   using Integers = std::vector<int64_t>;
 
   // weights: a safetensors file. taken: names that no node of a layer may use. data: gets the large tensors; null: all
-  // are in the graph. clips: every output of a relu will be clipped to the range of its layer (onnx_int8.h). The graph
+  // are in the graph. clips: every output of a relu will be clipped to the range of its layer (export_int8.h). The graph
   // and data must outlive this.
   OnnxGraph(onnx::GraphProto& graph, const std::string& weights, std::set<std::string> taken, OnnxData* data,
             bool clips = false)

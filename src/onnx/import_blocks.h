@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "src/commands/onnx_source.h"
+#include "src/onnx/import_source.h"
 
 namespace owt {
 

@@ -1,11 +1,11 @@
-#include "src/commands/onnx_layers.h"
+#include "src/onnx/export_layers.h"
 
 #include <algorithm>
 #include <optional>
 
 #include "layers/cosine.h"
-#include "src/commands/onnx.h"
 #include "src/net/composite.h"
+#include "src/onnx/export.h"
 #include "src/system/check.h"
 
 namespace owt {

@@ -6,12 +6,12 @@
 //          A net that ends in a cosine layer is written without it, with the output "embedding": N x F f32, the layer's
 //          input; with head or probabilities it is whole, and its logits are cosines times the scale of the margin.
 // Every layer becomes operators that compute its evaluation output. Values are named after the layer, and weights as in
-// the weights file; dropout and drop_path are left out. A batch normalisation is folded into the convolution or dense layer before it,
-// also across a max pool if no factor is negative. If windows extend beyond the image (round = "up"), explicit zeros
-// are written around it, because readers disagree about ceil_mode. The metadata owt.mean, owt.std and owt.scale
-// describe `images`: value = (pixel - mean) * scale / std. owt.classes has the names of the classes, one per line, if
-// they are known. onnx_int8.h says what changes for INT8. If the weights do not fit into the file, its large tensors
-// are in a second file, FILE.data.
+// the weights file; dropout and drop_path are left out. A batch normalisation is folded into the convolution or dense
+// layer before it, also across a max pool if no factor is negative. If windows extend beyond the image (round = "up"),
+// explicit zeros are written around it, because readers disagree about ceil_mode. The metadata owt.mean, owt.std and
+// owt.scale describe `images`: value = (pixel - mean) * scale / std. owt.classes has the names of the classes, one per
+// line, if they are known. export_int8.h says what changes for INT8. If the weights do not fit into the file, its large
+// tensors are in a second file, FILE.data.
 // Source: github.com/onnx/onnx, docs/IR.md, docs/Operators.md and docs/ExternalData.md.
 #pragma once
 

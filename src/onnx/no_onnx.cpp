@@ -1,5 +1,5 @@
-#include "src/commands/onnx.h"
-#include "src/commands/onnx_import.h"
+#include "src/onnx/export.h"
+#include "src/onnx/import.h"
 #include "src/system/check.h"
 
 namespace owt {

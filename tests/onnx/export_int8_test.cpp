@@ -1,6 +1,6 @@
 // INT8 export: ranges of activations, and the pairs of QuantizeLinear and DequantizeLinear. Values:
 // onnx_dnn_test.cpp.
-#include "src/commands/onnx_int8.h"
+#include "src/onnx/export_int8.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@
 #include <set>
 
 #include "src/commands/features.h"
-#include "src/commands/onnx_ranges.h"
+#include "src/onnx/export_ranges.h"
 #include "src/system/files.h"
 #include "tests/support/runs.h"
 #include "tests/support/saved_net.h"

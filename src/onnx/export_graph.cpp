@@ -1,4 +1,4 @@
-#include "src/commands/onnx_graph.h"
+#include "src/onnx/export_graph.h"
 
 #include <cmath>
 #include <filesystem>

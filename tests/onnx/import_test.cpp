@@ -1,4 +1,4 @@
-#include "src/commands/onnx_import.h"
+#include "src/onnx/import.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -6,8 +6,8 @@
 
 #include <filesystem>
 
-#include "src/commands/onnx.h"
 #include "src/files/safetensors.h"
+#include "src/onnx/export.h"
 #include "src/system/files.h"
 #include "tests/support/message_of.h"
 #include "tests/support/runs.h"
@@ -273,6 +273,21 @@ TEST(OnnxImport, NumbersOfTheProgramAreNotTrained) {
   EXPECT_THAT(to.text, HasSubstr("kernel = 1, groups = 4, lr = 0.0, decay = 0.0, bias = { decay = 0.0 } }"));
   EXPECT_THAT(to.weight("conv1.weight"), ElementsAre(2, 2, 2, 2));
   EXPECT_THAT(to.weight("conv1.bias"), ElementsAre(0, -1, -2, -3));
+}
+
+TEST(OnnxImport, ABatchNormalisationStaysTrainable) {
+  Graph graph;
+  graph.classify(graph.add("BatchNormalization", "bn",
+                           {"x", graph.param("w", {4}), graph.param("b", {4}, 2), graph.param("m", {4}, 3),
+                            graph.param("v", {4}, 4)},
+                           {}, {}, {{"momentum", 0.99f}, {"epsilon", 1e-3f}}));
+  Imported to;
+  import_into(to, graph.bytes());
+  EXPECT_THAT(to.text, HasSubstr("type = \"batch_norm\", eps = 0.001, momentum = 0.01, weight = { decay = 0.0 }"));
+  EXPECT_EQ(to.weight("norm1.weight")[3], 3);
+  EXPECT_EQ(to.weight("norm1.bias")[3], 6);
+  EXPECT_EQ(to.weight("norm1.running_mean")[3], 9);
+  EXPECT_EQ(to.weight("norm1.running_var")[3], 12);
 }
 
 TEST(OnnxImport, PadsOfOneSideBecomeWindowsRoundedUp) {

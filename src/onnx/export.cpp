@@ -1,4 +1,4 @@
-#include "src/commands/onnx.h"
+#include "src/onnx/export.h"
 
 #include <onnx/checker.h>
 
@@ -8,8 +8,8 @@
 #include <ostream>
 #include <streambuf>
 
-#include "src/commands/onnx_int8.h"
-#include "src/commands/onnx_layers.h"
+#include "src/onnx/export_int8.h"
+#include "src/onnx/export_layers.h"
 #include "src/system/check.h"
 #include "src/system/files.h"
 #include "src/system/log.h"

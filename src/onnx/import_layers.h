@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "src/commands/onnx_blocks.h"
 #include "src/core/shape.h"
+#include "src/onnx/import_blocks.h"
 
 namespace owt {
 

@@ -1,4 +1,4 @@
-#include "src/commands/onnx_to_layers.h"
+#include "src/onnx/import_layers.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,4 +1,4 @@
-#include "src/commands/onnx.h"
+#include "src/onnx/export.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,10 +1,10 @@
-// The range of every activation of a network over training images, from which INT8 gets its scales (onnx_int8.h).
+// The range of every activation of a network over training images, from which INT8 gets its scales (export_int8.h).
 #pragma once
 
 #include <map>
 #include <string>
 
-#include "src/commands/onnx.h"
+#include "src/onnx/export.h"
 
 namespace owt {
 

@@ -1,4 +1,4 @@
-#include "src/commands/onnx_int8.h"
+#include "src/onnx/export_int8.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,4 +1,4 @@
-#include "src/commands/onnx_ranges.h"
+#include "src/onnx/export_ranges.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,13 +1,13 @@
-#include "src/commands/onnx_import.h"
+#include "src/onnx/import.h"
 
 #include <algorithm>
 #include <cctype>
 #include <filesystem>
 #include <map>
 
-#include "src/commands/onnx_to_layers.h"
 #include "src/files/safetensors.h"
 #include "src/net/model.h"
+#include "src/onnx/import_layers.h"
 #include "src/system/check.h"
 #include "src/system/files.h"
 #include "src/system/log.h"
