@@ -213,7 +213,8 @@ std::string add_gelu(OnnxGraph& graph, Layer& layer, const Described& described,
     const std::string gate = graph.add("Sigmoid", of + "gate", {scaled}).output(0);
     return graph.add("Mul", layer.name(), {x.name, gate}).output(0);
   }
-  const std::string scaled = with_number(graph, "Mul", of + "scaled", x.name, 0.70710678f);
+  // The operators of PyTorch's exporter, which onnxruntime replaces by a kernel of its own.
+  const std::string scaled = with_number(graph, "Div", of + "scaled", x.name, 1.41421356f);
   const std::string gate = with_number(graph, "Add", of + "gate", graph.add("Erf", of + "erf", {scaled}).output(0), 1);
   const std::string twice = graph.add("Mul", of + "twice", {x.name, gate}).output(0);
   return with_number(graph, "Mul", layer.name(), twice, 0.5f);
