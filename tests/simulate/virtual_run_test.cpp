@@ -566,6 +566,7 @@ TEST_F(VirtualRunTest, WhatNoWorkerCanKnowIsRefused) {
     EXPECT_THAT(message_of([&] { simulated("refused", 2, {}, more); }), HasSubstr(why)) << why;
   };
   refused({{"optimizer.clip", "1"}}, "norms of all gradients");
+  refused(with_optimizer("muon"), "whole gradient of a matrix");
   refused({{"run.canonical", "true"}}, "leave run.canonical out");
   refused({{"optimizer.ema", "0.9"}}, "optimizer.ema");
   refused({{"parallel.average_every", "4"}}, "local SGD");
