@@ -50,8 +50,8 @@ class OnnxGraph {
   using Integers = std::vector<int64_t>;
 
   // weights: a safetensors file. taken: names that no node of a layer may use. data: gets the large tensors; null: all
-  // are in the graph. clips: every output of a relu will be clipped to the range of its layer (export_int8.h). The graph
-  // and data must outlive this.
+  // are in the graph. clips: every output of a relu will be clipped to the range of its layer (export_int8.h). The
+  // graph and data must outlive this.
   OnnxGraph(onnx::GraphProto& graph, const std::string& weights, std::set<std::string> taken, OnnxData* data,
             bool clips = false)
       : graph_(graph), path_(weights), weights_(weights), names_(std::move(taken)), data_(data), clips_(clips) {}
@@ -98,7 +98,7 @@ class OnnxGraph {
 
   // The value is the output of this layer, unless it is known as the output of a layer before it.
   void record(const std::string& value, const std::string& layer) { layers_.emplace(value, layer); }
-  const std::map<std::string, std::string>& layers() const { return layers_; }  // of recorded values
+  const std::map<std::string, std::string>& layers() const { return layers_; }  // by recorded value
   std::string unused(std::string name);  // reserves this name, or a longer one if it is taken
 
  private:

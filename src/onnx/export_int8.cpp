@@ -10,12 +10,12 @@ namespace {
 
 using onnx::NodeProto, onnx::TensorProto;
 
-struct Scale {
+struct QuantScale {
   float scale;
   uint8_t zero;
 };
 
-Scale scale_of(const ValueRange& range) {
+QuantScale scale_of(const ValueRange& range) {
   const float low = std::min(range.low, 0.0f), high = std::max(range.high, 0.0f);
   const float scale = high > low ? (high - low) / 255 : 1.0f;
   return {scale, static_cast<uint8_t>(std::lround(-low / scale))};
@@ -137,7 +137,7 @@ class Int8 {
 
   // exact -> QuantizeLinear -> DequantizeLinear -> y, with the range of `value`.
   std::string add_pair(const std::string& value, const std::string& exact, const std::string& y) {
-    const Scale by = scale_of(ranges_.at(value));
+    const QuantScale by = scale_of(ranges_.at(value));
     const std::string scale = names_.constant(value + ".scale", by.scale);
     const std::string zero = names_.constant(value + ".zero", {}, TensorProto::UINT8, &by.zero, 1);
     const std::string integers = names_.add("QuantizeLinear", value + ".uint8", {exact, scale, zero}).output(0);

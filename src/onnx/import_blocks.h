@@ -12,8 +12,8 @@ namespace owt {
 
 // A step of a chain.
 struct OnnxPart {
-  // The node's operator; or "sum", "difference", "product" and "concat" of branches; or "times" and "plus" a constant; or an
-  // activation of models.md that several nodes compute, such as "silu".
+  // The node's operator; or "sum", "difference", "product" and "concat" of branches; or "times" and "plus" a constant;
+  // or an activation of models.md that several nodes compute, such as "silu".
   std::string op;
   const onnx::NodeProto* node;
   std::string constant{};            // the value of "times" and "plus"

@@ -277,10 +277,10 @@ TEST(OnnxImport, NumbersOfTheProgramAreNotTrained) {
 
 TEST(OnnxImport, ABatchNormalisationStaysTrainable) {
   Graph graph;
-  graph.classify(graph.add("BatchNormalization", "bn",
-                           {"x", graph.param("w", {4}), graph.param("b", {4}, 2), graph.param("m", {4}, 3),
-                            graph.param("v", {4}, 4)},
-                           {}, {}, {{"momentum", 0.99f}, {"epsilon", 1e-3f}}));
+  graph.classify(graph.add(
+      "BatchNormalization", "bn",
+      {"x", graph.param("w", {4}), graph.param("b", {4}, 2), graph.param("m", {4}, 3), graph.param("v", {4}, 4)}, {},
+      {}, {{"momentum", 0.99f}, {"epsilon", 1e-3f}}));
   Imported to;
   import_into(to, graph.bytes());
   EXPECT_THAT(to.text, HasSubstr("type = \"batch_norm\", eps = 0.001, momentum = 0.01, weight = { decay = 0.0 }"));

@@ -47,11 +47,11 @@ INSTANTIATE_TEST_SUITE_P(
                       Published{"mobilenet_v1", 4'231'976}, Published{"mobilenet_v2", 3'504'872},
                       Published{"iresnet18", 24'025'600 + kFaceHead}, Published{"iresnet50", 43'590'848 + kFaceHead},
                       Published{"iresnet100", 65'156'160 + kFaceHead}, Published{"cifar10_resnet20", 269'722 + 2'752},
-                      Published{"cifar10_94", 1'972'792},
-                      Published{"efficientnet_b0", 5'288'548}, Published{"mobilenet_v3_large", 5'483'032},
-                      Published{"regnet_y_400mf", 4'344'144}, Published{"convnext_tiny", 28'589'128},
-                      Published{"resnext50_32x4d", 25'028'904}, Published{"densenet121", 7'978'856},
-                      Published{"wide_resnet50_2", 68'883'240}, Published{"inception_v3", 23'834'568}),
+                      Published{"cifar10_94", 1'972'792}, Published{"efficientnet_b0", 5'288'548},
+                      Published{"mobilenet_v3_large", 5'483'032}, Published{"regnet_y_400mf", 4'344'144},
+                      Published{"convnext_tiny", 28'589'128}, Published{"resnext50_32x4d", 25'028'904},
+                      Published{"densenet121", 7'978'856}, Published{"wide_resnet50_2", 68'883'240},
+                      Published{"inception_v3", 23'834'568}),
     [](const auto& info) { return info.param.file; });
 
 // Multiply-adds of convolutions and dense layers for an image of 224 x 224: from torchvision, and for mobilenet_v1 from
