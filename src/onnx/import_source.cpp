@@ -55,6 +55,18 @@ bool is_permutation_of(std::vector<int64_t> axes, size_t rank) {
   return axes.size() == rank;
 }
 
+// The dimensions `wanted`, one of which may be -1: as many as needed. Empty: they do not fit.
+std::vector<int64_t> reshaped(const OnnxConstant& from, std::vector<int64_t> wanted) {
+  int64_t known = 1, *open = nullptr;
+  for (int64_t& dim : wanted)
+    if (dim == -1 && !open)
+      open = &dim;
+    else if (dim < 1 || __builtin_mul_overflow(known, dim, &known))
+      return {};
+  if (open && from.elements() % known == 0) *open = from.elements() / known;
+  return known * (open ? *open : 1) == from.elements() ? wanted : std::vector<int64_t>{};
+}
+
 const onnx::AttributeProto* find(const onnx::NodeProto& node, const std::string& name) {
   for (const onnx::AttributeProto& attribute : node.attribute())
     if (attribute.name() == name) return &attribute;
@@ -218,6 +230,11 @@ OnnxConstant OnnxSource::constant(const std::string& value, int depth) const {
   if (node.input_size() == 0 || depth == kMostSteps) refuse(node, "is no constant that owt can compute");
   OnnxConstant from = constant(node.input(0), depth + 1);
   if (op == "Identity") return from;
+  if (op == "Reshape" && node.input_size() > 1) {
+    from.dims = reshaped(from, constant(node.input(1), depth + 1).integers);
+    if (from.dims.empty()) refuse(node, "makes a shape of other numbers of elements");
+    return from;
+  }
   if (op == "Transpose") {
     std::vector<int64_t> axes;
     for (int64_t d = std::ssize(from.dims); d-- > 0;) axes.push_back(d);

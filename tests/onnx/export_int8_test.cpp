@@ -132,7 +132,7 @@ TEST(OnnxInt8, UnknownOperatorsStayBetweenThePairs) {
     { name = "fc", type = "dense", out = 10 })"));
   EXPECT_THAT(model.outside("Conv"), ElementsAre());
   EXPECT_EQ(model.made_by("gelu1"), "DequantizeLinear");
-  EXPECT_EQ(model.made_by("gelu1.scaled"), "Mul");
+  EXPECT_EQ(model.made_by("gelu1.scaled"), "Div");
   EXPECT_EQ(model.made_by("conv1"), "DequantizeLinear");
 }
 

@@ -290,6 +290,23 @@ TEST(OnnxImport, ABatchNormalisationStaysTrainable) {
   EXPECT_EQ(to.weight("norm1.running_var")[3], 12);
 }
 
+// timm's ConvNeXt reshapes its factors in the graph.
+TEST(OnnxImport, ConstantsMayBeReshaped) {
+  Graph graph;
+  onnx::TensorProto& shape = *graph.graph().add_initializer();
+  shape.set_name("shape");
+  shape.set_data_type(onnx::TensorProto::INT64);
+  shape.add_dims(4);
+  for (const int64_t dim : {1, -1, 1, 1}) shape.add_int64_data(dim);
+  const std::string factors = graph.add("Reshape", "factors", {graph.param("gamma", {4}), "shape"});
+  graph.classify(graph.add("Mul", "scaled", {"x", factors}));
+  Imported to;
+  import_into(to, graph.bytes());
+  EXPECT_THAT(to.weight("conv1.weight"), ElementsAre(0, 1, 2, 3));
+  shape.set_int64_data(1, 5);
+  EXPECT_THAT(refusal_of(graph), HasSubstr("'factors', Reshape, makes a shape of other numbers of elements"));
+}
+
 TEST(OnnxImport, PadsOfOneSideBecomeWindowsRoundedUp) {
   Graph graph;
   const std::string w = graph.param("w", {4, 4, 3, 3});
