@@ -7,9 +7,9 @@ NAME: a classifier of torchvision, such as efficientnet_b0, or timm/NAME. WHICH:
 the network; or `published`, the weights that the library downloads; default: random weights. --side: height and width
 of the images (default 224).
 
-Batch normalisations stay layers of their own. ONNX has no layers that do nothing in evaluations, so dropout and
-stochastic depth are lost: add `dropout` and `drop_path` layers to the model file. Needs PyTorch, onnx, and torchvision
-or timm.
+Networks of GoogLeNet and Inception take images from -1 to 1 (mean and std of 127.5). Batch normalisations stay layers
+of their own. ONNX has no layers that do nothing in evaluations, so dropout and stochastic depth are lost: add
+`dropout` and `drop_path` layers to the model file. Needs PyTorch, onnx, and torchvision or timm.
 """
 import argparse
 import warnings
@@ -27,13 +27,14 @@ def make(name, classes=1000, weights=None):
     elif weights == "published":
         import torchvision
         net = torchvision.models.get_model(name, weights="DEFAULT")
-        if hasattr(net, "AuxLogits"):  # published networks have heads that only training uses
-            net.aux_logits, net.AuxLogits = False, None
+        if hasattr(net, "transform_input"):  # GoogLeNet and Inception; their heads are for training only
+            net.aux_logits = net.transform_input = False
     else:
         import torchvision
         net = torchvision.models.get_model(name, weights=None, num_classes=classes, **OPTIONS.get(name, {}))
     if weights not in (None, "published"):
-        net.load_state_dict(torch.load(weights, map_location="cpu", weights_only=True))
+        state = torch.load(weights, map_location="cpu", weights_only=True)
+        net.load_state_dict({name: value for name, value in state.items() if not name.lower().startswith("aux")})
     return net
 
 
