@@ -155,9 +155,8 @@ TEST_F(Pages, AreNotChangedByTextsOfRuns) {
 RunRecord elastic_run(const std::string& name) {
   RunRecord run{.name = name, .folder = name};
   run.metrics.starts = {{0, 0, 10, {{"workers", "4"}}}, {30, 3, 10, {{"workers", "2"}}}};
-  run.metrics.steps = {{10, 20, 30, 40}, {1, 2, 3, 4}, {1, 2, 3, 4}, {8, 4, 2, 1}};
-  run.metrics.steps.top1 = run.metrics.steps.rate = run.metrics.steps.images_per_second = {1, 1, 1, 1};
-  run.metrics.steps.data_wait_ms = run.metrics.steps.gradient_norm = {1, 1, 1, 1};
+  const std::vector<double> ones(4, 1);
+  run.metrics.steps = {{10, 20, 30, 40}, {1, 2, 3, 4}, {1, 2, 3, 4}, {8, 4, 2, 1}, ones, ones, ones, ones, ones};
   run.metrics.worlds = {
       {0, 0, 0, 4, true}, {15, 1.5, 1.5, 3, false, "rank 2 on node3 was lost", 7}, {30, 3, 3, 2, true}};
   return run;
