@@ -87,7 +87,7 @@ void add_scores(OnnxGraph& graph, onnx::GraphProto& out, const std::string& x, c
 void add_graph(onnx::GraphProto& out, const Model& model, const Augmenter& augmenter, const std::string& weights,
                const LossSettings& loss, const OnnxOptions& options, const std::optional<ActivationRanges>& ranges,
                OnnxData* data) {
-  OnnxGraph graph(out, weights, {kInput, kLogits, kEmbedding, kProbabilities}, data, ranges.has_value());
+  OnnxGraph graph(out, weights, {kInput, kLogits, kEmbedding, kProbabilities}, data, options.opset, ranges.has_value());
   out.set_name(model.name);
   OnnxValue x{kInput, model.input.batch_of(1)};
   declare(*out.add_input(), x.name, x.shape, options.batch);

@@ -50,12 +50,19 @@ class OnnxGraph {
   using Integers = std::vector<int64_t>;
 
   // weights: a safetensors file. taken: names that no node of a layer may use. data: gets the large tensors; null: all
-  // are in the graph. clips: every output of a relu will be clipped to the range of its layer (export_int8.h). The
-  // graph and data must outlive this.
-  OnnxGraph(onnx::GraphProto& graph, const std::string& weights, std::set<std::string> taken, OnnxData* data,
-            bool clips = false)
-      : graph_(graph), path_(weights), weights_(weights), names_(std::move(taken)), data_(data), clips_(clips) {}
+  // are in the graph. opset: the version of operators. clips: every output of a relu will be clipped to the range of
+  // its layer (export_int8.h). The graph and data must outlive this.
+  OnnxGraph(onnx::GraphProto& graph, const std::string& weights, std::set<std::string> taken, OnnxData* data, int opset,
+            bool clips)
+      : graph_(graph),
+        path_(weights),
+        weights_(weights),
+        names_(std::move(taken)),
+        data_(data),
+        opset_(opset),
+        clips_(clips) {}
 
+  int opset() const { return opset_; }
   bool clips() const { return clips_; }
 
   // Adds a node named after its layer; returns it so that attributes can be set.
@@ -113,6 +120,7 @@ class OnnxGraph {
   std::set<std::string> names_, taken_;
   std::map<std::string, std::string> layers_;
   OnnxData* data_;
+  int opset_;
   bool clips_;
 };
 

@@ -220,11 +220,19 @@ std::string add_gelu(OnnxGraph& graph, Layer& layer, const Described& described,
   return with_number(graph, "Mul", layer.name(), twice, 0.5f);
 }
 
-// LayerNormalization is in operator set 17 and later, and normalises over the last axes only. Every reader normalises
-// each channel of an image, so each position becomes a channel whose pixels are the channels.
+// LayerNormalization is in operator set 17 and later, and normalises over the last axes only. In earlier sets every
+// reader normalises each channel of an image, so each position becomes a channel whose pixels are the channels.
 std::string add_layer_norm(OnnxGraph& graph, Layer& layer, const Described& described, const OnnxValue& x) {
   const std::string of = layer.name() + ".";
   const bool images = x.shape.rank() == 4;
+  if (graph.opset() >= 17) {
+    Names inputs{images ? transposed(graph, of + "last", x.name, {0, 2, 3, 1}) : x.name};
+    for (const std::string& param : graph.params(described.params)) inputs.push_back(param);
+    onnx::NodeProto& whole = graph.add("LayerNormalization", images ? of + "normal" : layer.name(), inputs);
+    set_attribute(whole, "axis", int64_t{-1});
+    set_attribute(whole, "epsilon", described.number("eps"));
+    return images ? transposed(graph, layer.name(), whole.output(0), {0, 3, 1, 2}) : whole.output(0);
+  }
   const int64_t positions = images ? x.shape[1] * x.shape[2] : 1, channels = x.shape[x.shape.rank() - 1];
   const std::string last = images ? transposed(graph, of + "last", x.name, {0, 2, 3, 1}) : x.name;
   const std::vector<float> ones(static_cast<size_t>(positions), 1.0f), zeros(static_cast<size_t>(positions));

@@ -443,7 +443,7 @@ TEST(OnnxImport, TensorsMayBeInAFileBesideButNotElsewhere) {
 
 // Exports a network, imports the file and exports the result: what owt has written, it reads.
 onnx::ModelProto exported(const Settings& settings, const std::string& weights, const std::string& file) {
-  export_onnx(settings, weights, {}, file);
+  export_onnx(settings, weights, {.opset = 17}, file);
   onnx::ModelProto model;
   EXPECT_TRUE(model.ParseFromString(read_file(file)));
   return model;
@@ -493,8 +493,8 @@ TEST(OnnxRoundTrip, KeepsEveryLayerThatIsAnOperator) {
        "name='l10' type='residual' relu=false "
        "body=[{name='c',type='conv',out=6,kernel=1},{name='n',type='batch_norm',eps=0.001}]",
        "name='l11' type='branches' branches=[{},{layers=[{name='d',type='conv',out=2,kernel=3,pad=1}]}]",
-       "name='l12' type='dense' out=5", "name='l13' type='activation' kind='silu'",
-       "name='l14' type='dense' out=3 bias=false"},
+       "name='l15' type='layer_norm' eps=0.01", "name='l12' type='dense' out=5", "name='l16' type='layer_norm'",
+       "name='l13' type='activation' kind='silu'", "name='l14' type='dense' out=3 bias=false"},
       "[4, 8, 8]", 3));
 }
 
