@@ -7,6 +7,8 @@
 #include <random>
 #include <sstream>
 
+#include "src/comm/launch.h"
+
 namespace owt {
 namespace {
 
