@@ -27,12 +27,15 @@ RowResult run_row(const RowLogits<T>& logits, const SmoothTarget& target, const 
                     ranked_before(logits), target);
 }
 
-// Like run_row() for logistic units; dlogits may be null.
+// Like run_row() for logistic units; dlogits may be null. targets: null if their share is 0.
 template <class T>
-RowResult run_logistic_row(const RowLogits<T>& logits, const LogisticTarget& target, T* dlogits) {
+RowResult run_logistic_row(const RowLogits<T>& logits, const int32_t* targets, const LogisticTarget& target,
+                           T* dlogits) {
   double loss = 0;
   for (int c = 0; c < logits.count; ++c) {
-    const UnitResult unit = target.compare(logits[c], logits.label.share_of(c));
+    const float logit = logits[c], share = logits.label.share_of(c);
+    const UnitResult unit =
+        targets ? target.compare(logit, share, target_of(targets[c])) : target.compare(logit, share);
     loss += unit.loss;
     if (dlogits) dlogits[c] = unit.gradient;
   }
@@ -65,15 +68,22 @@ class CpuLoss : public SoftmaxLoss {
     const SmoothTarget target = target_of(settings_, pass.mode, classes_);
     const RowMargin margin = margin_of(settings_, pass.mode, DTypeOf<T>::value);
     const RowGradient gradient(pass.step_rows, target, margin.scale);
-    const LogisticTarget logistic(target, pass.step_rows);
+    const TargetShare share = share_of_targets(settings_, pass.mode);
+    const LogisticTarget logistic(target, pass.step_rows, share);
+    const LabelRows label_rows = settings_.label_rows();
     parallel_for(rows, std::max<int64_t>(1, kSoftmaxGrain / classes_), [&](int64_t begin, int64_t end) {
       for (int64_t row = begin; row < end; ++row) {
         const int64_t first = row * classes_;
-        const RowLogits<T> logits(x + first, classes_, RowLabel::at(labels, row, settings_.mixed_labels), margin);
+        const RowLogits<T> logits(x + first, classes_, label_rows.label(labels, row), margin);
+        const int32_t* const targets = share.weight > 0 ? label_rows.targets_of(labels, row) : nullptr;
         T* const to = dx ? dx + first : nullptr;
-        results_[static_cast<size_t>(row)] = settings_.type == LossType::kLogistic
-                                                 ? run_logistic_row(logits, logistic, to)
-                                                 : run_row(logits, target, gradient, to);
+        RowResult& result = results_[static_cast<size_t>(row)];
+        if (settings_.type == LossType::kLogistic) {
+          result = run_logistic_row(logits, targets, logistic, to);
+        } else {
+          result = run_row(logits, target, gradient, to);
+          if (targets) result = add_targets(logits, targets, share, gradient.weight, result, to);
+        }
       }
     });
   }

@@ -22,19 +22,20 @@ struct AllRows {
 
 // A block per row. The row is read from memory once and from the cache twice.
 template <class T>
-__global__ void softmax_rows(const T* logits, const int32_t* labels, bool mixed, SmoothTarget target, RowMargin margin,
-                             RowGradient gradient, T* dlogits, AllRows all) {
+__global__ void softmax_rows(const T* logits, const int32_t* labels, LabelRows label_rows, SmoothTarget target,
+                             RowMargin margin, TargetShare share, RowGradient gradient, T* dlogits, AllRows all) {
   wait_for_previous_kernel();
   const int classes = target.classes;
   const int64_t first = static_cast<int64_t>(blockIdx.x) * classes;
   const T* x = logits + first;
-  const RowLabel label = RowLabel::at(labels, blockIdx.x, mixed);
+  const RowLabel label = label_rows.label(labels, blockIdx.x);
+  const int32_t* targets = label_rows.targets_of(labels, blockIdx.x);
   const int thread = static_cast<int>(threadIdx.x), threads = static_cast<int>(blockDim.x);
   const bool known = label.known(classes);
   const LabelLogit labels_own = margin.of_label(known ? to_float(x[label.first]) : kNaN);
   const float own = labels_own.logit;
   const auto logit_of = [=](int c) { return c == label.first ? own : margin.scale * to_float(x[c]); };
-  const double labelled = known && mixed
+  const double labelled = known && label_rows.mixed
                               ? label.mean(static_cast<double>(own), static_cast<double>(to_float(x[label.second])))
                               : static_cast<double>(own);
 
@@ -58,35 +59,55 @@ __global__ void softmax_rows(const T* logits, const int32_t* labels, bool mixed,
   sum = reduce_block(sum, Sum{});
   if (target.smoothing > 0) below = reduce_block(below, Sum{});
 
+  const float cooling = 1 / static_cast<float>(share.temperature);
+  const auto cooled = [=](int c) { return expf((to_float(x[c]) - largest) * cooling); };
+  TargetSums of_targets;
+  if (share.weight > 0) {
+    for (int c = thread; c < classes; c += threads)
+      of_targets.add(cooled(c), to_float(x[c]) - largest, target_of(targets[c]), share);
+    of_targets.exponentials = reduce_block(of_targets.exponentials, Sum{});
+    of_targets.targets = reduce_block(of_targets.targets, Sum{});
+    of_targets.times_below = reduce_block(of_targets.times_below, Sum{});
+  }
+
   if (dlogits) {
     const float scale = known ? gradient.scale(sum) : kNaN;
     for (int c = thread; c < classes; c += threads) {
       const float exponential = expf(logit_of(c) - largest);
-      dlogits[first + c] =
-          from_float<T>(label.has(c) ? labels_own.slope * gradient.at_label(exponential, scale, label.share_of(c))
-                                     : gradient.at(exponential, scale));
+      float slope = label.has(c) ? labels_own.slope * gradient.at_label(exponential, scale, label.share_of(c))
+                                 : gradient.at(exponential, scale);
+      if (share.weight > 0)
+        slope = static_cast<float>(share.of_label() * static_cast<double>(slope) +
+                                   share.of_gradient() * static_cast<double>(gradient.weight) *
+                                       of_targets.gradient(cooled(c), target_of(targets[c])));
+      dlogits[first + c] = from_float<T>(slope);
     }
   }
-  if (thread == 0)
-    all.results[blockIdx.x] =
+  if (thread == 0) {
+    const RowResult result =
         row_result(log(sum), labelled - static_cast<double>(largest), below / classes, before, target);
+    all.results[blockIdx.x] =
+        share.weight > 0 ? with_targets(result, of_targets, log(of_targets.exponentials), share) : result;
+  }
   all.finish_in_last_block();
 }
 
 // Like softmax_rows for logistic units.
 template <class T>
-__global__ void logistic_rows(const T* logits, const int32_t* labels, bool mixed, int classes, LogisticTarget target,
-                              T* dlogits, AllRows all) {
+__global__ void logistic_rows(const T* logits, const int32_t* labels, LabelRows label_rows, int classes,
+                              LogisticTarget target, T* dlogits, AllRows all) {
   wait_for_previous_kernel();
   const int64_t first = static_cast<int64_t>(blockIdx.x) * classes;
-  const RowLabel label = RowLabel::at(labels, blockIdx.x, mixed);
+  const RowLabel label = label_rows.label(labels, blockIdx.x);
+  const int32_t* targets = label_rows.targets_of(labels, blockIdx.x);
   const bool known = label.known(classes);
   const float own = known ? to_float(logits[first + label.first]) : kNaN;
   double loss = known ? 0 : static_cast<double>(kNaN);
   int before = 0;
   for (int c = static_cast<int>(threadIdx.x); c < classes; c += static_cast<int>(blockDim.x)) {
     const float logit = to_float(logits[first + c]);
-    const UnitResult unit = target.compare(logit, label.share_of(c));
+    const UnitResult unit = target.shared.weight > 0 ? target.compare(logit, label.share_of(c), target_of(targets[c]))
+                                                     : target.compare(logit, label.share_of(c));
     loss += unit.loss;
     before += ranks_before(logit, own, c < label.first);
     if (dlogits) dlogits[first + c] = from_float<T>(known ? unit.gradient : kNaN);
@@ -118,17 +139,18 @@ class CudaLoss : public SoftmaxLoss {
     OWT_CHECK_EQ(logits.shape().row_elements(), int64_t{classes_}, "one logit per class");
     const SmoothTarget target = target_of(settings_, pass.mode, classes_);
     const RowMargin margin = margin_of(settings_, pass.mode, logits.dtype());
+    const TargetShare share = share_of_targets(settings_, pass.mode);
     const std::span results(static_cast<RowResult*>(results_.raw()), static_cast<size_t>(rows));
     T* const gradient = dlogits ? dlogits->data<T>() : nullptr;
     LossFollowUp then = follow_up;
     const AllRows all{results.data(), static_cast<unsigned*>(arrived_.raw()), LossFinish(results, sums, then)};
     if (settings_.type == LossType::kLogistic)
       launch(logistic_rows<T>, static_cast<unsigned>(rows), threads_for(classes_), *pass.stream, logits.data<T>(),
-             labels.data<int32_t>(), settings_.mixed_labels, classes_, LogisticTarget(target, pass.step_rows), gradient,
-             all);
+             labels.data<int32_t>(), settings_.label_rows(), classes_, LogisticTarget(target, pass.step_rows, share),
+             gradient, all);
     else
       launch(softmax_rows<T>, static_cast<unsigned>(rows), threads_for(classes_), *pass.stream, logits.data<T>(),
-             labels.data<int32_t>(), settings_.mixed_labels, target, margin,
+             labels.data<int32_t>(), settings_.label_rows(), target, margin, share,
              RowGradient(pass.step_rows, target, margin.scale), gradient, all);
     if (!then.watched.empty()) add_rows(Cuda{}, {}, sums, then, *pass.stream);
   }

@@ -6,6 +6,11 @@
 // With mixed labels (mixup, CutMix) a row has two labels with shares s and 1 - s:
 //   q = (1 - e) (s onehot(first) + (1 - s) onehot(second)) + e / classes
 // Top-1 and top-5 then refer to the first label, which has the larger share.
+// With LossSettings::targets a row also has a target t for every class (src/core/row_label.h), e.g. the probabilities
+// that a teacher gives. With weight w and temperature T:
+//   loss of a row = (1 - w) (loss above) - w T^2 sum over classes of t log p_T,  p_T = softmax(logits / T)
+//   dlogits = ((1 - w) (p - q) + w T (p_T sum(t) - t)) / Pass::step_rows
+// The factor T^2 keeps the size of the gradient (Hinton et al. 2015, arXiv:1503.02531, section 2).
 // In evaluation e is 0 whatever the settings say, so that losses of runs with different e can be compared.
 // The loss is a sum, so that losses of rounds and ranks can be added; a report divides it by the number of rows. The
 // gradient includes the factor 1 / N.
@@ -15,7 +20,8 @@
 //   p = 1 / (1 + exp(-logit));  loss = sum over rows and classes of -q log p - (1 - q) log(1 - p)
 //   dlogits = (p - q) / Pass::step_rows
 // A class then needs nothing from the other classes (Krizhevsky 2014, arXiv:1404.5997, section 4; PyTorch's
-// BCEWithLogitsLoss(reduction="sum")). Top-1 and top-5 follow the order of the logits as above.
+// BCEWithLogitsLoss(reduction="sum")). Top-1 and top-5 follow the order of the logits as above. Targets are then the
+// targets of separate units, whose logits are divided by T; their loss has the factor w T^2 too.
 // Source of label smoothing: Szegedy et al. 2016, section 7; PyTorch's CrossEntropyLoss(label_smoothing) is the same.
 // With LossSettings::margin the inputs are cosines (layers/cosine.h) of angles t, and the logits of the softmax are
 //   s cos(t) for every class;  s (cos(m1 t + m2) - m3) for the label of a row in training
@@ -63,14 +69,22 @@ struct LossMargin {
   double scale_or_1() const { return scale > 0 ? scale : 1; }
 };
 
+struct LossTargets {
+  int64_t classes = 0;                 // all classes, or 0: rows have no targets
+  double weight = 1, temperature = 1;  // w in [0, 1] and T above
+  bool in_training_only = false;       // in evaluation w is 0
+};
+
 struct LossSettings {
   double label_smoothing = 0;  // e above, in [0, 1)
   bool mixed_labels = false;   // src/core/row_label.h
   LossType type = LossType::kSoftmax;
   double sample = 1;  // rate of class_sample.h, above 0; 1: all classes. Only for labels that are not smoothed or mixed
-  LossMargin margin{};  // not for logistic units, and not for mixed labels
+  LossMargin margin{};    // not for logistic units, and not for mixed labels
+  LossTargets targets{};  // not with a margin, and not with samples; the loss then needs whole rows of logits
   bool samples() const { return sample < 1; }
-  int64_t label_numbers() const { return mixed_labels ? RowLabel::kMixedNumbers : 1; }
+  LabelRows label_rows() const { return {mixed_labels, targets.classes}; }
+  int64_t label_numbers() const { return label_rows().numbers(); }
 };
 
 // Work that follows the sum over the rows; on a GPU it is part of the same launch.

@@ -13,6 +13,12 @@ SmoothTarget target_of(const LossSettings& settings, Mode mode, int classes) {
   return {mode == Mode::kTrain ? settings.label_smoothing : 0, classes};
 }
 
+TargetShare share_of_targets(const LossSettings& settings, Mode mode) {
+  const LossTargets& targets = settings.targets;
+  const bool counts = targets.classes > 0 && (mode == Mode::kTrain || !targets.in_training_only);
+  return {counts ? targets.weight : 0, targets.temperature};
+}
+
 RowMargin margin_of(const LossSettings& settings, Mode mode, DType inputs) {
   const LossMargin& margin = settings.margin;
   RowMargin row{.scale = static_cast<float>(margin.scale_or_1())};
@@ -28,6 +34,12 @@ void check_loss(const LossSettings& settings, int64_t classes) {
             settings.label_smoothing, ", wanted 0 to less than 1");
   OWT_CHECK(settings.margin.scale == 0 || (settings.type == LossType::kSoftmax && !settings.mixed_labels),
             "a margin is for the softmax of labels that are not mixed");
+  const LossTargets& targets = settings.targets;
+  if (targets.classes == 0) return;
+  OWT_CHECK_EQ(targets.classes, classes, "a target for every class");
+  OWT_CHECK(targets.weight >= 0 && targets.weight <= 1 && targets.temperature > 0, "targets have the weight ",
+            targets.weight, " and the temperature ", targets.temperature);
+  OWT_CHECK(settings.margin.scale == 0 && !settings.samples(), "targets are for all classes and without a margin");
 }
 
 void check_labels(const int32_t* labels, int64_t rows, int64_t classes, const LossSettings& settings) {

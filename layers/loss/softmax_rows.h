@@ -20,6 +20,15 @@ struct SmoothTarget {
 };
 SmoothTarget target_of(const LossSettings& settings, Mode mode, int classes);
 
+// The share of the targets in the loss: w and T of softmax_loss.h.
+struct TargetShare {
+  double weight = 0, temperature = 1;
+  constexpr double of_label() const { return 1 - weight; }
+  constexpr double of_loss() const { return weight * temperature * temperature; }
+  constexpr double of_gradient() const { return weight * temperature; }
+};
+TargetShare share_of_targets(const LossSettings& settings, Mode mode);
+
 // The logit of a row's label, and its derivative divided by the one of another class's logit.
 struct LabelLogit {
   float logit, slope;
@@ -103,18 +112,59 @@ struct UnitResult {
 struct LogisticTarget {
   double own, every;  // see SmoothTarget
   double weight;      // 1 / N
-  LogisticTarget(const SmoothTarget& target, int64_t step_rows)
-      : own(target.own()), every(target.every()), weight(1.0 / static_cast<double>(step_rows)) {}
+  TargetShare shared;
+  LogisticTarget(const SmoothTarget& target, int64_t step_rows, const TargetShare& of_targets = {})
+      : own(target.own()), every(target.every()), weight(1.0 / static_cast<double>(step_rows)), shared(of_targets) {}
 
   // share: of the labels with this class. The loss is log(1 + exp(x)) - q x, computed without cancellation; an infinite
   // x on the correct side costs nothing. In kernels exp and log1p are the device functions.
   OWT_ON_DEVICES UnitResult compare(float logit, float share) const {
-    const auto x = static_cast<double>(logit);
-    const double q = own * static_cast<double>(share) + every, wrong = x > 0 ? 1 - q : -q;
+    return unit(static_cast<double>(logit), own * static_cast<double>(share) + every);
+  }
+  // For a unit that also has a target.
+  OWT_ON_DEVICES UnitResult compare(float logit, float share, float target) const {
+    const UnitResult label = compare(logit, share);
+    const UnitResult other = unit(static_cast<double>(logit) / shared.temperature, static_cast<double>(target));
+    const double of_label = shared.of_label();
+    return {(of_label == 0 ? 0 : of_label * label.loss) + shared.of_loss() * other.loss,
+            static_cast<float>(of_label * static_cast<double>(label.gradient) +
+                               shared.of_gradient() * static_cast<double>(other.gradient))};
+  }
+
+ private:
+  OWT_ON_DEVICES UnitResult unit(double x, double q) const {
+    const double wrong = x > 0 ? 1 - q : -q;
     const double exponential = exp(x > 0 ? -x : x), p = (x > 0 ? 1 : exponential) / (1 + exponential);
     return {(wrong == 0 ? 0 : wrong * x) + log1p(exponential), static_cast<float>((p - q) * weight)};
   }
 };
+
+// The sums over a row that its targets need; `below`: a logit minus the largest one.
+struct TargetSums {
+  double exponentials = 0;  // exp(below / T)
+  double targets = 0;       // t
+  double times_below = 0;   // t below / T
+
+  // exponential: exp(below / T)
+  constexpr void add(float exponential, float below, float target, const TargetShare& share) {
+    exponentials += static_cast<double>(exponential);
+    if (target == 0) return;  // 0 times an infinite logit would be NaN
+    targets += static_cast<double>(target);
+    times_below += static_cast<double>(target) * static_cast<double>(below) / share.temperature;
+  }
+  // The loss and the gradient of one class without their factors in TargetShare.
+  constexpr double loss(double log_exponentials) const { return targets * log_exponentials - times_below; }
+  constexpr double gradient(float exponential, float target) const {
+    return static_cast<double>(exponential) / exponentials * targets - static_cast<double>(target);
+  }
+};
+
+// The loss of a row with targets, from the one of its label alone. log_exponentials: of TargetSums::exponentials.
+constexpr RowResult with_targets(const RowResult& of_label, const TargetSums& sums, double log_exponentials,
+                                 const TargetShare& share) {
+  const double loss = share.of_label() == 0 ? 0 : share.of_label() * of_label.loss;
+  return {loss + share.of_loss() * sums.loss(log_exponentials), of_label.top1, of_label.top5};
+}
 
 constexpr int kWatchedPerLaunch = 64;  // arrays of LossFollowUp::watched that a kernel checks
 

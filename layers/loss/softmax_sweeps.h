@@ -133,4 +133,34 @@ void write_row_gradient(const RowLogits<T>& logits, float origin, float growth, 
       dlogits[c] = logits.own.slope * gradient.at_label(std::exp(logits[c] - origin), scale, logits.label.share_of(c));
 }
 
+// Adds the targets of a row to the result and to the gradient of its label. targets: LabelRows::targets_of(). weight: 1
+// / N. dlogits may be null.
+template <class T>
+RowResult add_targets(const RowLogits<T>& logits, const int32_t* targets, const TargetShare& share, float weight,
+                      const RowResult& of_label, T* dlogits) {
+  constexpr int64_t kBlock = 512;
+  const float largest = largest_of(logits), factor = 1 / static_cast<float>(share.temperature);
+  float exponentials[kBlock];
+  const auto each = [&](const auto& function) {
+    for (int64_t first = 0; first < logits.count; first += kBlock) {
+      const int64_t size = std::min(kBlock, logits.count - first);
+      for_each_vector(size, [&](int64_t i, auto lanes) {
+        store(exponential_up_to_1((load(logits.inputs + first + i, lanes) - largest) * factor), exponentials + i,
+              lanes);
+      });
+      for (int64_t i = 0; i < size; ++i) function(first + i, exponentials[i], target_of(targets[first + i]));
+    }
+  };
+  TargetSums sums;
+  each([&](int64_t c, float exponential, float target) {
+    sums.add(exponential, float{logits.inputs[c]} - largest, target, share);
+  });
+  if (dlogits)
+    each([&](int64_t c, float exponential, float target) {
+      const double of_targets = share.of_gradient() * static_cast<double>(weight) * sums.gradient(exponential, target);
+      dlogits[c] = static_cast<float>(share.of_label() * static_cast<double>(float{dlogits[c]}) + of_targets);
+    });
+  return with_targets(of_label, sums, std::log(sums.exponentials), share);
+}
+
 }  // namespace owt

@@ -24,6 +24,7 @@ ClassParts::ClassParts(std::vector<Slice> parts, int rank, const LossSettings& s
   }
   OWT_CHECK(end <= std::numeric_limits<int>::max(), end, " classes");
   check_loss(settings, end);
+  OWT_CHECK(settings.targets.classes == 0, "targets need whole rows of logits");
 }
 
 int64_t ClassParts::widest() const {
@@ -183,7 +184,7 @@ class CpuShardedLoss : public ShardedSoftmaxLoss {
     const int64_t numbers = loss_stats(settings_);
     over_rows(rows, [&](int64_t row) {
       const RowSums of_row = add_up(stats + row * numbers, rows * numbers, parts_,
-                                    RowLabel::at(label, row, settings_.mixed_labels), settings_.mixed_labels);
+                                    settings_.label_rows().label(label, row), settings_.mixed_labels);
       const bool logistic = settings_.type == LossType::kLogistic;
       results_[static_cast<size_t>(row)] =
           logistic ? counted(of_row.losses, of_row.before)
@@ -199,7 +200,7 @@ class CpuShardedLoss : public ShardedSoftmaxLoss {
 
   // The label relative to this rank's first class.
   RowLabel here(const int32_t* labels, int64_t row) const {
-    RowLabel label = RowLabel::at(labels, row, settings_.mixed_labels);
+    RowLabel label = settings_.label_rows().label(labels, row);
     const auto first = static_cast<int>(parts_.mine().begin);
     label.first -= first, label.second -= first;
     return label;

@@ -37,7 +37,7 @@ __global__ void summarize_rows(const T* logits, const int32_t* labels, bool mixe
   const int64_t first = static_cast<int64_t>(blockIdx.x) * classes;
   const T* x = logits + first;
   stats += static_cast<int64_t>(blockIdx.x) * numbers;
-  const RowLabel labelled = RowLabel::at(labels, blockIdx.x, mixed);
+  const RowLabel labelled = LabelRows{.mixed = mixed}.label(labels, blockIdx.x);
   const int label = labelled.first, second = labelled.second, thread = static_cast<int>(threadIdx.x),
             threads = static_cast<int>(blockDim.x);
   const bool known = labelled.known(all_classes);
@@ -84,7 +84,7 @@ __global__ void finish_rows(const T* logits, const int32_t* labels, bool mixed, 
                             const int* begins, int numbers, int ranks, int rank, SmoothTarget target, RowMargin margin,
                             RowGradient gradient, bool logistic, T* dlogits, RowResult* results) {
   wait_for_previous_kernel();
-  RowLabel label = RowLabel::at(labels, blockIdx.x, mixed);
+  RowLabel label = LabelRows{.mixed = mixed}.label(labels, blockIdx.x);
   const int thread = static_cast<int>(threadIdx.x), threads = static_cast<int>(blockDim.x);
   const bool known = label.known(target.classes);
   const int64_t stride = static_cast<int64_t>(gridDim.x) * numbers;

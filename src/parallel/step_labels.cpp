@@ -15,7 +15,7 @@ StepLabels::StepLabels(const Plan& plan, const StepRows& rows, int rank, const G
   for (const Round& round : rounds_) most = std::max(most, rows_of(round));
   const LossSettings& loss = plan.request.loss;
   const auto labels = [&](int64_t count) {
-    const Shape shape = loss.mixed_labels ? Shape{count, loss.label_numbers()} : Shape{count};
+    const Shape shape = loss.label_numbers() > 1 ? Shape{count, loss.label_numbers()} : Shape{count};
     return Tensor(shape, DType::kI32, plan.request.on.device);
   };
   mine_ = labels(gathers.most_rows);

@@ -40,7 +40,9 @@ Batch made_up_batch(const Model& model, const Slice& rows, const PlanRequest& re
   for (int64_t i = 0; i < rows.size(); ++i) {
     int32_t* label = batch.labels.data<int32_t>() + i * numbers;
     label[0] = static_cast<int32_t>((rows.begin + i) % model.classes);
-    if (numbers > 1) label[1] = label[0], label[2] = RowLabel::kShareUnits;
+    if (request.loss.mixed_labels) label[1] = label[0], label[2] = RowLabel::kShareUnits;
+    std::fill(label + numbers - request.loss.targets.classes, label + numbers,
+              bits_of_target(1 / static_cast<float>(model.classes)));
   }
   if (request.on.precision == Precision::kBf16) batch.images = to_bf16(batch.images);
   batch.images = batch.images.to(request.on.device);

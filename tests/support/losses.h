@@ -18,12 +18,10 @@ struct LossCase {
 
   int64_t rows() const { return static_cast<int64_t>(labels.size()) / settings.label_numbers(); }
   int64_t classes() const { return static_cast<int64_t>(logits.size()) / rows(); }
-  RowLabel label(size_t row) const {
-    return RowLabel::at(labels.data(), static_cast<int64_t>(row), settings.mixed_labels);
-  }
+  RowLabel label(size_t row) const { return settings.label_rows().label(labels.data(), static_cast<int64_t>(row)); }
   Tensor labels_on(Device device) const {
     const Tensor made = upload_labels(labels, device);
-    return settings.mixed_labels ? made.reshaped({rows(), settings.label_numbers()}) : made;
+    return settings.label_numbers() > 1 ? made.reshaped({rows(), settings.label_numbers()}) : made;
   }
   void give_to(Pass& pass) const {
     pass.mode = mode;
@@ -78,7 +76,19 @@ inline std::vector<double> logits_of_cosines(std::vector<double> x, int label, c
   return x;
 }
 
-// The definition in f64: the loss of one row in training.
+// The definition of targets in f64: the loss of one row, without its factor. targets: of LabelRows.
+inline double loss_of_targets(const std::vector<double>& x, const int32_t* targets, const LossSettings& settings) {
+  double sum = 0, loss = 0;
+  for (const double logit : x) sum += std::exp(logit / settings.targets.temperature);
+  for (size_t c = 0; c < x.size(); ++c) {
+    const double logit = x[c] / settings.targets.temperature, target = double{target_of(targets[c])};
+    loss += settings.type == LossType::kLogistic ? std::log1p(std::exp(logit)) - target * logit
+                                                 : target * (std::log(sum) - logit);
+  }
+  return loss;
+}
+
+// The definition in f64: the loss of one row in training, without targets.
 inline double loss_of_row(std::vector<double> x, const RowLabel& label, const LossSettings& settings) {
   if (settings.margin.scale > 0) x = logits_of_cosines(std::move(x), label.first, settings.margin);
   const double smoothing = settings.label_smoothing;
@@ -97,6 +107,14 @@ inline double loss_of_row(std::vector<double> x, const RowLabel& label, const Lo
 inline std::vector<double> gradient_by_differences(const LossCase& of) {
   std::vector<double> gradient;
   constexpr double kStep = 1e-4;
+  const LossTargets& targets = of.settings.targets;
+  const auto loss_of = [&](const std::vector<double>& x, size_t row) {
+    const double of_label = loss_of_row(x, of.label(row), of.settings);
+    if (targets.classes == 0) return of_label;
+    const int32_t* its = of.settings.label_rows().targets_of(of.labels.data(), static_cast<int64_t>(row));
+    return (1 - targets.weight) * of_label +
+           targets.weight * targets.temperature * targets.temperature * loss_of_targets(x, its, of.settings);
+  };
   const auto classes = static_cast<size_t>(of.classes());
   for (size_t i = 0; i < of.logits.size(); ++i) {
     const size_t row = i / classes, c = i % classes;
@@ -104,9 +122,9 @@ inline std::vector<double> gradient_by_differences(const LossCase& of) {
     std::vector<double> x(first, first + static_cast<std::ptrdiff_t>(classes));
     const double at = x[c];
     x[c] = at + kStep;
-    const double high = loss_of_row(x, of.label(row), of.settings);
+    const double high = loss_of(x, row);
     x[c] = at - kStep;
-    const double low = loss_of_row(x, of.label(row), of.settings);
+    const double low = loss_of(x, row);
     gradient.push_back((high - low) / (2 * kStep) / static_cast<double>(of.step_rows > 0 ? of.step_rows : of.rows()));
   }
   return gradient;

@@ -1,0 +1,125 @@
+// Targets of LossSettings::targets.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "tests/support/check_layer.h"
+#include "tests/support/harness.h"
+#include "tests/support/losses.h"
+
+namespace owt::loss_targets_test {
+namespace {
+
+using testing::DoubleNear;
+using testing::Each;
+using testing::FloatNear;
+using testing::Pointwise;
+
+struct LossTargetsTest : DeviceTest {};
+INSTANTIATE_TEST_SUITE_P(Devices, LossTargetsTest, testing::ValuesIn(devices()), device_name);
+
+// Two rows of four classes, each with the numbers of its label and its targets.
+std::vector<int32_t> two_rows(const std::vector<std::vector<int32_t>>& labels,
+                              const std::vector<float>& targets = {0.1f, 0.2f, 0.3f, 0.4f, 0.5f, 0.25f, 0.25f, 0}) {
+  std::vector<int32_t> rows;
+  for (size_t row = 0; row < 2; ++row) {
+    rows.insert(rows.end(), labels[row].begin(), labels[row].end());
+    for (size_t c = 0; c < 4; ++c) rows.push_back(bits_of_target(targets[row * 4 + c]));
+  }
+  return rows;
+}
+
+LossSettings with_targets(double weight, double temperature, LossType type = LossType::kSoftmax) {
+  LossSettings settings;
+  settings.type = type;
+  settings.targets = {.classes = 4, .weight = weight, .temperature = temperature};
+  return settings;
+}
+
+const std::vector<float> kLogits = {1, 2, -1, 0.5f, 3, -2, 0, 0};
+
+// In f64 of PyTorch 2.15: (1 - w) cross_entropy(x, label, label_smoothing=0.1) + w T^2 cross_entropy(x / T, t), and the
+// same with binary_cross_entropy_with_logits; w = 0.7, T = 4; reduction="sum", gradients by the rows.
+TEST_P(LossTargetsTest, LossAndGradientAreThoseOfPyTorch) {
+  LossSettings settings = with_targets(0.7, 4);
+  settings.label_smoothing = 0.1;
+  const LossResult softmax = run_loss({kLogits, two_rows({{2}, {0}}), settings}, device());
+  EXPECT_NEAR(softmax.sums.loss, 32.25355368397285, 1e-5);
+  EXPECT_THAT(softmax.dlogits, Pointwise(FloatNear(1e-6f), {0.26093348f, 0.28410959f, -0.32914392f, -0.21589915f,
+                                                            -0.07571001f, -0.17306774f, -0.05061113f, 0.29938887f}));
+  settings = with_targets(0.7, 4, LossType::kLogistic);
+  const LossResult logistic = run_loss({kLogits, two_rows({{2}, {0}}), settings}, device());
+  EXPECT_NEAR(logistic.sums.loss, 66.93173018770125, 1e-5);
+  EXPECT_THAT(logistic.dlogits, Pointwise(FloatNear(1e-6f), {0.75670589f, 0.72356263f, 0.08329411f, 0.27706202f,
+                                                             0.2437363f, 0.19643737f, 0.425f, 0.775f}));
+}
+
+TEST_P(LossTargetsTest, TheGradientIsThatOfDifferences) {
+  for (const LossType type : {LossType::kSoftmax, LossType::kLogistic}) {
+    for (const double weight : {0.0, 0.4, 1.0}) {
+      LossCase of{kLogits, two_rows({{0}, {3}}), with_targets(weight, 2, type), Mode::kTrain, 5};
+      of.settings.label_smoothing = 0.2;
+      EXPECT_THAT(run_loss(of, device()).dlogits, Pointwise(DoubleNear(1e-6), gradient_by_differences(of)))
+          << name_of(type) << weight;
+      of.settings.mixed_labels = true;
+      of.labels = two_rows({{0, 2, RowLabel::kShareUnits / 4 * 3}, {1, 1, RowLabel::kShareUnits}});
+      EXPECT_THAT(run_loss(of, device()).dlogits, Pointwise(DoubleNear(1e-6), gradient_by_differences(of)))
+          << name_of(type) << weight;
+    }
+  }
+}
+
+TEST_P(LossTargetsTest, TheGradientInBf16IsRoundedTheSame) {
+  Compute on = device();
+  on.precision = Precision::kBf16;
+  for (const LossType type : {LossType::kSoftmax, LossType::kLogistic}) {
+    const LossCase of{kLogits, two_rows({{2}, {0}}), with_targets(0.5, 3, type)};
+    EXPECT_THAT(run_loss(of, on).dlogits, Pointwise(FloatNear(0x1p-7f), run_loss(of, device()).dlogits));
+  }
+}
+
+TEST_P(LossTargetsTest, RowsOfManyClassesCountAllOfThem) {
+  constexpr int64_t kClasses = 1300;
+  LossCase of{distinct_values(kClasses, 2, 1), {7}, {}};
+  of.settings.targets = {.classes = kClasses, .weight = 1, .temperature = 2};
+  for (int64_t c = 0; c < kClasses; ++c) of.labels.push_back(bits_of_target(static_cast<float>(c % 5) / 2600));
+  EXPECT_THAT(run_loss(of, device()).dlogits, Pointwise(DoubleNear(1e-6), gradient_by_differences(of)));
+}
+
+TEST_P(LossTargetsTest, TargetsThatAreTheLabelCostWhatTheLabelCosts) {
+  for (const LossType type : {LossType::kSoftmax, LossType::kLogistic}) {
+    LossSettings plain;
+    plain.type = type;
+    const LossResult wanted = run_loss({kLogits, {2, 0}, plain}, device());
+    const LossResult found =
+        run_loss({kLogits, two_rows({{2}, {0}}, {0, 0, 1, 0, 1, 0, 0, 0}), with_targets(1, 1, type)}, device());
+    EXPECT_NEAR(found.sums.loss, wanted.sums.loss, 1e-6);
+    EXPECT_EQ(found.sums.top1, wanted.sums.top1);
+    EXPECT_THAT(found.dlogits, Pointwise(FloatNear(1e-7f), wanted.dlogits));
+  }
+}
+
+TEST_P(LossTargetsTest, TargetsForTrainingOnlyDoNotCountInEvaluation) {
+  LossCase of{kLogits, two_rows({{2}, {0}}), with_targets(0.5, 2), Mode::kEval};
+  const double with = run_loss(of, device()).sums.loss;
+  of.settings.targets.in_training_only = true;
+  const double without = run_loss(of, device()).sums.loss;
+  EXPECT_EQ(without, run_loss({kLogits, {2, 0}}, device()).sums.loss);
+  EXPECT_NE(without, with);
+  of.mode = Mode::kTrain;
+  EXPECT_EQ(run_loss(of, device()).sums.loss, with);
+}
+
+TEST_P(LossTargetsTest, AnImpossibleClassWithTarget0CostsNothing) {
+  const float least = -std::numeric_limits<float>::infinity();
+  const LossResult found = run_loss(
+      {{0, 0, least, least, 0, 0, 0, least}, two_rows({{0}, {0}}, {0.5f, 0.5f, 0, 0, 1, 0, 0, 0}), with_targets(1, 1)},
+      device());
+  EXPECT_NEAR(found.sums.loss, std::log(2.0) + std::log(3.0), 1e-6);
+  EXPECT_THAT(found.dlogits, Pointwise(FloatNear(1e-6f), {0, 0, 0, 0, -1.0f / 3, 1.0f / 6, 1.0f / 6, 0}));
+}
+
+}  // namespace
+}  // namespace owt::loss_targets_test
