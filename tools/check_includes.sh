@@ -38,15 +38,16 @@ src/server          | src/parallel src/plan src/comm layers/base                
 src/predict         | src/server src/parallel src/plan src/net src/comm layers/base layers/loss layers                                                                                                          |
 src/files           |                                                                                                                                                                                           | nlohmann/
 src/mirror          | src/files src/parallel src/plan src/comm layers/base                                                                                                                                        |
-src/train           | src/mirror src/roster src/files src/predict src/server src/parallel src/plan src/net src/comm data layers/base layers/conv_cpu layers/loss layers                                         | nlohmann/
-src/simulate        | src/mirror src/train src/files src/predict src/server src/parallel src/plan src/net src/comm data layers/base layers/loss layers                                                          |
-src/report          | src/mirror src/train src/files src/predict src/parallel src/plan src/net src/comm data layers/base layers/loss layers                                                                     |
-src/report/pages    | src/mirror src/report src/train src/files src/predict src/plan src/net src/comm data data/photos layers/base                                                                              | nlohmann/
-src/commands        | src/mirror src/roster src/report src/simulate src/train src/files src/predict src/parallel src/plan src/net src/comm data data/photos layers/base layers/loss layers                      | boost/ nlohmann/
-src/onnx            | src/commands src/train src/files src/net src/comm data layers/base layers/loss layers                                                                                                     | onnx/
+src/recipe          | src/files src/parallel src/plan src/net src/comm data layers/base layers/conv_cpu layers/loss layers                                                                                      |
+src/train           | src/mirror src/roster src/recipe src/files src/predict src/server src/parallel src/plan src/net src/comm data layers/base layers/conv_cpu layers/loss layers                              | nlohmann/
+src/simulate        | src/mirror src/train src/recipe src/files src/predict src/server src/parallel src/plan src/net src/comm data layers/base layers/loss layers                                               |
+src/report          | src/mirror src/train src/recipe src/files src/predict src/parallel src/plan src/net src/comm data layers/base layers/loss layers                                                          |
+src/report/pages    | src/mirror src/report src/train src/recipe src/files src/predict src/plan src/net src/comm data data/photos layers/base                                                                   | nlohmann/
+src/commands        | src/mirror src/roster src/report src/simulate src/train src/recipe src/files src/predict src/parallel src/plan src/net src/comm data data/photos layers/base layers/loss layers           | boost/ nlohmann/
+src/onnx            | src/commands src/train src/recipe src/files src/net src/comm data layers/base layers/loss layers                                                                                          | onnx/
 tools/bench         | data data/photos data/jpeg layers/base layers/conv_cpu layers src/net                                                                                                                     | mpi.h jpeglib.h opencv2/
 tools/package       |                                                                                                                                                                                           |
-tools               | src/mirror src/roster src/onnx src/commands src/report/pages src/report src/simulate src/train src/files src/predict src/parallel src/plan src/net src/comm data data/prepare data/photos layers/base layers/loss layers|
+tools               | src/mirror src/roster src/onnx src/commands src/report/pages src/report src/simulate src/train src/recipe src/files src/predict src/parallel src/plan src/net src/comm data data/prepare data/photos layers/base layers/loss layers|
 '
 # Headers of C and of the system, which are not third-party; and the headers for kernels.
 system='arpa/ dlfcn.h fcntl.h fnmatch.h ifaddrs.h linux/ net/ netdb.h netinet/ poll.h sched.h signal.h stdlib.h string.h sys/ unistd.h'

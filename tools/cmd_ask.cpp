@@ -4,11 +4,11 @@
 #include "src/commands/launch_hosts.h"
 #include "src/commands/run_folder.h"
 #include "src/plan/plan.h"
+#include "src/recipe/settings.h"
 #include "src/report/pages/run_summary.h"
 #include "src/roster/run_address.h"
 #include "src/system/files.h"
 #include "src/system/log.h"
-#include "src/train/settings.h"
 #include "tools/commands.h"
 
 namespace owt {

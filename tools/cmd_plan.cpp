@@ -20,12 +20,12 @@
 #include "src/plan/plan_updates.h"
 #include "src/predict/machine.h"
 #include "src/predict/mirror_need.h"
+#include "src/recipe/strategy_settings.h"
 #include "src/report/draw_step.h"
 #include "src/system/files.h"
 #include "src/system/log.h"
 #include "src/system/units.h"
 #include "src/train/session.h"
-#include "src/train/strategy_settings.h"
 #include "tools/commands.h"
 #include "tools/recipes.h"
 

@@ -7,8 +7,8 @@
 
 #include "src/commands/options.h"
 #include "src/predict/compute_model.h"
+#include "src/recipe/settings.h"
 #include "src/system/check.h"
-#include "src/train/settings.h"
 
 namespace owt {
 

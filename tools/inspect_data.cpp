@@ -10,9 +10,9 @@
 #include "data/other_data.h"
 #include "data/shard_statistics.h"
 #include "src/commands/json_output.h"
+#include "src/recipe/settings.h"
 #include "src/system/log.h"
 #include "src/system/printable.h"
-#include "src/train/settings.h"
 
 namespace owt {
 namespace {

@@ -6,9 +6,9 @@
 #include "layers/base/param.h"
 #include "src/files/checkpoint_files.h"
 #include "src/files/safetensors.h"
+#include "src/recipe/settings.h"
 #include "src/system/check.h"
 #include "src/system/files.h"
-#include "src/train/settings.h"
 
 namespace owt {
 namespace {

@@ -10,11 +10,11 @@
 #include "src/commands/measured_shares.h"
 #include "src/core/philox.h"
 #include "src/plan/plan_rows.h"
+#include "src/recipe/strategy_settings.h"
 #include "src/system/log.h"
 #include "src/train/made_up_batch.h"
 #include "src/train/memory_check.h"
 #include "src/train/session.h"
-#include "src/train/strategy_settings.h"
 #include "src/train/worker.h"
 
 namespace owt {

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "src/train/settings.h"
+#include "src/recipe/settings.h"
 
 namespace owt {
 

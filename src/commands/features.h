@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "data/dataset.h"
+#include "src/recipe/settings.h"
 #include "src/train/inference.h"
 #include "src/train/job.h"
 #include "src/train/session.h"
-#include "src/train/settings.h"
 
 namespace owt {
 

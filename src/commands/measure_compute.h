@@ -7,8 +7,8 @@
 
 #include "src/comm/communicator.h"
 #include "src/predict/compute_model.h"
+#include "src/recipe/settings.h"
 #include "src/report/report.h"
-#include "src/train/settings.h"
 
 namespace owt {
 

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "data/load_stages.h"
-#include "src/train/settings.h"
+#include "src/recipe/settings.h"
 
 namespace owt {
 

@@ -10,7 +10,7 @@
 #include "data/augment.h"
 #include "data/photos/photo.h"
 #include "data/shards.h"
-#include "src/train/settings.h"
+#include "src/recipe/settings.h"
 
 namespace owt {
 

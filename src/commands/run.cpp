@@ -19,6 +19,7 @@
 #include "src/core/threads.h"
 #include "src/plan/plan_updates.h"
 #include "src/predict/memory_need.h"
+#include "src/recipe/strategy_settings.h"
 #include "src/report/layer_facts.h"
 #include "src/roster/membership.h"
 #include "src/simulate/virtual_run.h"
@@ -31,7 +32,6 @@
 #include "src/train/alike.h"
 #include "src/train/data_identity.h"
 #include "src/train/memory_check.h"
-#include "src/train/strategy_settings.h"
 #include "src/train/trainer.h"
 
 namespace owt {

@@ -6,12 +6,12 @@
 #include <string>
 
 #include "src/predict/compute_model.h"
+#include "src/recipe/settings.h"
 #include "src/report/report.h"
 #include "src/simulate/virtual_cluster.h"
 #include "src/simulate/virtual_outcome.h"
 #include "src/train/evaluation.h"
 #include "src/train/job.h"
-#include "src/train/settings.h"
 #include "src/train/start_weights.h"
 
 namespace owt {

@@ -160,7 +160,7 @@ void read_others(Config others, OptimizerSettings& s) {
   s.others_momentum = read_momentum(others, s.others_momentum);
   s.others_nesterov = others.boolean("nesterov", s.others_nesterov);
   s.others_decay = others.number("decay", s.others_decay, {.low = 0});
-  others.given("layers");  // read with the model (src/train/settings_from.cpp)
+  others.given("layers");  // read with the model (src/recipe/settings_from.cpp)
   others.finish("the others of optimizer type 'muon'");
 }
 

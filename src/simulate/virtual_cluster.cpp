@@ -5,8 +5,8 @@
 #include "src/plan/plan_bytes.h"
 #include "src/plan/strategy.h"
 #include "src/predict/step_price.h"
+#include "src/recipe/strategy_settings.h"
 #include "src/system/check.h"
-#include "src/train/strategy_settings.h"
 
 namespace owt {
 

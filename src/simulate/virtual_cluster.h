@@ -11,7 +11,7 @@
 #include "src/plan/plan.h"
 #include "src/predict/compute_model.h"
 #include "src/predict/network.h"
-#include "src/train/settings.h"
+#include "src/recipe/settings.h"
 
 namespace owt {
 

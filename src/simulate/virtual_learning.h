@@ -9,11 +9,11 @@
 #include <vector>
 
 #include "src/plan/consistency.h"
+#include "src/recipe/schedule.h"
 #include "src/simulate/central_weights.h"
 #include "src/simulate/virtual_cluster.h"
 #include "src/train/metrics.h"
 #include "src/train/progress.h"
-#include "src/train/schedule.h"
 
 namespace owt {
 

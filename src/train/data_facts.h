@@ -14,7 +14,7 @@
 
 #include "data/augment.h"
 #include "data/dataset.h"
-#include "src/train/settings.h"
+#include "src/recipe/settings.h"
 
 namespace owt {
 

@@ -18,8 +18,8 @@
 
 #include "data/dataset.h"
 #include "src/files/run_state.h"
+#include "src/recipe/settings.h"
 #include "src/train/data_facts.h"
-#include "src/train/settings.h"
 #include "src/train/start_weights.h"
 
 namespace owt {

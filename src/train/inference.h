@@ -9,7 +9,7 @@
 #include "src/comm/communicator.h"
 #include "src/net/net.h"
 #include "src/plan/rank_model.h"
-#include "src/train/settings.h"
+#include "src/recipe/settings.h"
 
 namespace owt {
 

@@ -11,8 +11,8 @@
 #include "src/mirror/mirror.h"
 #include "src/plan/plan.h"
 #include "src/predict/network.h"
+#include "src/recipe/settings.h"
 #include "src/train/data_facts.h"
-#include "src/train/settings.h"
 #include "src/train/start_weights.h"
 
 namespace owt {

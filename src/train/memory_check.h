@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "src/plan/plan.h"
+#include "src/recipe/settings.h"
 #include "src/system/host_limits.h"
-#include "src/train/settings.h"
 
 namespace owt {
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "src/comm/communicator.h"
-#include "src/train/settings.h"
+#include "src/recipe/settings.h"
 
 namespace owt {
 

@@ -3,7 +3,7 @@
 
 #include "src/comm/profiled.h"
 #include "src/parallel/step.h"
-#include "src/train/settings.h"
+#include "src/recipe/settings.h"
 
 namespace owt {
 

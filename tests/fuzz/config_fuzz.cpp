@@ -1,5 +1,5 @@
 // Reads any text as a recipe with its model, or as a model file.
-#include "src/train/settings.h"
+#include "src/recipe/settings.h"
 #include "tests/fuzz/input.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t count) {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "src/parallel/step.h"
-#include "src/train/settings.h"
+#include "src/recipe/settings.h"
 
 namespace owt {
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "src/net/net.h"
-#include "src/train/settings.h"
+#include "src/recipe/settings.h"
 #include "tests/support/temp_folder.h"
 
 namespace owt {

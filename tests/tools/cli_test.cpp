@@ -16,9 +16,9 @@
 #include "src/core/gpus.h"
 #include "src/files/safetensors.h"
 #include "src/predict/memory_need.h"
+#include "src/recipe/settings.h"
 #include "src/system/files.h"
 #include "src/system/log.h"
-#include "src/train/settings.h"
 #include "tests/support/environment.h"
 #include "tests/support/program.h"
 

@@ -3,7 +3,7 @@
 
 #include <set>
 
-#include "src/train/settings.h"
+#include "src/recipe/settings.h"
 
 namespace owt::models_test {
 namespace {

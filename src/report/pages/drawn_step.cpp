@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "src/recipe/settings.h"
 #include "src/report/draw_step.h"
 #include "src/report/what_if.h"
 #include "src/system/check.h"
 #include "src/system/log.h"
-#include "src/train/settings.h"
 
 namespace owt {
 namespace {

@@ -8,9 +8,9 @@
 
 #include "data/augment.h"
 #include "data/dataset.h"
+#include "src/recipe/settings.h"
 #include "src/report/pages/html.h"
 #include "src/report/pages/run_record.h"
-#include "src/train/settings.h"
 
 namespace owt {
 

@@ -1,7 +1,7 @@
 // The settings of a recipe that only some strategies have: the tables [pipeline] and [ps].
 #pragma once
 
-#include "src/train/settings.h"
+#include "src/recipe/settings.h"
 
 namespace owt {
 

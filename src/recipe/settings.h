@@ -15,7 +15,7 @@
 #include "src/parallel/optimizer.h"
 #include "src/parallel/weight_ema.h"
 #include "src/plan/plan.h"
-#include "src/train/schedule.h"
+#include "src/recipe/schedule.h"
 
 namespace owt {
 

@@ -1,15 +1,12 @@
-#include "src/train/settings.h"
+#include "src/recipe/settings.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
-#include "src/plan/beside_trial.h"
 #include "src/plan/plan_rows.h"
-#include "src/predict/step_launches.h"
 #include "src/system/check.h"
-#include "src/train/worker.h"
 #include "tests/support/message_of.h"
 #include "tests/support/runs.h"
 #include "tests/support/temp_folder.h"
@@ -175,25 +172,6 @@ TEST(Settings, TheRateOfDenseLayersGrowsWithTheWorkersWhoseRowsAnUpdateSees) {
   const Plan plan = make_plan(settings.model, settings.plan_request());
   EXPECT_EQ(settings.front_rate_scale(plan), 4);
   EXPECT_EQ(settings.back_rate_scale(plan), 2);
-}
-
-// `owt plan --launches` shows and prices what the setting says.
-TEST(Settings, DenseLayersAreUpdatedBesideTheBackwardPassAsSet) {
-  const auto launches_beside = [](const char* update_beside) {
-    const Settings settings = small_settings(kSmallRecipe, {{"run.update_beside", update_beside}});
-    return std::ranges::count_if(launches_of_step(settings.model, make_plan(settings.model, settings.plan_request())),
-                                 &StepLaunch::beside);
-  };
-  EXPECT_EQ(launches_beside("on"), 1);
-  EXPECT_EQ(launches_beside("off"), 0);
-  EXPECT_EQ(launches_beside("auto"), 0) << "these layers are small";
-  const auto from = [](const char* update_beside) {
-    return small_settings(kSmallRecipe, {{"run.update_beside", update_beside}}).plan_request().beside_from;
-  };
-  EXPECT_EQ(from("auto"), kUpdateBesideFrom);
-  EXPECT_EQ(from("off"), kNeverBeside);
-  EXPECT_TRUE(step_options(small_settings(kSmallRecipe)).choose_beside);
-  EXPECT_FALSE(step_options(small_settings(kSmallRecipe, {{"run.update_beside", "on"}})).choose_beside);
 }
 
 const std::string kTwoClasses = R"(

@@ -1,4 +1,4 @@
-#include "src/train/strategy_settings.h"
+#include "src/recipe/strategy_settings.h"
 
 #include <algorithm>
 

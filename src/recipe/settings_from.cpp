@@ -4,9 +4,9 @@
 
 #include "src/net/layer_names.h"
 #include "src/plan/plan_rows.h"
+#include "src/recipe/strategy_settings.h"
 #include "src/system/check.h"
 #include "src/system/own_words.h"
-#include "src/train/strategy_settings.h"
 
 namespace owt {
 namespace {

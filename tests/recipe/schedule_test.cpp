@@ -1,4 +1,4 @@
-#include "src/train/schedule.h"
+#include "src/recipe/schedule.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

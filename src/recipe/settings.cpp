@@ -1,4 +1,4 @@
-#include "src/train/settings.h"
+#include "src/recipe/settings.h"
 
 #include <cmath>
 #include <filesystem>
