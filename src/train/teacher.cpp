@@ -254,9 +254,8 @@ struct Teacher::Network {
   const Settings settings;
   const std::unique_ptr<Communicator> alone;  // null: the ranks of the run divide the network
   Worker worker;
-  Slice mine;     // of the rows of the step
-  Tensor logits;  // of these rows
-  Tensor hint;    // of these rows; undefined: there is none
+  Slice mine;           // rows of the step that are this rank's
+  Tensor logits, hint;  // outputs for these rows; the second is undefined if there is no hint
   bool under_way = false;
 };
 

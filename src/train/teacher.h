@@ -21,8 +21,8 @@ namespace owt {
 // is no such run, if its network has another input or another number of classes, and for a hint whose layers do not fit.
 // Collective over the processes of a launch; rank 0 reads.
 void open_teacher(Settings& settings);
-// Throws Error if the classes of the teacher, or what it subtracts from images and divides them by, differ from those of
-// the job, whose data is open, or if the plan splits a layer of the hint. Collective over the processes of a launch.
+// Throws Error if teacher and job, whose data is open, differ in their classes, or in what images have subtracted and are
+// divided by, and if the plan splits a layer of the hint. Collective over the processes of a launch.
 void check_teacher(const Job& job);
 // The memory of a rank's teacher in bytes; 0: there is none.
 int64_t teacher_bytes(const Settings& settings, const Plan& run, int rank);
@@ -41,8 +41,8 @@ class Teacher {
  private:
   struct Network;
 
-  LossSettings loss_;  // of the student
-  double scale_;       // of the teacher's logits
+  LossSettings loss_;  // the student's
+  double scale_;       // factor of the teacher's logits
   std::unique_ptr<Network> network_;
   Tensor labels_;  // with targets, of the largest batch
   Batch taught_;

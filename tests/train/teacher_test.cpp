@@ -7,7 +7,6 @@
 #include <mutex>
 
 #include "src/comm/threads.h"
-#include "src/commands/run.h"
 #include "src/plan/plan_rows.h"
 #include "src/train/inference.h"
 #include "src/train/made_up_batch.h"
