@@ -412,6 +412,7 @@ int command_plan(const Arguments& arguments) {
   if (options.given("model-ranks"))
     more.emplace_back("parallel.model_ranks", std::to_string(options.integer("model-ranks", {.low = 1, .high = 4096})));
   Settings settings = shared_settings(options, more);
+  if (!settings.distill.run.empty()) log_info("the figures do not include the teacher (loss.distill)");
   take_speeds(settings, options);
   take_elastic(settings, options);
   for (const char* file : {"json", "draw"})

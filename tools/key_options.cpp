@@ -23,7 +23,7 @@ constexpr KeyOption kKeyOptions[] = {
     {"steps",
      "N",
      "schedule.max_steps",
-     "stop after this many steps; a schedule in epochs does not change",
+     "stop after this many steps; a schedule in epochs does not change, and one in steps moves in proportion",
      true,
      {.low = 1}},
     {"lr", "RATE", "optimizer.learning_rate", "learning rate", false, kPositive},
@@ -50,9 +50,9 @@ Overrides scaled_epochs(Config table, const std::string& name, double factor) {
   return scaled;
 }
 
-// The values of the schedule that change if the run is shorter: `epochs` long.
-Overrides shorter_schedule(Config schedule, double epochs) {
-  const double factor = epochs / schedule.number("epochs", 0.0);
+// The values of the schedule that change if the run is `length` epochs or steps long and the recipe's run is longer.
+Overrides shorter_schedule(Config schedule, const char* key, double length) {
+  const double factor = length / schedule.number(key, 0.0);
   if (!(factor < 1)) return {};
   Overrides scaled = scaled_epochs(schedule, "schedule.", factor);
   if (schedule.is_table("biases")) {
@@ -87,8 +87,12 @@ Overrides with_consequences(const Options& options, Config recipe, Overrides ove
   };
   if (given("batch", "data.batch") && recipe.is_table("data") && recipe.table("data").has("batch_per_rank"))
     overrides.emplace_back("data.batch_per_rank", "");
-  if (!given("epochs", "schedule.epochs") || !recipe.is_table("schedule")) return overrides;
-  Overrides shorter = shorter_schedule(recipe.table("schedule"), options.number("epochs"));
+  if (!recipe.is_table("schedule")) return overrides;
+  Overrides shorter;
+  if (given("epochs", "schedule.epochs"))
+    shorter = shorter_schedule(recipe.table("schedule"), "epochs", options.number("epochs"));
+  else if (given("steps", "schedule.max_steps") && !recipe.table("schedule").has("epochs"))
+    shorter = shorter_schedule(recipe.table("schedule"), "max_steps", options.number("steps"));
   std::erase_if(shorter, [&](const auto& each) { return sets(overrides, each.first); });
   if (shorter.empty()) return overrides;
   std::vector<std::string> shown;

@@ -57,4 +57,9 @@ void write_teacher_targets(Cpu, const Tensor& labels, const Tensor* logits, doub
   with_cpu_element(logits->dtype(), [&](auto element) { write(logits->data<decltype(element)>()); });
 }
 
+void write_teacher_targets(const Compute& on, const Tensor& labels, const Tensor* logits, double scale,
+                           const LossSettings& settings, Tensor& out, const Stream& stream) {
+  dispatch(on, [&](auto tag) { write_teacher_targets(tag, labels, logits, scale, settings, out, stream); });
+}
+
 }  // namespace owt

@@ -18,6 +18,9 @@ void write_teacher_targets(Cpu, const Tensor& labels, const Tensor* logits, doub
 void write_teacher_targets(Cuda, const Tensor& labels, const Tensor* logits, double scale, const LossSettings& settings,
                            Tensor& out, const Stream& stream);
 
+void write_teacher_targets(const Compute& on, const Tensor& labels, const Tensor* logits, double scale,
+                           const LossSettings& settings, Tensor& out, const Stream& stream);
+
 // One target from a logit. of_row: the largest logit of the row and the sum of exp((logit - largest) * factor).
 struct TeacherTarget {
   bool logistic;

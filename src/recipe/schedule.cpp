@@ -192,6 +192,12 @@ double Schedule::rate(const RateCurve& curve, int64_t step, int64_t steps_per_ep
   return from + (to - from) * at / warmup_steps;
 }
 
+bool Schedule::never_rises(int64_t steps_per_epoch, int64_t more_steps) const {
+  const double warmup_steps = settings_.warmup_epochs * static_cast<double>(steps_per_epoch);
+  return warmup_steps >= static_cast<double>(total_steps(steps_per_epoch, more_steps)) &&
+         settings_.warmup_factor == 0 && own_rate(settings_, warmup_steps, steps_per_epoch, {}, more_steps) == 0;
+}
+
 bool Schedule::note_evaluation(double loss, double top1, Plateau& seen) const {
   if (settings_.type != Curve::kPlateau) return false;
   const double value = settings_.metric == RateCurve::Metric::kTop1 ? top1 : -loss;

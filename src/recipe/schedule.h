@@ -77,6 +77,8 @@ class Schedule {
   double bias_rate(int64_t step, int64_t steps_per_epoch, const Plateau& seen = {}, int64_t more_steps = 0) const {
     return rate(settings_.biases.value_or(settings_), step, steps_per_epoch, seen, more_steps);
   }
+  // Whether all rates are 0, because the warm-up lasts as long as a run that ends with the rate 0.
+  bool never_rises(int64_t steps_per_epoch, int64_t more_steps = 0) const;
   // Gives an evaluation to a plateau schedule; returns true if the rate decreases. Other schedules ignore it.
   bool note_evaluation(double loss, double top1, Plateau& seen) const;
   // The number of updates in the whole run.

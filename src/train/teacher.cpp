@@ -8,7 +8,6 @@
 #include "src/comm/launch.h"
 #include "src/comm/processes.h"
 #include "src/comm/solo.h"
-#include "src/core/dispatch.h"
 #include "src/files/checkpoint_files.h"
 #include "src/net/hint.h"
 #include "src/plan/plan_rows.h"
@@ -276,9 +275,8 @@ const Batch& Teacher::teach(const Batch& batch, Mode mode, const Stream& stream)
   taught_.labels = labels_.rows(0, rows);
   if (learns && network_->hint.defined()) taught_.hint = network_->hint.rows(0, rows);
   const Tensor logits = network_->logits.rows(0, learns ? rows : 0);
-  dispatch(network_->plan.request.on, [&](auto tag) {
-    write_teacher_targets(tag, batch.labels, learns ? &logits : nullptr, scale_, loss_, taught_.labels, stream);
-  });
+  write_teacher_targets(network_->plan.request.on, batch.labels, learns ? &logits : nullptr, scale_, loss_,
+                        taught_.labels, stream);
   return taught_;
 }
 

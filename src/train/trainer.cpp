@@ -60,6 +60,10 @@ Trainer::Trainer(const Job& job, Communicator& comm, Trainer* before)
   begin_decoder_trial();
   more_steps_ = state_.step - position();
   total_steps_ = schedule_.total_steps(batches_->steps_per_epoch(), more_steps_);
+  if (!job.resumes() && schedule_.never_rises(batches_->steps_per_epoch(), more_steps_))
+    fail("every step would have the learning rate 0: the run has ", total_steps_, " steps, and the warm-up lasts ",
+         job.settings.schedule.warmup_epochs, " epochs of ", batches_->steps_per_epoch(),
+         "; make schedule.warmup_epochs smaller");
   first_step_ = state_.step;
   first_position_ = static_cast<double>(position());
   prepare_steps();

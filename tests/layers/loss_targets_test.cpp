@@ -6,7 +6,6 @@
 #include <limits>
 
 #include "layers/loss/teacher_targets.h"
-#include "src/core/dispatch.h"
 #include "tests/support/check_layer.h"
 #include "tests/support/harness.h"
 #include "tests/support/losses.h"
@@ -135,9 +134,7 @@ std::vector<float> taught(const std::vector<float>& logits, const LossSettings& 
   const Tensor x = upload(logits, {2, 4}, on.device, activation_type(on.precision));
   Tensor out({2, settings.label_numbers()}, DType::kI32, on.device);
   const Stream stream(on.device);
-  dispatch(on, [&](auto tag) {
-    write_teacher_targets(tag, before, evaluates ? nullptr : &x, scale, settings, out, stream);
-  });
+  write_teacher_targets(on, before, evaluates ? nullptr : &x, scale, settings, out, stream);
   stream.synchronize();
   const Tensor rows = out.to(Device::kCpu);
   std::vector<float> targets;

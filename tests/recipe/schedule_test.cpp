@@ -207,6 +207,13 @@ TEST(Schedule, EveryStepHasTheRateOfItsPlace) {
 
 TEST(Schedule, MayWarmUpToItsEnd) { EXPECT_DOUBLE_EQ(at("epochs = 2\nwarmup_epochs = 2", 1), 0.5); }
 
+TEST(Schedule, NeverRisesIfItsWarmUpIsTheWholeRunAndItEndsAtZero) {
+  EXPECT_TRUE(schedule("max_steps = 5\nwarmup_epochs = 0.5\ntype = 'cosine'").never_rises(10));
+  EXPECT_FALSE(schedule("max_steps = 6\nwarmup_epochs = 0.5\ntype = 'cosine'").never_rises(10));
+  EXPECT_FALSE(schedule("max_steps = 5\nwarmup_epochs = 0.5").never_rises(10));
+  EXPECT_FALSE(schedule("max_steps = 5\nwarmup_epochs = 0.5\nwarmup_factor = 0.1\ntype = 'cosine'").never_rises(10));
+}
+
 TEST(Schedule, EndsAtTheFirstOfItsTwoLimits) {
   EXPECT_EQ(schedule("epochs = 2.5").total_steps(10), 25);
   EXPECT_EQ(schedule("epochs = 2\nmax_steps = 7").total_steps(10), 7);

@@ -73,6 +73,20 @@ TEST_F(Steering, AShorterRunMovesItsMilestonesInProportion) {
               Not(HasSubstr("shorter")));
 }
 
+TEST_F(Steering, AShorterRunWithoutEpochsMovesItsWarmUpInProportion) {
+  std::string text = read_file(small_recipe());
+  text.replace(text.find("[schedule]"), 10,
+               "[schedule]\nmax_steps = 40\ntype = \"cosine\"\nwarmup_epochs = 0.5\n[schedule_before]");
+  text.resize(text.find("[schedule_before]"));
+  const std::string train = "train " + write("warm.toml", text) + " --out ";
+  const Result shorter = owt(train + file("shorter") + " --steps 4");
+  ASSERT_EQ(shorter.code, 0) << shorter.err;
+  EXPECT_THAT(shorter.err, HasSubstr("the run is shorter than the recipe's: schedule.warmup_epochs = 0.05"));
+  const Result set = owt(train + file("set") + " --set schedule.max_steps=1");
+  EXPECT_EQ(set.code, 1);
+  EXPECT_THAT(set.err, HasSubstr("every step would have the learning rate 0: the run has 1 steps"));
+}
+
 TEST_F(Steering, QuietPrintsResultsOnlyAndVerboseDetailsToo) {
   const std::string train = "train " + small_recipe() + " --steps 2 --out ";
   const Result quiet = owt(train + file("quiet") + " -q");
