@@ -7,6 +7,7 @@
 #include "data/cifar.h"
 #include "data/device_batches.h"
 #include "data/held_out.h"
+#include "data/relabelled.h"
 #include "data/shard_statistics.h"
 #include "data/synthetic.h"
 #include "src/comm/launch.h"
@@ -23,7 +24,7 @@ namespace owt {
 namespace {
 
 // The images in the files, or all synthetic images.
-std::shared_ptr<const Dataset> read_split(const Settings& of, const std::string& folder, Split split) {
+std::shared_ptr<const Dataset> read_labelled(const Settings& of, const std::string& folder, Split split) {
   const DataSettings& data = of.data;
   if (data.format == "shards") return std::make_shared<ShardDataset>(folder, split, data.crop);
   if (data.format != "synthetic")
@@ -36,6 +37,13 @@ std::shared_ptr<const Dataset> read_split(const Settings& of, const std::string&
   settings.seed = data.seed;
   settings.split = split;
   return std::make_shared<SyntheticDataset>(settings);
+}
+
+std::shared_ptr<const Dataset> read_split(const Settings& of, const std::string& folder, Split split) {
+  std::shared_ptr<const Dataset> images = read_labelled(of, folder, split);
+  if (!of.data.targets) return images;
+  return with_targets(std::move(images), targets_path(folder, split), of.model.classes,
+                      of.loss.type == LossType::kSoftmax);
 }
 
 HeldOut open_training_images(const Settings& of, const std::string& folder) {
@@ -114,6 +122,9 @@ void open_data(Job& job, const std::string& folder, const RunFacts& known) {
   job.validation = std::move(images.validation);
   if (!job.validation) job.test = read_split(job.settings, folder, Split::kTest);
   match_labels(job, folder, known, job.resumes() ? Use::kResuming : Use::kTraining);
+  if (const std::string table = targets_path(folder, Split::kTrain);
+      launch().rank == 0 && !job.settings.data.targets && std::filesystem::exists(table))
+    log_info("{} is not used; with data.targets = true its targets are learnt", table);
   job.train_checksum = job.train->checksum();
   const DataSettings& data = job.settings.data;
   job.statistics = known.statistics ? *known.statistics : statistics_of(job.settings, folder, job.train.get());
