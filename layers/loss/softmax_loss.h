@@ -83,6 +83,13 @@ struct LossSettings {
   LossMargin margin{};    // not for logistic units, and not for mixed labels
   LossTargets targets{};  // not with a margin, and not with samples; the loss then needs whole rows of logits
   bool samples() const { return sample < 1; }
+  // For a run that only evaluates: all classes, and no targets that are for training only.
+  LossSettings in_evaluation() const {
+    LossSettings loss = *this;
+    loss.sample = 1;
+    if (targets.in_training_only) loss.targets = {};
+    return loss;
+  }
   LabelRows label_rows() const { return {mixed_labels, targets.classes}; }
   int64_t label_numbers() const { return label_rows().numbers(); }
 };

@@ -57,8 +57,9 @@ Evaluation evaluate_file(Settings settings, const EvalOptions& options) {
   check_outputs({request.predictions, request.confusion, options.json});
   Job job;
   job.settings = std::move(settings);
-  job.settings.ema = {};         // evaluation does not update averages
-  job.settings.loss.sample = 1;  // and uses all classes
+  job.settings.ema = {};  // evaluation does not update averages
+  job.settings.loss = job.settings.loss.in_evaluation();
+  job.settings.distill = {};
   job.settings.run.canonical = false;
   // The number of rows must not depend on batch norm's groups; no result depends on it.
   if (DataSettings& data = job.settings.data; data.batch_per_rank > 0)

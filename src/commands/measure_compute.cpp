@@ -46,7 +46,7 @@ Profiler time_alone(
     const std::function<void()>& wait_for_others = [] {}) {
   const auto solo = make_solo_communicator(plan.request.on.device);
   Worker worker(settings, plan, *solo);
-  auto& [profiler, comm, model, sgd, step] = worker;
+  auto& [profiler, comm, model, sgd, step, teacher] = worker;
   model.initialize(settings.run.seed);
   step.prepare(plan.request.step_rows);
   const Batch batch = made_up_batch(settings.model, {0, plan.request.step_rows}, plan.request,

@@ -32,6 +32,7 @@
 #include "src/train/alike.h"
 #include "src/train/data_identity.h"
 #include "src/train/memory_check.h"
+#include "src/train/teacher.h"
 #include "src/train/trainer.h"
 
 namespace owt {
@@ -245,6 +246,7 @@ TrainOutcome train(Settings settings, const TrainOptions& options) {
   StartWeights weights = options.start;
   const std::string data = data_folder(settings.data, options.data);
   settings = with_classes_of_data(std::move(settings), data, weights);
+  open_teacher(settings);
   const std::string shares =
       settle_shares(settings, session, continues ? std::vector<double>() : place.measured_shares());
   const std::optional<Network> links = settle_strategy(settings, session);
@@ -257,10 +259,12 @@ TrainOutcome train(Settings settings, const TrainOptions& options) {
   note_kept_step(job.resume_state.step);
   const std::unique_ptr<RunFolder> folder = claim_run_folder(job);
   open_training_data(job, options.data, options.other_data);
+  check_teacher(job);
   // The mirror of the workers before exists, and the second renewal replaces it (mirror.h).
-  const RankNeed replaced = [](const Plan& plan, int rank) { return -mirror_bytes(plan, rank) / 2; };
-  check_memory(job.plan,  // for training and evaluation
-               {.batches = 2 * kLoadedBatches, .beside = job.continues ? replaced : RankNeed()});
+  const RankNeed beside = [&](const Plan& plan, int rank) {
+    return teacher_bytes(job.settings, plan, rank) - (job.continues ? mirror_bytes(plan, rank) / 2 : 0);
+  };
+  check_memory(job.plan, {.batches = 2 * kLoadedBatches, .beside = beside});  // for training and evaluation
   if (!shares.empty()) log_info("{}", shares);
   if (!options.stays.empty() && !job.resume_checkpoint.empty()) log_info("{}", options.stays);
   log_changes(job, folder.get(), asked_seed);

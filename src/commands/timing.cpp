@@ -17,6 +17,7 @@
 #include "src/train/made_up_batch.h"
 #include "src/train/memory_check.h"
 #include "src/train/session.h"
+#include "src/train/teacher.h"
 #include "src/train/worker.h"
 
 namespace owt {
@@ -28,21 +29,24 @@ constexpr int kWarmUpSteps = 3;  // these make primitives and choose algorithms
 class TimedSteps {
  public:
   TimedSteps(const Settings& settings, const Plan& plan, bool evaluation, Worker& worker)
-      : evaluation_(evaluation), period_(period_of(plan)), step_(worker.step) {
+      : evaluation_(evaluation), period_(period_of(plan)), worker_(worker), step_(worker.step) {
     worker.model.initialize(settings.run.seed);
     if (WeightEma* ema = step_.ema()) ema->begin(step_.stream());
     step_.prepare(plan.request.step_rows, evaluation ? Mode::kEval : Mode::kTrain);
     batch_ = on_all_hosts(worker.comm, [&] {
-      return made_up_batch(settings.model, rows_of(plan, plan.request.step_rows).of(worker.comm.rank()), plan.request,
-                           step_.wanted_images(plan.request.step_rows));
+      PlanRequest request = plan.request;
+      const bool taught = worker.teacher != nullptr;  // the teacher takes plain images and makes the targets
+      if (taught) request.loss.targets = {};
+      return made_up_batch(settings.model, rows_of(plan, request.step_rows).of(worker.comm.rank()), request,
+                           taught ? std::nullopt : step_.wanted_images(request.step_rows));
     });
   }
 
   void start() {
     Step::Rates rates{1e-6, 1e-6};  // small, so that the synthetic task stays finite
-    if (evaluation_) return step_.start_evaluation(batch_);
+    if (evaluation_) return worker_.start_evaluation(batch_);
     if (step_.ema() && (number_ + 1) % period_ == 0) rates.kept = 0.5;
-    step_.start_training(batch_, number_++, rates, false);
+    worker_.start_training(batch_, number_++, rates, false);
   }
   void finish() { step_.finish(); }
   bool chooses() const { return !evaluation_ && step_.chooses(); }
@@ -51,6 +55,7 @@ class TimedSteps {
  private:
   const bool evaluation_;
   const int64_t period_;
+  Worker& worker_;
   Step& step_;
   Batch batch_;
   int64_t number_ = 0;
@@ -128,6 +133,7 @@ TimeOutcome time_steps(Settings settings, const TimeOptions& options) {
   check_outputs({options.trace, options.csv});
   std::optional<Network> links = links_from(options.links, settings.parallel.workers);
   const Session session(settings, options.threads);
+  open_teacher(settings);
   const std::string shares = settle_shares(settings, session);
   if (!shares.empty()) log_info("{}", shares);
   if (const std::optional<Network> measured = settle_strategy(settings, session); measured && !links) links = measured;
@@ -135,7 +141,8 @@ TimeOutcome time_steps(Settings settings, const TimeOptions& options) {
   const int64_t period = period_of(plan), steps = (options.steps + period - 1) / period * period;
   plan.request.keeps_gradients = options.keeps_gradients;
   log_device(settings);
-  check_memory(plan, {.mode = options.evaluation ? Mode::kEval : Mode::kTrain});
+  check_memory(plan, {.mode = options.evaluation ? Mode::kEval : Mode::kTrain,
+                      .beside = [&](const Plan& of, int rank) { return teacher_bytes(settings, of, rank); }});
   std::vector<Profiler> profilers(static_cast<size_t>(plan.ranks()));
   StepTimes times;
   double untimed_ms = 0;

@@ -179,8 +179,7 @@ void StepRunner::loss(const Action& action, StepState& now) {
     back.loss->run(now.back_pass, logits, labels, now.learns, my_sums(), after_loss(now, back));
   if (now.learns) {
     if (!now.micro->seam->backward_is_apart() && prepares == plan_.loss_follows()) begin_backward(round, now);
-  } else if (!prepares && logits_ && rows.size() > 0 &&
-             (plan_.sharded_loss || counts_rows(plan_, groups_.world().rank()))) {
+  } else if (!prepares && logits_ && rows.size() > 0) {
     logits_(logits, rows.host, stream_);
   }
 }

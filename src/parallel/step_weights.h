@@ -34,8 +34,8 @@ struct StepOptions {
   bool graphs = true;               // record steps as CUDA graphs, if the device and the communicator can
   bool record_collectives = false;  // also if the communicator only could; see Communicator::could_record()
   bool choose_beside = false;       // with one rank, measure in which order recorded steps update (BesideTrial)
-  // Called for each round of an evaluation while it is queued, on the ranks that count its rows, or with a sharded loss
-  // on all that have its logits. Over these ranks and rounds every logit of the step is passed once. Recording is off.
+  // Called for each round of an evaluation while it is queued, on all ranks that have its logits. Over the ranks that
+  // count its rows (counts_rows()), or all ranks with a sharded loss, every logit is passed once. Recording is off.
   LogitsReceiver logits = {};
   std::string weights = {};  // evaluation: the file of the weights; empty: training
   // false: a step does not update the weights, and leaves the gradients in the parameters for the caller

@@ -39,6 +39,7 @@ struct PlanRequest {
   Compute on{};                    // equal on all ranks; activations travel in its element type
   bool bf16_transport = false;     // f32 activations and gradients travel as bf16 (comm/bf16_transport.h)
   LossSettings loss{};             // settings of the loss's gradient
+  bool whole_logits = false;       // every rank of a model group gets the logits of all its rows
   // The number of consecutive ranks that share one copy of the split layers, a divisor of ranks; 0: all ranks. The
   // other groups are replicas. If no dense layer is split (e.g. dp), every rank has a copy of its own, whatever the
   // value.

@@ -1,6 +1,7 @@
 // The settings of a recipe, read and checked.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -43,6 +44,14 @@ struct DataSettings {
 
   // The split that is evaluated during training.
   Split evaluated() const { return validation > 0 ? Split::kValidation : Split::kTest; }
+};
+
+// A trained network whose outputs are targets of the loss (LossSettings::targets).
+struct DistillSettings {
+  std::string run;  // folder of the teacher's run; empty: there is no teacher
+  // Set by open_teacher() (src/train/teacher.h): the teacher's recipe and the file of its weights.
+  std::shared_ptr<const struct Settings> teacher{};
+  std::string weights{};
 };
 
 struct ParallelSettings {
@@ -103,6 +112,7 @@ struct Settings {
   Model model;
   DataSettings data;
   LossSettings loss;
+  DistillSettings distill;
   OptimizerSettings optimizer;
   EmaSettings ema;
   ScheduleSettings schedule;

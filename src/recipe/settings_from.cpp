@@ -115,7 +115,24 @@ LossMargin read_margin(Config& config, const std::string& last_layer) {
   return margin;
 }
 
-LossSettings read_loss(Config config, const std::string& last_layer) {
+// config: [loss]. Returns the folder of the teacher's run.
+std::string read_distill(Config& config, int64_t classes, LossSettings& loss) {
+  if (!config.given("distill")) return "";
+  Config table = config.table("distill");
+  const std::string run = table.string("run");
+  if (run.empty()) table.error("run", "'run' is empty; give the folder of the teacher's run");
+  loss.targets = {.classes = classes, .in_training_only = true};
+  loss.targets.weight = table.number("weight", 0.9, {.low = 0, .high = 1});
+  loss.targets.temperature = table.number("temperature", 4, {.low = 1e-3, .high = 1e3});
+  table.finish("distill");
+  if (loss.margin.scale > 0)
+    config.error("distill", "'distill' compares plain logits, but 'margin' changes those of the label; leave one out");
+  if (loss.samples())
+    config.error("distill", "'distill' compares all classes, but 'sample' leaves some out; leave one of them out");
+  return run;
+}
+
+LossSettings read_loss(Config config, const std::string& last_layer, int64_t classes, DistillSettings& distill) {
   LossSettings loss;
   if (config.word("type", "softmax", {"softmax", "logistic"}) == "logistic") loss.type = LossType::kLogistic;
   loss.label_smoothing = config.number("label_smoothing", 0, {.low = 0, .high = 1});
@@ -130,6 +147,7 @@ LossSettings read_loss(Config config, const std::string& last_layer) {
   if (loss.samples() && loss.label_smoothing > 0)
     config.error("sample",
                  "'sample' leaves classes out, but 'label_smoothing' is of all classes; leave one of them out");
+  distill.run = read_distill(config, classes, loss);
   config.finish("[loss]");
   return loss;
 }
@@ -299,7 +317,8 @@ Settings settings_from(Config recipe, const std::string& name) {
   if (!recipe.has("model")) recipe.error("model", "'model' is missing: a path to a model file, or a table");
   settings.model = read_model(model);
   settings.data = read_data(recipe.table("data"), settings.model);
-  settings.loss = read_loss(recipe.table("loss"), whole_layers(settings.model).back()->type());
+  settings.loss = read_loss(recipe.table("loss"), whole_layers(settings.model).back()->type(), settings.model.classes,
+                            settings.distill);
   settings.loss.mixed_labels = settings.data.augment.mix.any();
   if (settings.loss.mixed_labels && settings.loss.margin.scale > 0)
     recipe.table("loss").error("margin",

@@ -91,7 +91,7 @@ class GradientPool::Replica {
     comm_.be(worker);
     take(std::move(weights));
     const auto batches = evaluation_batches(job_, worker, job_.settings.data.evaluated());
-    return evaluated_sums(worker_.step, *batches);
+    return evaluated_sums(worker_, *batches);
   }
 
  private:

@@ -43,6 +43,7 @@ Settings settings_of_virtual_workers(Settings settings, const VirtualCluster& cl
     fail("with a push for every ", cluster.push_every, " tasks a delay of ", rules.delay,
          " would make all workers wait for ever; give ", cluster.push_every - 1, " or more, or inf");
   if (settings.loss.samples()) fail("owt simulate trains with all classes; leave loss.sample out");
+  if (!settings.distill.run.empty()) fail("owt simulate trains without a teacher; leave loss.distill out");
   if (settings.compute().device != Device::kCpu) fail("owt simulate computes on the CPU; add --device cpu");
   for (const Straggler& each : cluster.stragglers)
     if (each.worker >= parallel.workers)

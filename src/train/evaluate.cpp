@@ -9,7 +9,6 @@
 #include "src/system/log.h"
 #include "src/train/predictions.h"
 #include "src/train/weights.h"
-#include "src/train/worker.h"
 
 namespace owt {
 namespace {
@@ -48,7 +47,7 @@ class Evaluator {
     step_.feed_from(*batches_);
   }
 
-  Evaluation run() { return request_.wants_logits() ? predict() : evaluate(step_, *batches_); }
+  Evaluation run() { return request_.wants_logits() ? predict() : evaluate(worker_, *batches_); }
 
  private:
   Step::Options options() {
@@ -56,8 +55,9 @@ class Evaluator {
     options.weights = job_.weights;
     if (!request_.wants_logits()) return options;
     logits_.emplace(job_.plan, classes_here(job_.plan, comm_.rank()).size());
-    options.logits = [this](const Tensor& logits, std::span<const int64_t> rows, const Stream& stream) {
-      logits_->take(logits, rows, stream);
+    const bool counts = job_.plan.sharded_loss || counts_rows(job_.plan, comm_.rank());
+    options.logits = [this, counts](const Tensor& logits, std::span<const int64_t> rows, const Stream& stream) {
+      if (counts) logits_->take(logits, rows, stream);
     };
     return options;
   }
@@ -109,12 +109,13 @@ int64_t prediction_bytes(const Plan& plan, const EvaluationRequest& request, int
   return rows * classes_here(plan, rank).size() * (copies + sums);
 }
 
-LossSums evaluated_sums(Step& step, BatchSource& batches) {
+LossSums evaluated_sums(Worker& worker, BatchSource& batches) {
+  Step& step = worker.step;
   LossSums sums;
   int in_flight = 0;
   for (int64_t i = 0; i < batches.steps_per_epoch(); ++i, ++in_flight) {
     if (in_flight == step.most_in_flight()) sums += step.finish().sums, --in_flight;
-    step.start_evaluation(batches.next(step.stream()));
+    worker.start_evaluation(batches.next(step.stream()));
   }
   for (; in_flight > 0; --in_flight) sums += step.finish().sums;
   return sums;
@@ -126,7 +127,7 @@ Evaluation evaluation_of(const LossSums& sums) {
           sums.rows};
 }
 
-Evaluation evaluate(Step& step, BatchSource& batches) { return evaluation_of(evaluated_sums(step, batches)); }
+Evaluation evaluate(Worker& worker, BatchSource& batches) { return evaluation_of(evaluated_sums(worker, batches)); }
 
 Evaluation evaluate_weights(const Job& job, const EvaluationRequest& request, const Session& session) {
   Evaluation result;

@@ -1,16 +1,16 @@
 // Evaluates a split exactly: every image counts once, for every number of ranks.
 #pragma once
 
-#include "src/parallel/step.h"
 #include "src/train/evaluation.h"
 #include "src/train/job.h"
 #include "src/train/session.h"
+#include "src/train/worker.h"
 
 namespace owt {
 
 // Evaluates a single view, the centre. Collective; the same result on every rank.
-Evaluation evaluate(Step& step, BatchSource& batches);
-LossSums evaluated_sums(Step& step, BatchSource& batches);  // the sums of an Evaluation
+Evaluation evaluate(Worker& worker, BatchSource& batches);
+LossSums evaluated_sums(Worker& worker, BatchSource& batches);  // the sums of an Evaluation
 Evaluation evaluation_of(const LossSums& sums);
 
 // The classes whose logits this rank has for the rows that it evaluates: all, or with a sharded loss some.

@@ -72,7 +72,8 @@ void warn_of_unknown(const std::vector<std::string>& unused, const Model& model,
 Settings for_one_rank(Settings settings) {
   settings.parallel = {};
   settings.parallel.strategy = kPlainDataParallel;
-  settings.loss.sample = 1;  // classes are sampled in training only
+  settings.loss = settings.loss.in_evaluation();
+  settings.distill = {};
   return settings;
 }
 

@@ -63,7 +63,7 @@ Trainer::Trainer(const Job& job, Communicator& comm, Trainer* before)
   first_step_ = state_.step;
   first_position_ = static_cast<double>(position());
   prepare_steps();
-  worker_.step.feed_from(*batches_);
+  worker_.feed_from(*batches_);
 }
 
 // Prepares all sizes of steps in advance. On a GPU this reports a lack of memory at once, not at the end of an epoch
@@ -265,7 +265,7 @@ void Trainer::start_step() {
   rates.kept = kept_of_ema(kind);
   if (evaluation_due()) weight_sizes_.note(worker_.step.stream());
   if (job_.memory) job_.memory->step = state_.step;
-  worker_.step.start_training(*batch, state_.step - 1, rates, wants_end(), kind);
+  worker_.start_training(*batch, state_.step - 1, rates, wants_end(), kind);
   worker_.profiler.end_step();
 }
 
@@ -300,12 +300,12 @@ Evaluation Trainer::evaluate_now() {
   if (!evaluated_batches_) {
     on_all_hosts(worker_.comm, [&] {
       evaluated_batches_ = evaluation_batches(job_, worker_.comm.rank(), job_.settings.data.evaluated());
-      worker_.step.feed_from(*evaluated_batches_);
+      worker_.feed_from(*evaluated_batches_);
     });
   }
   WeightEma* ema = worker_.step.ema();
   if (ema) ema->swap(worker_.step.stream());
-  const Evaluation evaluation = evaluate(worker_.step, *evaluated_batches_);
+  const Evaluation evaluation = evaluate(worker_, *evaluated_batches_);
   if (ema) ema->swap(worker_.step.stream());
   return evaluation;
 }

@@ -2,6 +2,7 @@
 
 #include "src/predict/memory_need.h"
 #include "src/server/parameter_server.h"
+#include "src/train/teacher.h"
 
 namespace owt {
 
@@ -19,7 +20,30 @@ Worker::Worker(const Settings& settings, const Plan& plan, Communicator& inner, 
     : comm(inner, &profiler),
       model(settings.model, plan, inner.rank()),
       optimizer(settings.optimizer),
-      step(plan, model, optimizer, comm, &profiler, options) {}
+      step(plan, model, optimizer, comm, &profiler, options),
+      teacher(settings.distill.teacher ? std::make_unique<Teacher>(settings, plan, comm) : nullptr) {}
+
+Worker::~Worker() = default;
+
+void Worker::start_training(const Batch& batch, int64_t number, const Step::Rates& rates, bool stop,
+                            std::optional<StepKind> kind) {
+  if (!teacher) return step.start_training(batch, number, rates, stop, kind);
+  const Batch* taught = nullptr;
+  {
+    const Profiler::Scope scope(&profiler, "teacher", Phase::kForward);
+    taught = &teacher->teach(batch, Mode::kTrain, step.stream());
+  }
+  step.start_training(*taught, number, rates, stop, kind);
+}
+
+void Worker::start_evaluation(const Batch& batch) {
+  step.start_evaluation(teacher ? teacher->teach(batch, Mode::kEval, step.stream()) : batch);
+}
+
+// The teacher takes plain images.
+void Worker::feed_from(BatchSource& batches) const {
+  if (!teacher) step.feed_from(batches);
+}
 
 void Worker::take(Worker& before) {
   const std::vector<Param*> params = model.params(), theirs = before.model.params();

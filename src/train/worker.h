@@ -1,6 +1,10 @@
 // One rank with everything that a step needs.
 #pragma once
 
+#include <memory>
+#include <optional>
+
+#include "data/batch.h"
 #include "src/comm/profiled.h"
 #include "src/parallel/step.h"
 #include "src/recipe/settings.h"
@@ -9,11 +13,20 @@ namespace owt {
 
 Step::Options step_options(const Settings& settings);
 
+class Teacher;
+
 struct Worker {
   // Settings, plan and communicator must outlive this. The weights have memory but no values yet.
   Worker(const Settings& settings, const Plan& plan, Communicator& inner, const Step::Options& options);
   Worker(const Settings& settings, const Plan& plan, Communicator& inner)
       : Worker(settings, plan, inner, step_options(settings)) {}
+  ~Worker();
+
+  // Start and finish steps as Step does, if there is a teacher with its targets.
+  void start_training(const Batch& batch, int64_t number, const Step::Rates& rates, bool stop,
+                      std::optional<StepKind> kind = {});
+  void start_evaluation(const Batch& batch);
+  void feed_from(BatchSource& batches) const;
 
   // After workers were lost, this is a worker of the smaller run: takes weights, optimizer state and updates of
   // `before` (Step::take). Collective.
@@ -24,6 +37,7 @@ struct Worker {
   RankModel model;
   Optimizer optimizer;
   Step step;
+  std::unique_ptr<Teacher> teacher;  // null: the settings have none that is open
 };
 
 }  // namespace owt

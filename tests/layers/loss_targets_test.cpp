@@ -5,6 +5,8 @@
 #include <cmath>
 #include <limits>
 
+#include "layers/loss/teacher_targets.h"
+#include "src/core/dispatch.h"
 #include "tests/support/check_layer.h"
 #include "tests/support/harness.h"
 #include "tests/support/losses.h"
@@ -118,7 +120,57 @@ TEST_P(LossTargetsTest, AnImpossibleClassWithTarget0CostsNothing) {
       {{0, 0, least, least, 0, 0, 0, least}, two_rows({{0}, {0}}, {0.5f, 0.5f, 0, 0, 1, 0, 0, 0}), with_targets(1, 1)},
       device());
   EXPECT_NEAR(found.sums.loss, std::log(2.0) + std::log(3.0), 1e-6);
-  EXPECT_THAT(found.dlogits, Pointwise(FloatNear(1e-6f), {0, 0, 0, 0, -1.0f / 3, 1.0f / 6, 1.0f / 6, 0}));
+  EXPECT_THAT(found.dlogits,
+              Pointwise(FloatNear(1e-6f), {0.0f, 0.0f, 0.0f, 0.0f, -1.0f / 3, 1.0f / 6, 1.0f / 6, 0.0f}));
+}
+
+// The targets of rows that a teacher with these logits writes, after the labels 5 and 6, or 5, 5, 1 and 6, 6, 1.
+std::vector<float> taught(const std::vector<float>& logits, const LossSettings& settings, const Compute& on,
+                          double scale = 1, bool evaluates = false) {
+  const int64_t numbers = settings.label_rows().label_numbers();
+  std::vector<int32_t> labels;
+  for (const int32_t label : {5, 6})
+    for (int64_t i = 0; i < numbers; ++i) labels.push_back(i == 2 ? RowLabel::kShareUnits : label);
+  const Tensor before = upload_labels(labels, on.device).reshaped({2, numbers});
+  const Tensor x = upload(logits, {2, 4}, on.device, activation_type(on.precision));
+  Tensor out({2, settings.label_numbers()}, DType::kI32, on.device);
+  const Stream stream(on.device);
+  dispatch(on, [&](auto tag) {
+    write_teacher_targets(tag, before, evaluates ? nullptr : &x, scale, settings, out, stream);
+  });
+  stream.synchronize();
+  const Tensor rows = out.to(Device::kCpu);
+  std::vector<float> targets;
+  for (int64_t row = 0; row < 2; ++row) {
+    EXPECT_EQ(settings.label_rows().label(rows.data<int32_t>(), row).first, row == 0 ? 5 : 6);
+    EXPECT_EQ(settings.label_rows().label(rows.data<int32_t>(), row).share, 1);
+    const int32_t* its = settings.label_rows().targets_of(rows.data<int32_t>(), row);
+    for (int64_t c = 0; c < 4; ++c) targets.push_back(target_of(its[c]));
+  }
+  return targets;
+}
+
+// The logits are the logarithms of the probabilities, times T / scale, plus a number that does not count.
+TEST_P(LossTargetsTest, ATeacherWritesItsProbabilitiesAtTheTemperature) {
+  const std::vector<float> softmax = {0.30088893f, 0.49608194f, 0.11068786f, 0.09234127f,
+                                      0.64548573f, 0.05298460f, 0.14402707f, 0.15750260f};
+  for (const bool mixed : {false, true}) {
+    LossSettings settings = with_targets(1, 4);
+    settings.mixed_labels = mixed;
+    std::vector<float> logits;
+    for (const float p : softmax) logits.push_back(2 * std::log(p) + 3);
+    EXPECT_THAT(taught(logits, settings, device(), 2), Pointwise(FloatNear(1e-6f), softmax));
+    EXPECT_THAT(taught(logits, settings, device(), 2, true), Each(0.0f));
+  }
+  const std::vector<float> sigmoid = taught(kLogits, with_targets(1, 4, LossType::kLogistic), device(), 2);
+  for (size_t i = 0; i < sigmoid.size(); ++i) EXPECT_NEAR(sigmoid[i], 1 / (1 + std::exp(-kLogits[i] / 2)), 1e-6) << i;
+}
+
+TEST_P(LossTargetsTest, ATeacherInBf16WritesTheProbabilitiesOfItsRoundedLogits) {
+  Compute on = device();
+  on.precision = Precision::kBf16;  // these logits need no rounding
+  EXPECT_THAT(taught(kLogits, with_targets(1, 2), on),
+              Pointwise(FloatNear(1e-7f), taught(kLogits, with_targets(1, 2), device())));
 }
 
 }  // namespace

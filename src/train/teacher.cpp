@@ -1,0 +1,237 @@
+#include "src/train/teacher.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "layers/loss/teacher_targets.h"
+#include "src/comm/launch.h"
+#include "src/comm/processes.h"
+#include "src/comm/solo.h"
+#include "src/core/dispatch.h"
+#include "src/files/checkpoint_files.h"
+#include "src/plan/plan_rows.h"
+#include "src/predict/memory_need.h"
+#include "src/system/files.h"
+#include "src/system/log.h"
+#include "src/system/texts.h"
+#include "src/train/data_facts.h"
+#include "src/train/weights.h"
+#include "src/train/worker.h"
+
+namespace owt {
+namespace {
+
+namespace fs = std::filesystem;
+
+// The recipe of the teacher's run and its weights, as rank 0 finds them.
+std::string read_teacher(const std::string& run) {
+  const fs::path recipe = fs::path(run) / "config.toml";
+  if (!fs::is_regular_file(recipe)) fail("loss.distill.run: ", run, " is no run folder; it has no config.toml");
+  const auto checkpoint = best_checkpoint(run);
+  if (!checkpoint) fail("loss.distill.run: ", run, " has no checkpoint yet; train the teacher first");
+  return packed({fs::absolute(run).string(), read_file(recipe.string()), trained_weights_of(*checkpoint)});
+}
+
+// The plan of the run with the teacher's network. It only evaluates.
+Plan teacher_plan(const Settings& settings, PlanRequest request) {
+  request.loss = {.mixed_labels = settings.loss.mixed_labels};
+  request.whole_logits = true;
+  request.on.canonical_rows = 0;
+  request.dense_update = DenseUpdate::kStep;
+  request.average_every = 1;
+  request.ema_every = 0;
+  request.lookahead = false;
+  request.optimizer_states = 0;
+  request.norm_sums = 0;
+  request.mirror_every = 0;
+  request.batch_row_bytes = request.batch_bytes = 0;
+  return make_plan(settings.distill.teacher->model, request);
+}
+
+// Whether the ranks of the run can also divide the teacher: they have the same rows for both networks.
+bool divides_teacher(const Settings& settings, const Plan& run) {
+  if (!run.split() || run.in_stages() || run.updaters > 0) return false;
+  const Plan plan = teacher_plan(settings, run.request);
+  return plan.split() && plan.model_ranks == run.model_ranks && row_group(plan, 0) == row_group(run, 0);
+}
+
+Plan plan_of_teacher(const Settings& settings, const Plan& run) {
+  PlanRequest request = run.request;
+  if (divides_teacher(settings, run)) return teacher_plan(settings, request);
+  request.ranks = 1;
+  request.strategy = kPlainDataParallel;
+  request.options = {};
+  request.model_ranks = 0;
+  request.shares = request.speeds = {};
+  request.slices = 1;
+  return teacher_plan(settings, request);
+}
+
+Settings settings_of_teacher(const Settings& settings, const Plan& plan) {
+  Settings its = *settings.distill.teacher;
+  its.loss = plan.request.loss;
+  its.optimizer = {};
+  return its;
+}
+
+// What images have subtracted and are divided by. No values: nothing.
+struct Normalisation {
+  std::vector<double> mean, deviation;
+  double scale;
+
+  Normalisation(const AugmentSettings& augment, const DatasetStatistics& data)
+      : mean(values(augment.mean, augment.mean_values, data.channel_mean, data.pixel_mean)),
+        deviation(values(augment.std, augment.std_values, data.channel_std, {})),
+        scale(augment.scale) {}
+
+  bool is_near(const Normalisation& other) const {
+    // Held-out images change the means a little.
+    const auto near = [](double a, double b) { return std::abs(a - b) <= 1; };
+    return std::ranges::equal(mean, other.mean, near) && std::ranges::equal(deviation, other.deviation, near) &&
+           scale == other.scale;
+  }
+  std::string text() const { return format("mean {}, std {}, scale {}", in_words(mean), in_words(deviation), scale); }
+
+ private:
+  using From = AugmentSettings::From;
+  static std::vector<double> values(From from, const std::vector<double>& given, const std::vector<double>& channel,
+                                    const std::vector<double>& pixel) {
+    if (from == From::kNone) return {};
+    return from == From::kValues ? given : from == From::kChannel ? channel : pixel;
+  }
+  static std::string in_words(const std::vector<double>& values) {
+    if (values.size() > 4) return "of each pixel";
+    std::string text;
+    for (const double value : values) text += format("{}{:.1f}", text.empty() ? "" : " ", value);
+    return text.empty() ? "none" : text;
+  }
+};
+
+}  // namespace
+
+void open_teacher(Settings& settings) {
+  DistillSettings& distill = settings.distill;
+  if (distill.run.empty()) return;
+  const std::vector<std::string> found = unpacked(from_rank_0([&] { return read_teacher(distill.run); }));
+  distill.run = found[0];
+  distill.weights = found[2];
+  settings.recipe.set("loss.distill.run", distill.run);
+  const std::string path = (fs::path(distill.run) / "config.toml").string();
+  const auto teacher = std::make_shared<Settings>(read_settings(Config::text(found[1], path), path));
+  teacher->distill = {};
+  const Model &its = teacher->model, &mine = settings.model;
+  if (its.input != mine.input)
+    fail("the teacher in ", distill.run, " takes images of ", its.input, ", and model '", mine.name, "' takes ",
+         mine.input, "; both see the same images");
+  if (its.classes != mine.classes)
+    fail("the teacher in ", distill.run, " has ", its.classes, " classes, and model '", mine.name, "' has ",
+         mine.classes);
+  distill.teacher = teacher;
+}
+
+void check_teacher(const Job& job) {
+  const DistillSettings& distill = job.settings.distill;
+  if (!distill.teacher) return;
+  const RunFacts known = facts_of_run(*distill.teacher, distill.run);
+  if (!known.class_names.empty() && !job.class_lines.empty() && known.class_names != job.class_lines)
+    fail("the classes of the teacher in ", distill.run, ", ", some_classes(known.class_names),
+         ", are not those of this run, ", some_classes(job.class_lines), ", or have another order");
+  const Normalisation its(distill.teacher->data.augment, known.statistics.value_or(job.statistics)),
+      mine(job.settings.data.augment, job.statistics);
+  if (!its.is_near(mine))
+    fail("the teacher in ", distill.run, " was trained on images normalised with ", its.text(), ", and this run has ",
+         mine.text(), " (data.augment); both see the same images");
+}
+
+int64_t teacher_bytes(const Settings& settings, const Plan& run, int rank) {
+  if (!settings.distill.teacher) return 0;
+  const Plan plan = plan_of_teacher(settings, run);
+  return rank_bytes(plan, Mode::kEval, plan.ranks() == 1 ? 0 : rank);
+}
+
+struct Teacher::Network {
+  Network(const Settings& student, const Plan& run, Communicator& comm)
+      : of_run(run),
+        rank(comm.rank()),
+        plan(plan_of_teacher(student, run)),
+        settings(settings_of_teacher(student, plan)),
+        alone(plan.ranks() < run.ranks() ? make_solo_communicator(run.request.on.device) : nullptr),
+        worker(settings, plan, alone ? *alone : comm, options(student)),
+        logits({std::max<int64_t>(1, rows_of(run, run.request.step_rows).of(rank).size()),
+                plan.layers.back().out.elements()},
+               activation_type(plan.request.on.precision), plan.request.on.device) {
+    // Rank 0 reads the file for all, also if each of them has the whole network.
+    PlanRequest of_all = plan.request;
+    of_all.ranks = run.ranks();
+    const Groups groups(alone ? make_plan(settings.model, of_all) : plan, comm);
+    warn_of_unused(load_weights(student.distill.weights, worker.model, groups), student.distill.weights);
+  }
+
+  Step::Options options(const Settings& student) {
+    Step::Options its = step_options(settings);
+    its.weights = student.distill.weights;
+    its.logits = [this](const Tensor& of_round, std::span<const int64_t> rows, const Stream& stream) {
+      take(of_round, rows, stream);
+    };
+    return its;
+  }
+
+  // Starts the network on the rows of a batch. Its logits are then ready on its stream.
+  void start(Batch batch, const Stream& stream) {
+    if (under_way) worker.step.finish();
+    under_way = false;
+    mine = alone ? Slice{0, batch.images.shape().rows()} : rows_of(of_run, batch.step_rows).of(rank);
+    if (alone) batch.step_rows = mine.size();
+    if (batch.step_rows == 0) return;
+    worker.step.stream().wait(stream.record());
+    worker.step.start_evaluation(batch);
+    stream.wait(worker.step.stream().record());
+    under_way = true;
+  }
+
+  // Keeps the logits of this rank's rows; a round may have rows of others too.
+  void take(const Tensor& of_round, std::span<const int64_t> rows, const Stream& stream) {
+    for (int64_t begin = 0, end = 0; begin < std::ssize(rows); begin = end) {
+      const int64_t row = rows[static_cast<size_t>(begin)];
+      for (end = begin + 1; end < std::ssize(rows) && rows[static_cast<size_t>(end)] == row + end - begin;) ++end;
+      const int64_t first = std::max(row, mine.begin), last = std::min(row + end - begin, mine.end);
+      if (first < last)
+        logits.rows(first - mine.begin, last - mine.begin)
+            .copy_from(of_round.rows(begin + first - row, begin + last - row), stream);
+    }
+  }
+
+  const Plan& of_run;
+  const int rank;
+  const Plan plan;
+  const Settings settings;
+  const std::unique_ptr<Communicator> alone;  // null: the ranks of the run divide the network
+  Worker worker;
+  Slice mine;     // of the rows of the step
+  Tensor logits;  // of these rows
+  bool under_way = false;
+};
+
+Teacher::Teacher(const Settings& settings, const Plan& run, Communicator& comm)
+    : loss_(settings.loss),
+      scale_(settings.distill.teacher->loss.margin.scale_or_1()),
+      network_(std::make_unique<Network>(settings, run, comm)) {}
+
+Teacher::~Teacher() = default;
+
+const Batch& Teacher::teach(const Batch& batch, Mode mode, const Stream& stream) {
+  const int64_t rows = batch.images.shape().rows();
+  const bool learns = mode == Mode::kTrain;
+  if (learns) network_->start(batch, stream);
+  if (!labels_.defined() || labels_.shape().rows() < rows)
+    labels_ = Tensor({rows, loss_.label_numbers()}, DType::kI32, stream.device());
+  taught_ = batch;
+  taught_.labels = labels_.rows(0, rows);
+  const Tensor logits = network_->logits.rows(0, learns ? rows : 0);
+  dispatch(network_->plan.request.on, [&](auto tag) {
+    write_teacher_targets(tag, batch.labels, learns ? &logits : nullptr, scale_, loss_, taught_.labels, stream);
+  });
+  return taught_;
+}
+
+}  // namespace owt
