@@ -161,6 +161,7 @@ void use_targets(const Config& loss, Settings& settings) {
   if (settings.loss.label_smoothing > 0) refuse("label_smoothing", "of labels");
   if (settings.loss.margin.scale > 0) refuse("margin", "of the label");
   if (settings.loss.samples()) refuse("sample", "for images with one label");
+  if (!settings.distill.run.empty()) refuse("distill", "for targets of a teacher");
   settings.loss.targets.classes = settings.model.classes;
 }
 
