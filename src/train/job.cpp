@@ -73,7 +73,12 @@ std::shared_ptr<const Dataset> open_split(const Settings& of, const std::string&
 DatasetStatistics statistics_of(const Settings& settings, const std::string& folder, const Dataset* train) {
   const DataSettings& data = settings.data;
   if (!data.augment.needs_statistics()) return {};
-  if (data.format != "shards") return compute_statistics(train ? *train : *open_split(settings, folder, Split::kTrain));
+  if (data.format != "shards" && train) return compute_statistics(*train);
+  if (data.format != "shards") {
+    Settings of = settings;
+    of.data.targets = data.targets && data.validation > 0;  // then labels decide which images are held out
+    return compute_statistics(*open_split(of, folder, Split::kTrain));
+  }
   if (!std::filesystem::is_directory(std::filesystem::path(folder) / "train"))
     fail("the recipe's augmentation needs means of the training images, but ", folder,
          " has no training images; give the run folder instead of the recipe");

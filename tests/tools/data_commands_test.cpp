@@ -279,7 +279,7 @@ TEST_F(TargetCommands, AResumedRunContinuesWithTheSameTargetsAndRefusesOthers) {
 
 TEST_F(TargetCommands, WhatDoesNotFitIsRefusedInOneLine) {
   write_tables(false);
-  EXPECT_THAT(train("run", "--set data.targets=false").out,
+  EXPECT_THAT(train("run", "--set data.targets=false").err,
               HasSubstr("targets_train.csv is not used; with data.targets"));
   EXPECT_THAT(owt("inspect " + file("data")).out,
               HasSubstr("  targets_train.csv: 5.00 classes of an image have a target"));
