@@ -25,6 +25,7 @@ struct Batch {
   Tensor labels;      // rows of LabelRows, i32: mixed if the augmenter mixes images; with the data set's targets
   Tensor samples;     // only with images as read: rows, i64, each a SampleDraw (data/order.h)
   Tensor files;       // only if `images` may hold JPEG files: rows x sizeof(FileRow), u8
+  Tensor hint;        // Pass::hint for the rows; undefined: there is none
   int64_t epoch = 0;  // from 0
   int64_t step_in_epoch = 0;
   int64_t step_rows = 0;  // rows of the step over all ranks; the last step of an epoch may have fewer

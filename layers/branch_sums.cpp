@@ -52,6 +52,15 @@ void add_branches(Cpu, const Tensor& a, const Tensor& b, bool relu, Tensor& y, c
   });
 }
 
+void scale_difference(Cpu, const Tensor& a, const Tensor& b, float factor, Tensor& y, const Stream&) {
+  with_cpu_element(y.dtype(), [&](auto element) {
+    using T = decltype(element);
+    const T *first = a.data<T>(), *second = b.data<T>();
+    T* to = y.data<T>();
+    for_each_element(y.elements(), [=](int64_t i) { keep(factor * (first[i] - second[i]), to[i]); });
+  });
+}
+
 void add_where_positive(Cpu, const Tensor& a, const Tensor& b, const Tensor& x, Tensor& dx, const Stream&) {
   with_cpu_element(dx.dtype(), [&](auto element) {
     using T = decltype(element);

@@ -20,6 +20,13 @@ __global__ void combine(int64_t elements, bool relu, const T* a, const T* b, T* 
 }
 
 template <class T, int N>
+__global__ void difference(int64_t elements, float factor, const T* a, const T* b, T* y) {
+  wait_for_previous_kernel();
+  map_pack<T, N>(
+      elements, [=](float first, float second) { return factor * (first - second); }, y, a, b);
+}
+
+template <class T, int N>
 __global__ void combine_where_positive(int64_t elements, const T* x, const T* a, const T* b, T* dx) {
   wait_for_previous_kernel();
   map_pack<T, N>(
@@ -71,6 +78,20 @@ void add_branches(Cuda, const Tensor& a, const Tensor& b, bool relu, Tensor& y, 
         y.elements(),
         [&](auto width, unsigned blocks) {
           launch(combine<T, width>, blocks, kBlockThreads, stream, y.elements(), relu, first, second, to);
+        },
+        first, second, to);
+  });
+}
+
+void scale_difference(Cuda, const Tensor& a, const Tensor& b, float factor, Tensor& y, const Stream& stream) {
+  with_element(y.dtype(), [&](auto element) {
+    using T = decltype(element);
+    const T *first = a.data<T>(), *second = b.data<T>();
+    T* to = y.data<T>();
+    with_packs<T>(
+        y.elements(),
+        [&](auto width, unsigned blocks) {
+          launch(difference<T, width>, blocks, kBlockThreads, stream, y.elements(), factor, first, second, to);
         },
         first, second, to);
   });

@@ -15,6 +15,10 @@ void add_branches(Cuda, const Tensor& a, const Tensor& b, bool relu, Tensor& y, 
 void add_where_positive(Cpu, const Tensor& a, const Tensor& b, const Tensor& x, Tensor& dx, const Stream& stream);
 void add_where_positive(Cuda, const Tensor& a, const Tensor& b, const Tensor& x, Tensor& dx, const Stream& stream);
 
+// y = factor * (a - b)
+void scale_difference(Cpu, const Tensor& a, const Tensor& b, float factor, Tensor& y, const Stream& stream);
+void scale_difference(Cuda, const Tensor& a, const Tensor& b, float factor, Tensor& y, const Stream& stream);
+
 // x, y, dy: N x H x W x C or N x F; factors and sums: N x C or N x F.
 // y = x * factors of the row and channel; adds: this is added to y.
 void scale_channels(Cpu, const Tensor& x, const Tensor& factors, bool adds, Tensor& y, const Stream& stream);

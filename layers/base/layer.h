@@ -60,6 +60,9 @@ struct Pass {
   // kernels must not get them as arguments.
   const int64_t* device_rows = nullptr;
   const int64_t* device_step = nullptr;
+  // Activations of a teacher (src/net/hint.h), one for each row: its own net writes them in evaluation, and the
+  // student's net compares with them in training. Undefined: there is no hint.
+  Tensor hint{};
   const SampledRows* sampled = nullptr;  // rows of the last layer's weight that take part; null: all
   StepSums* sums = nullptr;              // null: this rank has all rows of the step
   // At least Op::scratch_bytes() bytes (u8) on the op's device. The ops of a net share it, because they run in

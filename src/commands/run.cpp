@@ -246,10 +246,10 @@ TrainOutcome train(Settings settings, const TrainOptions& options) {
   StartWeights weights = options.start;
   const std::string data = data_folder(settings.data, options.data);
   settings = with_classes_of_data(std::move(settings), data, weights);
-  open_teacher(settings);
   const std::string shares =
       settle_shares(settings, session, continues ? std::vector<double>() : place.measured_shares());
   const std::optional<Network> links = settle_strategy(settings, session);
+  open_teacher(settings);
   const uint64_t asked_seed = settings.run.seed;
   Job job = job_of(std::move(settings), options, place);
   job.links = links;

@@ -133,10 +133,10 @@ TimeOutcome time_steps(Settings settings, const TimeOptions& options) {
   check_outputs({options.trace, options.csv});
   std::optional<Network> links = links_from(options.links, settings.parallel.workers);
   const Session session(settings, options.threads);
-  open_teacher(settings);
   const std::string shares = settle_shares(settings, session);
   if (!shares.empty()) log_info("{}", shares);
   if (const std::optional<Network> measured = settle_strategy(settings, session); measured && !links) links = measured;
+  open_teacher(settings);
   Plan plan = settings.plan_to_run();
   const int64_t period = period_of(plan), steps = (options.steps + period - 1) / period * period;
   plan.request.keeps_gradients = options.keeps_gradients;

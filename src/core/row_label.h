@@ -1,7 +1,7 @@
 // The label of a row of a batch, written by data/ and read by the losses: one class, or two classes if images are mixed
 // (mixup, CutMix). In i32 tensors a plain label is one number. A mixed label is three: first class, second class, and
 // the share of the first in units of 2^-24. A row may also have targets: after its label a value in [0, 1] for each
-// class, whose 32 bits are those of an f32. The constexpr functions also run in kernels.
+// class, as the 32 bits of an f32. The constexpr functions also run in kernels.
 #pragma once
 
 #include <bit>

@@ -1,9 +1,11 @@
 #include "src/net/model.h"
 
+#include <algorithm>
 #include <set>
 
 #include "layers/base/linear_params.h"
 #include "src/core/row_groups.h"
+#include "src/net/hint.h"
 #include "src/net/layer_names.h"
 #include "src/net/layer_types.h"
 #include "src/system/check.h"
@@ -35,6 +37,24 @@ void check_whitening(const Model& model, size_t index, Layer& layer) {
     if (param->init.type == Initializer::Type::kWhitening &&
         (index > 0 || layer.type() != "conv" || param->full_shape[3] != model.input[2]))
       model.layers[index].error("init", "init type 'whitening' is for the first layer, a convolution without groups");
+}
+
+// Whether the composite layer contains a layer of this name at any depth.
+bool holds(const Layer& layer, const Shape& in, const std::string& name) {
+  const auto inner = layer.inner(in);
+  return std::any_of(inner.begin(), inner.end(), [&](const Layer::Inner& each) {
+    return each.layer->name() == name || holds(*each.layer, each.in, name);
+  });
+}
+
+// A model may have a hint in training.
+std::span<const LayerType> types() {
+  static const std::vector<LayerType> all = [] {
+    std::vector<LayerType> list(net_layer_types().begin(), net_layer_types().end());
+    list.push_back(hint_type());
+    return list;
+  }();
+  return all;
 }
 
 }  // namespace
@@ -82,7 +102,7 @@ Model read_model(Config& config) {
 
 std::unique_ptr<Layer> make_layer(const Model& model, size_t index, const Shape& in, std::optional<Slice> part,
                                   std::optional<Slice> inputs) {
-  auto layer = make_layer(model.layers[index], in, part, inputs, net_layer_types());
+  auto layer = make_layer(model.layers[index], in, part, inputs, types());
   for (Param* param : layer->params())
     if (names_layer(model.frozen, layer_of(*param))) param->freeze();
   if (!model.muon_except) return layer;
@@ -90,6 +110,24 @@ std::unique_ptr<Layer> make_layer(const Model& model, size_t index, const Shape&
     param->is_matrix = param->role == ParamRole::kTrained && param->full_shape.rank() > 1 && param->lr_mult > 0 &&
                        !names_layer(*model.muon_except, layer_of(*param));
   return layer;
+}
+
+size_t layer_number(const Model& model, const std::string& name) {
+  std::vector<std::string> names;
+  Shape batch = model.input.batch_of(1);
+  for (const auto& layer : whole_layers(model)) {
+    if (layer->name() == name) return names.size();
+    if (holds(*layer, batch, name))
+      fail("layer '", name, "' is inside '", layer->name(), "'; only the output of the whole layer can be taken: use '",
+           layer->name(), "'");
+    names.push_back(layer->name());
+    batch = layer->out_shape(batch);
+  }
+  const std::string near = nearest(name, names);
+  std::string list;
+  for (const std::string& each : names) list += (list.empty() ? "" : " ") + each;
+  fail("model '", model.name, "' has no layer '", name, "'", near.empty() ? "" : concat("; did you mean '", near, "'?"),
+       " (layers: ", list, ")");
 }
 
 std::vector<std::unique_ptr<Layer>> whole_layers(const Model& model) {

@@ -32,6 +32,9 @@ Model read_model(Config& config);
 // Layer `index`, or the given part of it (LayerSpec). Its parameters are frozen if the model says so.
 std::unique_ptr<Layer> make_layer(const Model& model, size_t index, const Shape& in, std::optional<Slice> part = {},
                                   std::optional<Slice> inputs = {});
+// The number of the layer with this name. Throws Error if there is none, with the nearest name, or if it is inside a
+// composite layer.
+size_t layer_number(const Model& model, const std::string& name);
 // All layers of the model, each with all its outputs.
 std::vector<std::unique_ptr<Layer>> whole_layers(const Model& model);
 

@@ -93,6 +93,7 @@ void StepRunner::begin(MicroBatch& micro, StepState& now) {
   now.micro = &micro;
   now.images = micro.images_of(now.batch.images, stream_);
   now.labels = now.batch.labels.rows(micro.mine.begin, micro.mine.end);
+  if (now.batch.hint.defined()) now.front_pass.hint = now.batch.hint.rows(micro.mine.begin, micro.mine.end);
   micro.front_rows.give_to(now.front_pass);
   micro.front->begin_forward(now.images);
 }

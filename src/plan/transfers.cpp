@@ -16,7 +16,7 @@ void list_all(Plan& plan, int first) {
 bool sends_less_sharded(const Plan& plan) {
   const LayerPlan& last = plan.layers.back();
   const bool features = last.layout == Layout::kFeature && last.pixels_out() == 1;
-  if (plan.request.on.canonical()) return false;             // the sums over classes would depend on the parts
+  if (plan.request.on.canonical()) return false;  // the sums over classes would depend on the parts
   if (plan.request.loss.targets.classes > 0 || plan.request.whole_logits) return false;
   if (features && plan.request.loss.samples()) return true;  // no rank knows the columns of the others
   return features && loss_stats(plan.request.loss) * 4 < activation_bytes(plan, last.parts.front().size());

@@ -49,6 +49,9 @@ struct DataSettings {
 // A trained network whose outputs are targets of the loss (LossSettings::targets).
 struct DistillSettings {
   std::string run;  // folder of the teacher's run; empty: there is no teacher
+  // The layers whose outputs are compared (src/net/hint.h); empty: none are.
+  std::string hint_teacher_layer{}, hint_layer{};
+  double hint_weight = 1;
   // Set by open_teacher() (src/train/teacher.h): the teacher's recipe and the file of its weights.
   std::shared_ptr<const struct Settings> teacher{};
   std::string weights{};

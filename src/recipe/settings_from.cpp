@@ -115,21 +115,29 @@ LossMargin read_margin(Config& config, const std::string& last_layer) {
   return margin;
 }
 
-// config: [loss]. Returns the folder of the teacher's run.
-std::string read_distill(Config& config, int64_t classes, LossSettings& loss) {
-  if (!config.given("distill")) return "";
+// config: [loss].
+DistillSettings read_distill(Config& config, int64_t classes, LossSettings& loss) {
+  DistillSettings distill;
+  if (!config.given("distill")) return distill;
   Config table = config.table("distill");
-  const std::string run = table.string("run");
-  if (run.empty()) table.error("run", "'run' is empty; give the folder of the teacher's run");
+  distill.run = table.string("run");
+  if (distill.run.empty()) table.error("run", "'run' is empty; give the folder of the teacher's run");
   loss.targets = {.classes = classes, .in_training_only = true};
   loss.targets.weight = table.number("weight", 0.9, {.low = 0, .high = 1});
   loss.targets.temperature = table.number("temperature", 4, {.low = 1e-3, .high = 1e3});
+  if (table.given("hint")) {
+    Config hint = table.table("hint");
+    distill.hint_teacher_layer = hint.string("teacher_layer");
+    distill.hint_layer = hint.string("layer");
+    distill.hint_weight = hint.number("weight", 1, {.low = 1e-6, .high = 1e6});
+    hint.finish("hint");
+  }
   table.finish("distill");
   if (loss.margin.scale > 0)
     config.error("distill", "'distill' compares plain logits, but 'margin' changes those of the label; leave one out");
   if (loss.samples())
     config.error("distill", "'distill' compares all classes, but 'sample' leaves some out; leave one of them out");
-  return run;
+  return distill;
 }
 
 LossSettings read_loss(Config config, const std::string& last_layer, int64_t classes, DistillSettings& distill) {
@@ -147,7 +155,7 @@ LossSettings read_loss(Config config, const std::string& last_layer, int64_t cla
   if (loss.samples() && loss.label_smoothing > 0)
     config.error("sample",
                  "'sample' leaves classes out, but 'label_smoothing' is of all classes; leave one of them out");
-  distill.run = read_distill(config, classes, loss);
+  distill = read_distill(config, classes, loss);
   config.finish("[loss]");
   return loss;
 }

@@ -11,38 +11,9 @@
 namespace owt {
 namespace {
 
-// Whether the composite layer contains a layer of this name at any depth.
-bool holds(const Layer& layer, const Shape& in, const std::string& name) {
-  const auto inner = layer.inner(in);
-  return std::any_of(inner.begin(), inner.end(), [&](const Layer::Inner& each) {
-    return each.layer->name() == name || holds(*each.layer, each.in, name);
-  });
-}
-
-void refuse_inner(const Model& model, const std::string& name) {
-  Shape batch = model.input.batch_of(1);
-  for (const auto& layer : whole_layers(model)) {
-    if (holds(*layer, batch, name))
-      fail("layer '", name, "' is inside '", layer->name(), "'; only composite outputs can be extracted: use '",
-           layer->name(), "'");
-    batch = layer->out_shape(batch);
-  }
-}
-
 // The layers of a model up to `last`.
 Model up_to(Model model, const std::string& last) {
-  std::vector<std::string> names;
-  for (const auto& layer : whole_layers(model)) names.push_back(layer->name());
-  const auto found = std::find(names.begin(), names.end(), last);
-  if (found == names.end()) {
-    refuse_inner(model, last);
-    const std::string near = nearest(last, names);
-    std::string list;
-    for (const std::string& name : names) list += (list.empty() ? "" : " ") + name;
-    fail("model '", model.name, "' has no layer '", last, "'",
-         near.empty() ? "" : concat("; did you mean '", near, "'?"), " (layers: ", list, ")");
-  }
-  model.layers.erase(model.layers.begin() + (found - names.begin()) + 1, model.layers.end());
+  model.layers.resize(layer_number(model, last) + 1, model.layers.front());
   return model;
 }
 

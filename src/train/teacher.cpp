@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <optional>
 
 #include "layers/loss/teacher_targets.h"
 #include "src/comm/launch.h"
@@ -9,6 +10,7 @@
 #include "src/comm/solo.h"
 #include "src/core/dispatch.h"
 #include "src/files/checkpoint_files.h"
+#include "src/net/hint.h"
 #include "src/plan/plan_rows.h"
 #include "src/predict/memory_need.h"
 #include "src/system/files.h"
@@ -30,6 +32,28 @@ std::string read_teacher(const std::string& run) {
   const auto checkpoint = best_checkpoint(run);
   if (!checkpoint) fail("loss.distill.run: ", run, " has no checkpoint yet; train the teacher first");
   return packed({fs::absolute(run).string(), read_file(recipe.string()), trained_weights_of(*checkpoint)});
+}
+
+Shape output_of(const Model& model, size_t layer) {
+  Shape batch = model.input.batch_of(1);
+  const auto layers = whole_layers(model);
+  for (size_t i = 0; i <= layer; ++i) batch = layers[i]->out_shape(batch);
+  return batch.row();
+}
+
+void add_hint(const DistillSettings& distill, Model& student, Model& teacher) {
+  const size_t of_teacher = layer_number(teacher, distill.hint_teacher_layer),
+               of_student = layer_number(student, distill.hint_layer);
+  const Shape wanted = output_of(teacher, of_teacher), mine = output_of(student, of_student);
+  if (wanted.rank() != 3 || mine.rank() != 3 || wanted[0] != mine[0] || wanted[1] != mine[1])
+    fail("loss.distill.hint: layer '", distill.hint_teacher_layer, "' of the teacher has the output ", wanted,
+         ", and layer '", distill.hint_layer, "' has ", mine,
+         "; name layers whose images have the same height and width");
+  const auto after = [](Model& model, size_t layer, const Config& table) {
+    model.layers.insert(model.layers.begin() + static_cast<std::ptrdiff_t>(layer) + 1, table);
+  };
+  after(student, of_student, hint_table(wanted[2], distill.hint_weight));
+  after(teacher, of_teacher, hint_table(0, 0));
 }
 
 // The plan of the run with the teacher's network. It only evaluates.
@@ -72,6 +96,24 @@ Settings settings_of_teacher(const Settings& settings, const Plan& plan) {
   its.loss = plan.request.loss;
   its.optimizer = {};
   return its;
+}
+
+// The number of the hint's layer in the plan; none: there is no hint.
+std::optional<int64_t> hint_of(const Plan& plan) {
+  const auto found = std::ranges::find(plan.layers, kHintLayer, &LayerPlan::name);
+  if (found == plan.layers.end()) return {};
+  return found - plan.layers.begin();
+}
+
+// The rows of a hint's layer must be the rank's own rows.
+void check_hint(const Settings& settings, const Plan& run) {
+  const auto check = [&](const Plan& plan, const std::string& layer, const char* whose) {
+    if (*hint_of(plan) < plan.boundary && !plan.in_stages()) return;
+    fail("loss.distill.hint: under strategy ", name_of(run.request.strategy), " workers share the rows of layer '",
+         layer, "' of the ", whose, "; name a layer before the first one that is split, or use --parallel dp");
+  };
+  check(run, settings.distill.hint_layer, "model");
+  check(plan_of_teacher(settings, run), settings.distill.hint_teacher_layer, "teacher");
 }
 
 // What images have subtracted and are divided by. No values: nothing.
@@ -126,6 +168,7 @@ void open_teacher(Settings& settings) {
   if (its.classes != mine.classes)
     fail("the teacher in ", distill.run, " has ", its.classes, " classes, and model '", mine.name, "' has ",
          mine.classes);
+  if (!distill.hint_layer.empty()) add_hint(distill, settings.model, teacher->model);
   distill.teacher = teacher;
 }
 
@@ -141,6 +184,7 @@ void check_teacher(const Job& job) {
   if (!its.is_near(mine))
     fail("the teacher in ", distill.run, " was trained on images normalised with ", its.text(), ", and this run has ",
          mine.text(), " (data.augment); both see the same images");
+  if (!distill.hint_layer.empty()) check_hint(job.settings, job.plan);
 }
 
 int64_t teacher_bytes(const Settings& settings, const Plan& run, int rank) {
@@ -160,6 +204,8 @@ struct Teacher::Network {
         logits({std::max<int64_t>(1, rows_of(run, run.request.step_rows).of(rank).size()),
                 plan.layers.back().out.elements()},
                activation_type(plan.request.on.precision), plan.request.on.device) {
+    if (const auto layer = hint_of(plan))
+      hint = Tensor(plan.layer(*layer).in.batch_of(logits.shape().rows()), logits.dtype(), logits.device());
     // Rank 0 reads the file for all, also if each of them has the whole network.
     PlanRequest of_all = plan.request;
     of_all.ranks = run.ranks();
@@ -183,6 +229,7 @@ struct Teacher::Network {
     mine = alone ? Slice{0, batch.images.shape().rows()} : rows_of(of_run, batch.step_rows).of(rank);
     if (alone) batch.step_rows = mine.size();
     if (batch.step_rows == 0) return;
+    if (hint.defined()) batch.hint = hint.rows(0, batch.images.shape().rows());
     worker.step.stream().wait(stream.record());
     worker.step.start_evaluation(batch);
     stream.wait(worker.step.stream().record());
@@ -207,8 +254,8 @@ struct Teacher::Network {
   const Settings settings;
   const std::unique_ptr<Communicator> alone;  // null: the ranks of the run divide the network
   Worker worker;
-  Slice mine;     // of the rows of the step
-  Tensor logits;  // of these rows
+  Slice mine;           // rows of the step that are this rank's
+  Tensor logits, hint;  // outputs for these rows; the second is undefined if there is no hint
   bool under_way = false;
 };
 
@@ -227,6 +274,7 @@ const Batch& Teacher::teach(const Batch& batch, Mode mode, const Stream& stream)
     labels_ = Tensor({rows, loss_.label_numbers()}, DType::kI32, stream.device());
   taught_ = batch;
   taught_.labels = labels_.rows(0, rows);
+  if (learns && network_->hint.defined()) taught_.hint = network_->hint.rows(0, rows);
   const Tensor logits = network_->logits.rows(0, learns ? rows : 0);
   dispatch(network_->plan.request.on, [&](auto tag) {
     write_teacher_targets(tag, batch.labels, learns ? &logits : nullptr, scale_, loss_, taught_.labels, stream);

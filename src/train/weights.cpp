@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "src/comm/on_host.h"
+#include "src/net/hint.h"
 #include "src/parallel/param_gather.h"
 #include "src/plan/plan_updates.h"
 #include "src/system/log.h"
@@ -122,8 +123,9 @@ std::vector<std::string> unused_tensors(const SafetensorsReader& file, const std
     if (const auto* entry = file.find(name)) used.insert(entry->name);
   std::vector<std::string> unused;
   for (const auto& entry : file.entries())
-    // PyTorch's batch norm counts batches; the count is not needed here.
-    if (!used.contains(entry.name) && !entry.name.ends_with(".num_batches_tracked")) unused.push_back(entry.name);
+    // PyTorch's batch norm counts batches, and a hint is for training only.
+    if (!used.contains(entry.name) && !entry.name.ends_with(".num_batches_tracked") && !is_of_hint(entry.name))
+      unused.push_back(entry.name);
   return unused;
 }
 

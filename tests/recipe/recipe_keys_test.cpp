@@ -26,7 +26,7 @@ TEST(RecipeKeys, SetWhatTheySay) {
 TEST(RecipeKeys, RefuseWhatIsOutOfTheirRange) {
   for (const RecipeKey& key : recipe_keys())
     for (const char* toml : key.refused) {
-      const std::string last = std::string(key.key).substr(std::string(key.key).find('.') + 1);
+      const std::string last = std::string(key.key).substr(std::string(key.key).rfind('.') + 1);
       EXPECT_THAT(message_of([&] { shown(key, setting(key, toml)); }), HasSubstr("'" + last + "'"))
           << key.key << " = " << toml;
     }

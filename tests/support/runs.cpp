@@ -188,7 +188,7 @@ SmallRun run_small(const std::string& recipe, int64_t steps, const Overrides& ch
   run.planned_of_ranks.resize(run.bytes.size());
   const auto body = [&](Communicator& inner) {
     Worker worker(job.settings, job.plan, inner);
-    auto& [profiler, comm, model, optimizer, step] = worker;
+    auto& [profiler, comm, model, optimizer, step, teacher] = worker;
     model.initialize(job.settings.run.seed);
     whiten(job, model);
     const auto batches = training_batches(job, comm.rank(), 0, 0);
