@@ -169,7 +169,7 @@ int32_t largest_label(const PhotoSource& photo) {
 bool parse_labels(const char* at, const char* end, PhotoSource& photo) {
   std::vector<ClassTarget> targets;
   bool plain = true;
-  for (bool more = true; more;) {
+  for (bool more = true; more; ++at) {
     ClassTarget one;
     auto [rest, error] = std::from_chars(at, end, one.label);
     if (error != std::errc() || one.label < 0) return false;
@@ -184,7 +184,7 @@ bool parse_labels(const char* at, const char* end, PhotoSource& photo) {
     targets.push_back(one);
     more = rest != end;
     if (more && *rest != ',') return false;
-    at = rest + 1;
+    at = rest;
   }
   photo.label =
       std::ranges::max(targets, {}, [](const ClassTarget& of) { return std::pair(of.target, -of.label); }).label;

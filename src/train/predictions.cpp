@@ -339,8 +339,10 @@ double Predictions::average_precision() const {
   std::vector<std::vector<std::pair<double, bool>>> of_classes(static_cast<size_t>(classes_));
   for (int64_t image = 0; image < images_.size(); ++image) {
     const std::vector<float> targets = targets_of(image);
-    for (size_t c = 0; c < of_classes.size(); ++c)
-      of_classes[c].emplace_back(line(image)[all_classes() + static_cast<int64_t>(c)], targets[c] >= 0.5f);
+    for (size_t c = 0; c < of_classes.size(); ++c) {
+      const double score = line(image)[all_classes() + static_cast<int64_t>(c)];
+      of_classes[c].emplace_back(std::isnan(score) ? -1 : score, targets[c] >= 0.5f);
+    }
   }
   double sum = 0;
   int classes = 0;

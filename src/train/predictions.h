@@ -86,8 +86,8 @@ struct ClassShard {
 };
 
 // The average precision of a class: the mean of the precisions at the scores of the positive images, where images with
-// equal scores count together (scikit-learn's average_precision_score). scores: of all images, and whether they are
-// positive. Not a number if none is.
+// equal scores count together (scikit-learn's average_precision_score). scores: numbers for all images, and whether
+// they are positive. Not a number if none is.
 double average_precision(std::vector<std::pair<double, bool>> scores);
 
 // The predictions for all images of a data set, collected from the evaluation steps of all ranks. If the classes are
