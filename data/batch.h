@@ -6,17 +6,23 @@
 #include <optional>
 
 #include "src/core/image_layout.h"
+#include "src/core/row_label.h"
 #include "src/core/tensor.h"
 
 namespace owt {
 
 class DecoderTrial;
 
+// The shape of Batch::labels.
+inline Shape shape_of_labels(const LabelRows& of, int64_t rows) {
+  return of.numbers() > 1 ? Shape{rows, of.numbers()} : Shape{rows};
+}
+
 struct Batch {
   // rows x H x W x C, augmented and normalised, f32 or bf16, possibly in another layout (BatchSource::lay_out()); or u8
   // as read
   Tensor images;
-  Tensor labels;      // rows, i32; x RowLabel::kMixedNumbers if the augmenter mixes images
+  Tensor labels;      // rows of LabelRows, i32: mixed if the augmenter mixes images; with the data set's targets
   Tensor samples;     // only with images as read: rows, i64, each a SampleDraw (data/order.h)
   Tensor files;       // only if `images` may hold JPEG files: rows x sizeof(FileRow), u8
   Tensor hint;        // Pass::hint for the rows; undefined: there is none

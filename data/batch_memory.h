@@ -18,9 +18,9 @@ struct BatchMemory {
 
 // GPU memory that sent batches (data/streamed_batches.cu) need in addition to the images of kBatchesMade: the data
 // set's bytes of images (`image`), the memory for changing them in training, labels, and the memory for mixing. `out`:
-// an image for the network, with `value_bytes` bytes per value. Tables of means and the like, bytes of other ranks'
-// rows, and images that the GPU decodes (data/jpeg/device_jpeg.h) are not counted.
+// an image for the network, with `value_bytes` bytes per value; `targets`: Dataset::targets(). Tables of means and the
+// like, bytes of other ranks' rows, and images that the GPU decodes (data/jpeg/device_jpeg.h) are not counted.
 BatchMemory memory_beside_images(const AugmentSettings& augment, const Shape& image, const Shape& out,
-                                 int64_t value_bytes);
+                                 int64_t value_bytes, int64_t targets = 0);
 
 }  // namespace owt

@@ -82,12 +82,17 @@ std::string untrained_text(const Dataset& train, const Dataset& evaluated, const
                 missing.size() == 1 ? "has" : "have", some_classes(missing), of_them);
 }
 
+void write_label(const Dataset& dataset, int64_t index, int32_t* to) {
+  to[0] = dataset.label(index);
+  dataset.write_targets(index, to + 1);
+}
+
 void read_images(const Dataset& dataset, Slice images, uint8_t* pixels, int32_t* labels) {
-  const int64_t elements = dataset.image().elements();
+  const int64_t elements = dataset.image().elements(), numbers = 1 + dataset.targets();
   parallel_for_or_throw(images.size(), 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       dataset.read(images.begin + i, View{}, pixels + i * elements);
-      labels[i] = dataset.label(images.begin + i);
+      write_label(dataset, images.begin + i, labels + i * numbers);
     }
   });
 }

@@ -76,6 +76,9 @@ class Dataset {
   // Covers all stored images and labels in their order; two copies of a data set have the same checksum.
   virtual uint64_t checksum() const = 0;
   virtual std::string name(int64_t) const { return {}; }  // the sample's source; empty if unknown
+  // The classes that have a target beside the label (src/core/row_label.h): a network's classes, or 0: there are none.
+  virtual int64_t targets() const { return 0; }
+  virtual void write_targets(int64_t, int32_t*) const {}  // bits_of_target() of each
 
   // H x W x C bytes; may be called from many threads at once. A data set whose images differ in size returns the part
   // that the view shows (mirroring and colour are left to Augmenter). Others return the whole image for every view.
@@ -110,8 +113,11 @@ std::string balance_text(const Dataset& train);
 // training images. evaluated: images with the same classes; kind: of these images.
 std::string untrained_text(const Dataset& train, const Dataset& evaluated, const std::string& kind);
 
-// Reads images, as the centre view shows them, and labels into consecutive memory, with the calling rank's team of
-// threads. Throws the errors of reading.
+// Writes a row of LabelRows that is not mixed: the label, and the targets if there are any.
+void write_label(const Dataset& dataset, int64_t index, int32_t* to);
+
+// Reads images, as the centre view shows them, and rows of write_label() into consecutive memory, with the calling
+// rank's team of threads. Throws the errors of reading.
 void read_images(const Dataset& dataset, Slice images, uint8_t* pixels, int32_t* labels);
 
 }  // namespace owt

@@ -31,6 +31,8 @@ class Subset : public Dataset {
     return whole_->checksum() ^ checksum_of(places);
   }
   std::string name(int64_t index) const override { return whole_->name(in_whole(index)); }
+  int64_t targets() const override { return whole_->targets(); }
+  void write_targets(int64_t index, int32_t* to) const override { whole_->write_targets(in_whole(index), to); }
   void read(int64_t index, const View& view, uint8_t* pixels) const override {
     whole_->read(in_whole(index), view, pixels);
   }

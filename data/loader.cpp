@@ -53,6 +53,7 @@ Loader::Loader(LoaderSettings settings) : settings_(std::move(settings)), orders
   steps_ = Steps(settings_.dataset->size(), settings_.batch, settings_.rows, settings_.epoch, settings_.images_in_epoch,
                  settings_.views);
   mixes_ = settings_.augmenter && settings_.augmenter->mix().any();
+  label_rows_ = {mixes_, settings_.dataset->targets()};
   allocate_slots();
   threads_.start(
       settings_.threads, "data loader thread", "use fewer --workers or data.loader_threads", [this](int) { work(); },
@@ -72,12 +73,15 @@ void Loader::allocate_slots() {
   slots_.resize(settings_.slots);
   for (HostBatch& slot : slots_) {
     slot.images = Tensor::shared_with(settings_.reader, image.batch_of(rows), raw ? DType::kU8 : settings_.images);
-    slot.labels =
-        Tensor::shared_with(settings_.reader, mixes_ ? Shape{rows, RowLabel::kMixedNumbers} : Shape{rows}, DType::kI32);
+    slot.labels = Tensor::shared_with(settings_.reader, shape_of_labels(label_rows_, rows), DType::kI32);
     if (raw) slot.samples = Tensor::shared_with(settings_.reader, {rows}, DType::kI64);
     if (settings_.files)
       slot.files = Tensor::shared_with(settings_.reader, {rows, static_cast<int64_t>(sizeof(FileRow))}, DType::kU8);
   }
+}
+
+int32_t* Loader::label_row(HostBatch& slot, int64_t row) const {
+  return slot.labels.data<int32_t>() + row * label_rows_.numbers();
 }
 
 // Called when the slot's batch is no longer read.
@@ -220,7 +224,7 @@ void Loader::load(const Chunk& chunk, std::vector<uint8_t>& pixels) const {
       static_cast<SampleDraw*>(slot.samples.raw())[row] = draw_of(row) = read(chunk, row, bytes, file);
     }
   for (int64_t row = rows.begin; row < rows.end && !mixes_; ++row)
-    slot.labels.data<int32_t>()[row] = settings_.dataset->label(draw_of(row).sample);
+    write_label(*settings_.dataset, draw_of(row).sample, label_row(slot, row));
 }
 
 // Mixes pairs and writes the labels of all rows. If another rank has one row of a pair, that image is made here too.
@@ -231,9 +235,11 @@ void Loader::mix(const Chunk& chunk, const std::vector<SampleDraw>& draws, std::
   const Shape& image = settings_.augmenter->out_shape();
   const Slice& rows = chunk.rows;
   std::vector<T> another;
+  std::vector<int32_t> of_own(1 + label_rows_.targets), of_other(of_own);
   const auto label = [&](const PairMix& mix, int64_t row, const SampleDraw& own, const SampleDraw& other) {
-    write_mixed_label(mix, settings_.dataset->label(own.sample), settings_.dataset->label(other.sample),
-                      slot.labels.data<int32_t>() + row * RowLabel::kMixedNumbers);
+    write_label(*settings_.dataset, own.sample, of_own.data());
+    write_label(*settings_.dataset, other.sample, of_other.data());
+    write_mixed_label(mix, of_own.data(), of_other.data(), label_rows_.targets, label_row(slot, row));
   };
   for (int64_t row = rows.begin, done = 1; row < rows.end; row += done) {
     const int64_t in_step = slot.first_row + row, beside = (in_step ^ 1) - slot.first_row;

@@ -99,6 +99,7 @@ class Loader : public BatchSource {
   void mix(const Chunk& chunk, const std::vector<SampleDraw>& draws, std::vector<uint8_t>& pixels, T* images) const;
   SampleDraw read(const Chunk& chunk, int64_t row, uint8_t* pixels, FileRow* file = nullptr) const;
   View view_of(const Batch& batch, const SampleDraw& draw) const;
+  int32_t* label_row(HostBatch& slot, int64_t row) const;
   static void release(const HostBatch& slot);
   bool complete(const HostBatch& slot) const;  // whether it holds the whole next batch
   void stop();
@@ -107,6 +108,7 @@ class Loader : public BatchSource {
   LoaderSettings settings_;
   EpochOrders orders_;
   bool mixes_ = false;  // rows have mixed labels; in training pairs of images are mixed
+  LabelRows label_rows_;
   Steps steps_;
   int64_t chunks_per_step_ = 1;
 

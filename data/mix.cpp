@@ -82,6 +82,15 @@ PairMix draw_mix(const MixSettings& settings, const Shape& image, const View& vi
   return mix;
 }
 
+void write_mixed_label(const PairMix& mix, const int32_t* own, const int32_t* other, int64_t targets, int32_t* to) {
+  const bool swapped = 2 * mix.share < PairMix::kShareUnits;
+  *to++ = swapped ? *other : *own;
+  *to++ = swapped ? *own : *other;
+  *to++ = swapped ? PairMix::kShareUnits - mix.share : mix.share;
+  for (int64_t t = 1; t <= targets; ++t)
+    *to++ = bits_of_target(mix.own() * target_of(own[t]) + mix.other() * target_of(other[t]));
+}
+
 template <class T>
 void mix_images(const PairMix& mix, const Shape& image, T* first, T* second) {
   if (!mix.mixes()) return;

@@ -42,13 +42,9 @@ PairMix draw_mix(const MixSettings& settings, const Shape& image, const View& vi
 template <class T>
 void mix_images(const PairMix& mix, const Shape& image, T* first, T* second);
 
-// A row's label as RowLabel::kMixedNumbers numbers; the class with the larger share is first.
-constexpr void write_mixed_label(const PairMix& mix, int32_t own, int32_t other, int32_t* to) {
-  const bool swapped = 2 * mix.share < PairMix::kShareUnits;
-  to[0] = swapped ? other : own;
-  to[1] = swapped ? own : other;
-  to[2] = swapped ? PairMix::kShareUnits - mix.share : mix.share;
-}
+// Writes a mixed row of LabelRows, in which the class with the larger share is first, from the rows of write_label()
+// (data/dataset.h) of its own image and of the other. The targets are mixed with the same shares.
+void write_mixed_label(const PairMix& mix, const int32_t* own, const int32_t* other, int64_t targets, int32_t* to);
 
 // The given rows of a step, extended to whole pairs if `pairs`.
 constexpr Slice whole_pairs(const Slice& rows, int64_t step_rows, bool pairs) {

@@ -17,7 +17,7 @@ namespace {
 
 struct ResidentSet {
   Tensor pixels;  // N x H x W x C, u8
-  Tensor labels;  // N, i32
+  Tensor labels;  // N rows of write_label(), i32
 };
 
 constexpr int64_t kUploadBytes = 8 << 20;  // per transfer
@@ -26,10 +26,10 @@ ResidentSet upload(const Dataset& dataset) {
   const Working working("the data set", "upload");
   const int64_t size = dataset.size();
   ResidentSet set{Tensor(dataset.image().batch_of(size), DType::kU8, Device::kCuda),
-                  Tensor({size}, DType::kI32, Device::kCuda)};
+                  Tensor(shape_of_labels({false, dataset.targets()}, size), DType::kI32, Device::kCuda)};
   const int64_t part = std::clamp<int64_t>(kUploadBytes / dataset.image().elements(), 1, size);
   Tensor pixels = Tensor::shared_with(Device::kCuda, dataset.image().batch_of(part), DType::kU8);
-  Tensor labels = Tensor::shared_with(Device::kCuda, {part}, DType::kI32);
+  Tensor labels = Tensor::shared_with(Device::kCuda, shape_of_labels({false, dataset.targets()}, part), DType::kI32);
   for (int64_t first = 0; first < size; first += part) {
     const int64_t rows = std::min(part, size - first);
     read_images(dataset, {first, first + rows}, pixels.data<uint8_t>(), labels.data<int32_t>());
@@ -59,10 +59,12 @@ std::shared_ptr<const ResidentSet> resident_set(const std::shared_ptr<const Data
   return entries.back().set;
 }
 
-__global__ void gather_labels(const int32_t* labels, const SampleDraw* draws, int64_t rows, int32_t* out) {
+// out: rows x numbers.
+__global__ void gather_labels(const int32_t* labels, const SampleDraw* draws, int64_t elements, int64_t numbers,
+                              int32_t* out) {
   wait_for_previous_kernel();
-  const int64_t row = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  if (row < rows) out[row] = labels[draws[row].sample];
+  const int64_t at = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (at < elements) out[at] = labels[draws[at / numbers].sample * numbers + at % numbers];
 }
 
 class ResidentBatches : public BatchSource {
@@ -75,7 +77,7 @@ class ResidentBatches : public BatchSource {
         set_(resident_set(settings_.dataset)),
         host_order_(Tensor::shared_with(Device::kCuda, {size_}, DType::kI64)),
         order_({size_}, DType::kI64, Device::kCuda),
-        batches_(*settings_.augmenter, precision, steps_.most_rows()) {
+        batches_(*settings_.augmenter, precision, steps_.most_rows(), settings_.dataset->targets()) {
     prepare_order(steps_.step(0).epoch);
   }
 
@@ -90,6 +92,8 @@ class ResidentBatches : public BatchSource {
   void lay_out(LayoutOf layout) override { batches_.lay_out(std::move(layout)); }
 
  private:
+  int64_t numbers() const { return 1 + settings_.dataset->targets(); }  // a row of write_label()
+
   void make() {
     const Stream& stream = batches_.maker();
     const Steps::RankStep step = steps_.step(next_++);
@@ -110,8 +114,9 @@ class ResidentBatches : public BatchSource {
     }
     const Tensor samples = order_.part(step.places.begin, {rows});
     Tensor labels = batches_.make(facts, set_->pixels, DeviceAugmenter::Pixels::kOfSet, samples, view);
-    launch(gather_labels, dim3(blocks_for(rows)), dim3(kBlockThreads), stream, set_->labels.data<int32_t>(),
-           static_cast<const SampleDraw*>(samples.raw()), rows, labels.data<int32_t>());
+    launch(gather_labels, dim3(blocks_for(labels.elements())), dim3(kBlockThreads), stream,
+           set_->labels.data<int32_t>(), static_cast<const SampleDraw*>(samples.raw()), labels.elements(), numbers(),
+           labels.data<int32_t>());
     batches_.made();
   }
 
@@ -121,7 +126,8 @@ class ResidentBatches : public BatchSource {
     RowsOfPairs rows{.before = step.places.begin - first - all.begin, .count = step.count(), .draws = {}, .labels = {}};
     for (int64_t row = all.begin; row < all.end; ++row) {
       rows.draws.push_back(static_cast<const SampleDraw*>(host_order_.raw())[first + row]);
-      rows.labels.push_back(settings_.dataset->label(rows.draws.back().sample));
+      rows.labels.resize(rows.labels.size() + numbers());
+      write_label(*settings_.dataset, rows.draws.back().sample, rows.labels.data() + rows.labels.size() - numbers());
     }
     batches_.make_mixed(facts, set_->pixels, DeviceAugmenter::Pixels::kOfSet,
                         order_.part(first + all.begin, {all.size()}), rows, view);

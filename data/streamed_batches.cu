@@ -25,12 +25,12 @@ class StreamedBatches : public BatchSource {
         seed_(settings.seed),
         mixes_(settings.augmenter->mix().any()),
         own_rows_(settings.rows),
-        batches_(*settings.augmenter, precision, most_rows(settings)) {
+        batches_(*settings.augmenter, precision, most_rows(settings), settings.dataset->targets()) {
     if (mixes_) settings.rows = [this](int64_t step_rows) { return all_rows(step_rows); };
     const int64_t rows = most_rows(settings);
     for (DeviceBatch& slot : ring_) {
       slot.pixels = Tensor(settings.dataset->image().batch_of(rows), DType::kU8, Device::kCuda);
-      slot.labels = Tensor({rows}, DType::kI32, Device::kCuda);
+      slot.labels = Tensor(shape_of_labels({false, dataset_->targets()}, rows), DType::kI32, Device::kCuda);
       slot.samples = Tensor({rows}, DType::kI64, Device::kCuda);
     }
     if (training_ && settings.decoder != Decoder::kCpu) decode_here(settings, rows);
@@ -167,11 +167,10 @@ class StreamedBatches : public BatchSource {
     const Slice own = own_rows(batch.step_rows);
     const SampleDraw* draws = draws_of(batch);
     const int32_t* labels = batch.labels.data<int32_t>();
-    const int64_t rows = batch.labels.elements();
     return {.before = own.begin - all_rows(batch.step_rows).begin,
             .count = own.size(),
-            .draws = {draws, draws + rows},
-            .labels = {labels, labels + rows}};
+            .draws = {draws, draws + batch.labels.shape().rows()},
+            .labels = {labels, labels + batch.labels.elements()}};
   }
 
   std::shared_ptr<const Dataset> dataset_;

@@ -52,13 +52,14 @@ constexpr unsigned kMostParts = 64;
 
 }  // namespace
 
-TwoBatches::TwoBatches(const Augmenter& augmenter, Precision precision, int64_t most_rows)
+TwoBatches::TwoBatches(const Augmenter& augmenter, Precision precision, int64_t most_rows, int64_t targets)
     : augmenter_(augmenter, most_rows),
       mix_(augmenter.mix()),
+      label_rows_{mix_.any(), targets},
       image_(augmenter.out_shape()),
       dtype_(activation_type(precision)),
       most_rows_(most_rows) {
-  const Shape labels = mix_.any() ? Shape{most_rows, RowLabel::kMixedNumbers} : Shape{most_rows};
+  const Shape labels = shape_of_labels(label_rows_, most_rows);
   const int64_t pairs = most_rows / 2 + kRowsBeside, bytes = static_cast<int64_t>(sizeof(PairMix));
   for (BatchBuffers& buffers : buffers_) {
     buffers.labels = Tensor(labels, DType::kI32, Device::kCuda);
@@ -112,6 +113,7 @@ Tensor TwoBatches::make(const Batch& facts, const Tensor& pixels, DeviceAugmente
 void TwoBatches::describe_pairs(BatchBuffers& buffers, const RowsOfPairs& rows, const View& view) const {
   buffers.made.wait();  // long done; its copies read the memory written here
   const int64_t all = std::ssize(rows.draws);
+  const auto label_of = [&](int64_t row) { return rows.labels.data() + row * (1 + label_rows_.targets); };
   for (int64_t row = 0; row < all; ++row) {
     const int64_t beside = std::min(row ^ 1, all - 1), first = row / 2 * 2;
     const auto at = [&](int64_t i) { return static_cast<size_t>(i); };
@@ -122,8 +124,8 @@ void TwoBatches::describe_pairs(BatchBuffers& buffers, const RowsOfPairs& rows, 
     if ((row ^ 1) < all) mix = draw_mix(mix_, image_, view_of_pair, draw.sample);
     reinterpret_cast<PairMix*>(buffers.host_pairs.raw())[row / 2] = mix;
     if (row >= rows.before && row < rows.before + rows.count)
-      write_mixed_label(mix, rows.labels[at(row)], rows.labels[at(beside)],
-                        buffers.host_labels.data<int32_t>() + (row - rows.before) * RowLabel::kMixedNumbers);
+      write_mixed_label(mix, label_of(row), label_of(beside), label_rows_.targets,
+                        buffers.host_labels.data<int32_t>() + (row - rows.before) * label_rows_.numbers());
   }
 }
 

@@ -17,13 +17,13 @@ namespace owt {
 struct RowsOfPairs {
   int64_t before = 0, count = 0;  // rows of others before the batch's; rows of the batch
   std::vector<SampleDraw> draws;  // what all rows show
-  std::vector<int32_t> labels;    // classes of all rows
+  std::vector<int32_t> labels;    // rows of write_label() of all rows
 };
 
 class TwoBatches {
  public:
-  // most_rows: the maximum of a batch.
-  TwoBatches(const Augmenter& augmenter, Precision precision, int64_t most_rows);
+  // most_rows: the maximum of a batch. targets: Dataset::targets().
+  TwoBatches(const Augmenter& augmenter, Precision precision, int64_t most_rows, int64_t targets);
   ~TwoBatches();  // waits for batches being made
 
   // BatchSource::lay_out(): for batches made after the call.
@@ -62,6 +62,7 @@ class TwoBatches {
 
   DeviceAugmenter augmenter_;
   MixSettings mix_;
+  LabelRows label_rows_;
   Shape image_;
   DType dtype_;
   int64_t most_rows_;

@@ -12,7 +12,8 @@ namespace owt {
 namespace {
 
 void print(const Evaluation& e, const EvaluationRequest& request, int64_t classes) {
-  std::cout << format("{}, loss {:.4f} ({} {} images{})\n", accuracy_text(e, classes), e.loss, e.images,
+  const std::string precision = e.average_precision ? format(", mAP {:.4f}", *e.average_precision) : "";
+  std::cout << format("{}{}, loss {:.4f} ({} {} images{})\n", accuracy_text(e, classes), precision, e.loss, e.images,
                       kind_of(request.split),
                       request.views.count > 1 ? format(", {} views", request.views.name()) : "");
   if (request.per_class) std::cout << class_table(e.classes, has_top5(classes));
@@ -57,6 +58,7 @@ int command_eval(const Arguments& arguments) {
   if (options.given("predictions")) eval.request.predictions = options.string("predictions");
   if (options.given("confusion")) eval.request.confusion = options.string("confusion");
   eval.request.per_class = options.boolean("per-class");
+  eval.request.average_precision = settings.data.targets && settings.loss.type == LossType::kLogistic;
   if (json != kStandardOutput) eval.json = json;
   const Evaluation e = evaluate_file(settings, eval);
   if (launch().rank != 0) return 0;

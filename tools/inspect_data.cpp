@@ -8,6 +8,7 @@
 
 #include "data/cifar.h"
 #include "data/other_data.h"
+#include "data/relabelled.h"
 #include "data/shard_statistics.h"
 #include "src/commands/json_output.h"
 #include "src/recipe/settings.h"
@@ -115,6 +116,20 @@ void print_counts(const Dataset& images, const std::string& sizes, Split split, 
     std::cout << "  sampling = \"balanced\" would show " << balance << '\n';
 }
 
+void print_targets(const std::shared_ptr<const Dataset>& images, const std::string& path) {
+  if (!fs::exists(path)) return;
+  const auto table = with_targets(images, path, 0, false);
+  std::vector<int32_t> row(static_cast<size_t>(table->targets()));
+  int64_t positive = 0;
+  for (int64_t i = 0; i < table->size(); ++i) {
+    table->write_targets(i, row.data());
+    positive += std::ranges::count_if(row, [](int32_t bits) { return target_of(bits) >= 0.5f; });
+  }
+  std::cout << format("  {}: {:.2f} classes of an image have a target of 0.5 or more\n",
+                      fs::path(path).filename().string(),
+                      static_cast<double>(positive) / static_cast<double>(table->size()));
+}
+
 void print_split(const Data& data, Split split, bool all_classes) {
   if (data.shards()) {
     const auto images = data.open_shards(split);
@@ -199,7 +214,10 @@ void inspect_data(const std::string& folder, const SheetRequest& sheet, const Da
     std::cout << json_lines(data_json(folder, data));
   } else {
     for (const Split split : {Split::kTrain, Split::kTest})
-      if (data.has(split)) print_split(data, split, report.all_classes);
+      if (data.has(split)) {
+        print_split(data, split, report.all_classes);
+        print_targets(data.open(split), targets_path(folder, split));
+      }
     print_colours(data);
   }
   if (sheet.file.empty()) return;

@@ -140,8 +140,14 @@ int prepare_splits(const std::vector<SplitSources>& splits, const std::vector<st
   if (preparation.force)
     for (const SplitSources& split : splits) remove_split(in(preparation.out, split.name));
   if (folder.classes() != classes) folder.write_classes(classes);
-  for (const SplitSources& split : splits)
+  // One split may have no image with several labels.
+  const bool targets = std::ranges::any_of(splits, has_targets, &SplitSources::sources);
+  for (const SplitSources& split : splits) {
     if (const int code = prepare_one(split.sources, split.name, preparation); code != 0) return code;
+    if (targets)
+      std::cout << write_targets(split.sources, preparation.out, split.name == "train" ? Split::kTrain : Split::kTest)
+                << ": targets for data.targets = true\n";
+  }
   return measure_colours(preparation.out, preparation.settings.threads, MeasureWhen::kWhereMissing);
 }
 
@@ -271,7 +277,9 @@ int prepare_images(const std::string& kind, const Arguments& arguments) {
   } else if (kind == "recordio") {
     options.positional("FILE", "RecordIO file, e.g. train.rec");
   } else {
-    options.positional("FILE", "text file with lines `path label`; labels are integers from 0");
+    options.positional("FILE",
+                       "text file with lines `path label`; labels are integers from 0, or several of them with their "
+                       "targets: 3,7 or 3:0.7,7:0.3");
   }
   options.positional("OUT", "folder to write the data set to: classes.txt and folders train and val");
   if (kind == "imagenet") {

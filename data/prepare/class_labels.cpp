@@ -71,7 +71,10 @@ void agree_on_classes(PhotoSources& sources, const std::vector<std::string>& lin
   if (sources.classes == classes) return;
   const ClassLabels known(classes);
   std::vector<int64_t> images(sources.classes.size());
-  for (const PhotoSource& photo : sources.photos) ++images[photo.label];
+  for (const PhotoSource& photo : sources.photos) {
+    ++images[photo.label];
+    for (const ClassTarget& of : photo.targets) images[of.label] += of.label != photo.label;
+  }
   std::vector<int32_t> labels(images.size(), -1);
   std::vector<std::string> missing;
   int64_t of_missing = 0;
@@ -85,7 +88,10 @@ void agree_on_classes(PhotoSources& sources, const std::vector<std::string>& lin
          of_missing == 1 ? " image) " : " images) ", missing.size() == 1 ? "is" : "are", " not in ", path,
          ", whose lines are a class or a class, a tab and words; prepare the split that has all classes first, or the "
          "only split with --force; or name the classes of both splits in a file for --classes");
-  for (PhotoSource& photo : sources.photos) photo.label = labels[photo.label];
+  for (PhotoSource& photo : sources.photos) {
+    photo.label = labels[photo.label];
+    for (ClassTarget& of : photo.targets) of.label = labels[of.label];
+  }
   sources.classes = classes;
 }
 

@@ -5,6 +5,7 @@
 #include <charconv>
 #include <cstring>
 #include <filesystem>
+#include <set>
 #include <system_error>
 #include <utility>
 
@@ -146,7 +147,10 @@ void check_no_splits(const std::string& dir, const std::vector<std::string>& cla
 
 void note_classes_without_images(PhotoSources& sources, const std::string& list) {
   std::vector<bool> used(sources.classes.size());
-  for (const PhotoSource& photo : sources.photos) used[photo.label] = true;
+  for (const PhotoSource& photo : sources.photos) {
+    used[photo.label] = true;
+    for (const ClassTarget& of : photo.targets) used[of.label] = true;
+  }
   std::vector<std::string> empty;
   for (size_t label = 0; label < used.size(); ++label)
     if (!used[label]) empty.push_back(class_key(sources.classes[label]));
@@ -155,18 +159,56 @@ void note_classes_without_images(PhotoSources& sources, const std::string& list)
                                  first_names(empty), !used[0] && empty.size() == 1 ? "; labels count from 0" : ""));
 }
 
-// Parses a line `path label`; false if it is none.
-bool parse_list_line(const std::string& line, std::string& path, int32_t& label) {
+int32_t largest_label(const PhotoSource& photo) {
+  int32_t most = photo.label;
+  for (const ClassTarget& of : photo.targets) most = std::max(most, of.label);
+  return most;
+}
+
+// Parses `3`, `3,7` or `3:0.7,7:0.3`; false if it is none.
+bool parse_labels(const char* at, const char* end, PhotoSource& photo) {
+  std::vector<ClassTarget> targets;
+  bool plain = true;
+  for (bool more = true; more; ++at) {
+    ClassTarget one;
+    auto [rest, error] = std::from_chars(at, end, one.label);
+    if (error != std::errc() || one.label < 0) return false;
+    if (rest != end && *rest == ':') {
+      plain = false;
+      const auto value = std::from_chars(rest + 1, end, one.target);
+      rest = value.ptr;
+      if (value.ec != std::errc() || !(one.target >= 0 && one.target <= 1)) return false;
+    }
+    for (const ClassTarget& other : targets)
+      if (other.label == one.label) return false;
+    targets.push_back(one);
+    more = rest != end;
+    if (more && *rest != ',') return false;
+    at = rest;
+  }
+  photo.label =
+      std::ranges::max(targets, {}, [](const ClassTarget& of) { return std::pair(of.target, -of.label); }).label;
+  if (!plain || targets.size() > 1) photo.targets = std::move(targets);
+  return true;
+}
+
+// Parses a line of a path and labels; false if it is none.
+bool parse_list_line(const std::string& line, PhotoSource& photo) {
   const size_t last = line.find_last_not_of(" \t\r");
   const size_t blank = last == std::string::npos ? last : line.find_last_of(" \t", last);
   if (blank == std::string::npos) return false;
-  const char *begin = line.data() + blank + 1, *end = line.data() + last + 1;
-  const auto [rest, error] = std::from_chars(begin, end, label);
-  if (error != std::errc() || rest != end || label < 0) return false;
+  if (!parse_labels(line.data() + blank + 1, line.data() + last + 1, photo)) return false;
   const size_t path_end = line.find_last_not_of(" \t", blank);
   if (path_end == std::string::npos) return false;
-  path = line.substr(0, path_end + 1);
+  photo.name = line.substr(0, path_end + 1);
   return true;
+}
+
+void check_listed_once(const PhotoSources& sources, const std::string& list) {
+  std::set<std::string> names;
+  for (const PhotoSource& photo : sources.photos)
+    if (!names.insert(photo.name).second)
+      fail(list, " lists '", photo.name, "' twice; write all labels of an image in one line, as in 3,7");
 }
 
 std::string read_part(const InputFile& file, uint64_t offset, uint64_t bytes) {
@@ -225,26 +267,34 @@ PhotoSources list_sources(const std::string& path, const std::string& root, cons
     ++number;
     if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
     PhotoSource photo;
-    if (!parse_list_line(line, photo.name, photo.label))
-      fail(path, ":", number, ": wanted a path and a label, an integer from 0; found '", line.substr(0, 80), "'");
-    if (!classes.empty() && photo.label >= std::ssize(classes))
-      fail(path, ":", number, ": label ", photo.label, ", but there are ", classes.size(), " classes, 0 to ",
+    if (!parse_list_line(line, photo))
+      fail(path, ":", number,
+           ": wanted a path and a label, an integer from 0, or several labels: 3,7 or 3:0.7,7:0.3; "
+           "found '",
+           line.substr(0, 80), "'");
+    if (const int32_t label = largest_label(photo); !classes.empty() && label >= std::ssize(classes))
+      fail(path, ":", number, ": label ", label, ", but there are ", classes.size(), " classes, 0 to ",
            classes.size() - 1);
     std::error_code missing;
     const auto bytes = fs::file_size(fs::path(sources.root) / photo.name, missing);
     photo.bytes = missing ? 0 : bytes;
-    most = std::max(most, photo.label);
+    most = std::max(most, largest_label(photo));
     sources.photos.push_back(std::move(photo));
   }
   if (sources.photos.empty()) fail(path, " names no images");
+  if (has_targets(sources)) check_listed_once(sources, path);
   if (most >= kMostNumberedClasses) fail(path, ": label ", most, " is too large; labels count the classes from 0");
   number_classes(sources, path);
   return sources;
 }
 
+bool has_targets(const PhotoSources& sources) {
+  return std::ranges::any_of(sources.photos, [](const PhotoSource& photo) { return !photo.targets.empty(); });
+}
+
 void number_classes(PhotoSources& sources, const std::string& list) {
   int32_t most = -1;
-  for (const PhotoSource& photo : sources.photos) most = std::max(most, photo.label);
+  for (const PhotoSource& photo : sources.photos) most = std::max(most, largest_label(photo));
   for (int32_t label = static_cast<int32_t>(sources.classes.size()); label <= most; ++label)
     sources.classes.push_back(std::to_string(label));
   note_classes_without_images(sources, list);

@@ -9,12 +9,18 @@
 
 namespace owt {
 
+struct ClassTarget {
+  int32_t label = 0;  // index into PhotoSources::classes
+  double target = 1;  // in [0, 1]
+};
+
 struct PhotoSource {
   std::string name{};    // a path, unique in a collection; shown in skipped.txt and in the index of a shard
   int32_t label = 0;     // index into PhotoSources::classes
   int32_t archive = -1;  // index into PhotoSources::archives; -1: a separate file
   // Its place in the archive. For a separate file: 0 and its size, or 0 if it is missing.
   uint64_t offset = 0, bytes = 0;
+  std::vector<ClassTarget> targets{};  // other classes have 0; empty: the label has 1
 };
 
 // The limit on classes whose names are their numbers: a larger label is probably no label.
@@ -45,9 +51,12 @@ std::string first_names(const std::vector<std::string>& names);
 PhotoSources folder_sources(const std::string& dir, const std::string& out = "");
 
 // A text file with a line `path label` per image, as Caffe's. The path may contain blanks and is relative to `root`, by
-// default the folder of the file. Labels are integers from 0. `classes`: their keys, or empty: "0", "1", ... Throws
-// Error naming file and line.
+// default the folder of the file. Labels are integers from 0. `classes`: their keys, or empty: "0", "1", ... A line may
+// have several labels or targets, as in `path 3,7` and `path 3:0.7,7:0.3`; then no image may come twice, and the label
+// is the class with the largest target, the first among equals. Throws Error naming file and line.
 PhotoSources list_sources(const std::string& path, const std::string& root, const std::vector<std::string>& classes);
+
+bool has_targets(const PhotoSources& sources);  // any line with several labels or a target
 
 // Names the classes up to the largest label by their numbers where they have no name. Notes the classes without images;
 // `list` is where their names could be.

@@ -13,8 +13,11 @@
 #include "data/prepare/in_order.h"
 #include "data/prepare/split_folder.h"
 #include "data/prepare/tar.h"
+#include "data/relabelled.h"
 #include "data/shard_index.h"
+#include "data/shards.h"
 #include "src/system/check.h"
+#include "src/system/csv.h"
 #include "src/system/files.h"
 #include "src/system/log.h"
 
@@ -303,6 +306,28 @@ class SplitWriter {
 };
 
 }  // namespace
+
+std::string write_targets(const PhotoSources& sources, const std::string& folder, Split split) {
+  std::map<std::string, const PhotoSource*> of_names;
+  for (const PhotoSource& photo : sources.photos) of_names[without_control_characters(photo.name)] = &photo;
+  const ShardDataset images(folder, split, {});
+  const std::string path = targets_path(folder, split);
+  AtomicFileWriter file(path);
+  std::string text = "name";
+  for (const std::string& line : images.class_lines()) text += "," + csv_quoted(class_key(line));
+  for (int64_t i = 0; i < images.size(); ++i) {
+    const PhotoSource& photo = *of_names.at(images.name(i));
+    std::vector<double> targets(images.classes());
+    if (photo.targets.empty()) targets[photo.label] = 1;
+    for (const ClassTarget& of : photo.targets) targets[of.label] = of.target;
+    file.write(text + "\n");
+    text = csv_quoted(images.name(i));
+    for (const double target : targets) text += format(",{:.9g}", target);
+  }
+  file.write(text + "\n");
+  file.close();
+  return path;
+}
 
 Prepared prepare_split(const PhotoSources& sources, const std::string& dir, const PrepareSettings& settings,
                        const std::function<bool(const PrepareState&)>& keep_going) try {

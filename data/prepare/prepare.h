@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "data/dataset.h"
 #include "data/prepare/photo_sources.h"
 
 namespace owt {
@@ -45,5 +46,9 @@ struct Prepared {
 // disk is full.
 Prepared prepare_split(const PhotoSources& sources, const std::string& dir, const PrepareSettings& settings,
                        const std::function<bool(const PrepareState&)>& keep_going);
+
+// Writes the table of targets (data/relabelled.h) of a split of the data set in `folder` that was made of these
+// sources. Returns its path.
+std::string write_targets(const PhotoSources& sources, const std::string& folder, Split split);
 
 }  // namespace owt

@@ -31,6 +31,7 @@ std::string evaluation_json(const Evaluation& evaluation, const EvalOptions& opt
       {"top1", evaluation.top1}};
   if (!run.empty()) json["run"] = run;
   if (top5) json["top5"] = evaluation.top5;
+  if (evaluation.average_precision) json["mean_average_precision"] = *evaluation.average_precision;
   json["seconds"] = evaluation.seconds;
   json["images_per_second"] = static_cast<double>(evaluation.images) / evaluation.seconds;
   if (!evaluation.classes.empty()) json["mean_top1_of_classes"] = mean_top1(evaluation.classes);

@@ -92,7 +92,8 @@ PlanRequest Settings::plan_request() const {
   if (run.canonical) request.on.canonical_rows = canonical_rows(step_rows());
   if (run.device == "cuda") request.on.device = Device::kCuda;  // planned for, even if this machine has no GPU
   const int64_t value_bytes = size_of(activation_type(run.precision));
-  const BatchMemory batches = memory_beside_images(data.augment, data.image, model.input, value_bytes);
+  const BatchMemory batches =
+      memory_beside_images(data.augment, data.image, model.input, value_bytes, data.targets ? model.classes : 0);
   request.batch_row_bytes = batches.row_bytes;
   request.batch_bytes = batches.bytes;
   request.mirror_every = elastic.on ? elastic.mirror_every : 0;

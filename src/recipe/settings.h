@@ -29,6 +29,7 @@ struct DataSettings {
   std::string classes = "name";  // how labels are matched with outputs: name | number | data (data_identity.h)
   bool shuffle = true;
   Sampling sampling = Sampling::kUniform;  // kBalanced only with shuffle
+  bool targets = false;  // a target for each class, from a table (data/relabelled.h): LossSettings::targets
   // Training images that are held out (data/held_out.h) and evaluated in training, as a share or a number; 0: none.
   double validation = 0;
   Shape image{32, 32, 3};  // H x W x C of the data set's images

@@ -63,6 +63,7 @@ DataSettings read_data(Config config, const Model& model) {
   if (data.sampling == Sampling::kBalanced && !data.shuffle)
     config.error("sampling",
                  "'sampling' is \"balanced\", whose order is random, but 'shuffle' is false; leave one of them out");
+  data.targets = config.boolean("targets", false);
   data.validation = read_validation(config);
   const int channels = model.input[2] == 1 ? 1 : 3;  // A model of one channel sees the luma of files.
   data.image = {data.image[0], data.image[1], channels};
@@ -157,6 +158,19 @@ LossSettings read_loss(Config config, const std::string& last_layer, int64_t cla
   distill = read_distill(config, classes, loss);
   config.finish("[loss]");
   return loss;
+}
+
+// For data.targets.
+void use_targets(const Config& loss, Settings& settings) {
+  const auto refuse = [&](const char* key, const char* of) {
+    loss.error(key,
+               concat("'", key, "' is ", of, ", but data.targets gives every class a target; leave one of them out"));
+  };
+  if (settings.loss.label_smoothing > 0) refuse("label_smoothing", "of labels");
+  if (settings.loss.margin.scale > 0) refuse("margin", "of the label");
+  if (settings.loss.samples()) refuse("sample", "for images with one label");
+  if (!settings.distill.run.empty()) refuse("distill", "for targets of a teacher");
+  settings.loss.targets.classes = settings.model.classes;
 }
 
 // Returned for the model, since the patterns name its layers.
@@ -323,6 +337,7 @@ Settings settings_from(Config recipe, const std::string& name) {
     recipe.table("loss").error("sample",
                                "'sample' is for images with one label, but mixup or cutmix gives them two; leave one "
                                "of them out");
+  if (settings.data.targets) use_targets(recipe.table("loss"), settings);
   Config optimizer = recipe.table("optimizer"), schedule = recipe.table("schedule");
   settings.model.frozen = read_frozen(optimizer, settings.model);
   settings.ema = EmaSettings::from(optimizer);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "src/system/check.h"
+#include "src/system/csv.h"
 #include "src/system/log.h"
 
 namespace owt {
@@ -185,13 +186,6 @@ const char* kind_name(Kind kind) {
   return "";
 }
 
-std::string quoted_for_csv(const std::string& text) {
-  if (text.find_first_of(",\"\n") == std::string::npos) return text;
-  std::string quoted = "\"";
-  for (const char c : text) quoted += c == '"' ? std::string("\"\"") : std::string(1, c);
-  return quoted + "\"";
-}
-
 }  // namespace
 
 double TimingRow::gflops_per_second() const {
@@ -279,8 +273,8 @@ std::string TimingReport::csv() const {
     for (const TimingRow& r : of_rank)
       text += format(
           "{},{},{},{},{:.4f},{:.4f},{:.4f},{:.4f},{:.5f},{:.4f},{:.2f},{},{:.3f},{},{},{:.0f},{:.4f},{},{},{}\n",
-          kind_name(r.kind), quoted_for_csv(r.name), quoted_for_csv(r.type), r.out, r.forward_ms, r.backward_ms,
-          r.update_ms, r.ms, of_rank.back().ms > 0 ? r.ms / of_rank.back().ms : 0, r.transfer_ms, r.gflops_per_second(),
+          kind_name(r.kind), csv_quoted(r.name), csv_quoted(r.type), r.out, r.forward_ms, r.backward_ms, r.update_ms,
+          r.ms, of_rank.back().ms > 0 ? r.ms / of_rank.back().ms : 0, r.transfer_ms, r.gflops_per_second(),
           r.bytes_sent, r.gbytes_per_second(), r.activation_bytes, r.weight_bytes, r.memory_bytes, peak_share(r),
           bound(r), r.update_in_backward ? 1 : 0, rank);
   };

@@ -67,6 +67,7 @@ std::vector<std::string> class_names_in(const Settings& settings, const std::str
   Settings few = settings;
   few.data.train_images = 1;  // for synthetic data
   few.data.validation = 0;
+  few.data.targets = false;
   return open_split(few, folder, Split::kTrain)->class_lines();
 }
 

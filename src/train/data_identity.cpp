@@ -183,6 +183,7 @@ DataClasses classes_in(const Settings& settings, const std::string& folder) {
       Settings few = settings;
       few.data.train_images = 1;  // for synthetic data
       few.data.validation = 0;
+      few.data.targets = false;
       const auto images = open_split(few, folder, Split::kTrain);
       found = images->class_lines();
       count = images->classes();

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,7 +23,10 @@ struct Evaluation {
   double loss = 0;            // mean over the images
   double top1 = 0, top5 = 0;  // fractions
   int64_t images = 0;
-  double seconds = 0;                    // duration without reading the weights
+  double seconds = 0;  // duration without reading the weights
+  // With logistic units and targets: the mean of the classes' average precisions (predictions.h). Classes without a
+  // positive image, one with a target of at least 0.5, do not count. Not a number if all are without.
+  std::optional<double> average_precision{};
   std::vector<ClassAccuracy> classes{};  // classes with images, in order, if EvaluationRequest::per_class is set
 };
 
@@ -37,9 +41,12 @@ struct EvaluationRequest {
   Views views{};                           // views of each image
   std::string predictions{}, confusion{};  // CSV files to write (predictions.h); empty: none
   bool per_class = false;
+  bool average_precision = false;
 
   // Whether sums over the rows are not enough, so that the logits are needed.
-  bool wants_logits() const { return views.count > 1 || !predictions.empty() || !confusion.empty() || per_class; }
+  bool wants_logits() const {
+    return views.count > 1 || !predictions.empty() || !confusion.empty() || per_class || average_precision;
+  }
 };
 
 }  // namespace owt

@@ -7,6 +7,7 @@
 #include "data/cifar.h"
 #include "data/device_batches.h"
 #include "data/held_out.h"
+#include "data/relabelled.h"
 #include "data/shard_statistics.h"
 #include "data/synthetic.h"
 #include "src/comm/launch.h"
@@ -23,7 +24,7 @@ namespace owt {
 namespace {
 
 // The images in the files, or all synthetic images.
-std::shared_ptr<const Dataset> read_split(const Settings& of, const std::string& folder, Split split) {
+std::shared_ptr<const Dataset> read_labelled(const Settings& of, const std::string& folder, Split split) {
   const DataSettings& data = of.data;
   if (data.format == "shards") return std::make_shared<ShardDataset>(folder, split, data.crop);
   if (data.format != "synthetic")
@@ -36,6 +37,13 @@ std::shared_ptr<const Dataset> read_split(const Settings& of, const std::string&
   settings.seed = data.seed;
   settings.split = split;
   return std::make_shared<SyntheticDataset>(settings);
+}
+
+std::shared_ptr<const Dataset> read_split(const Settings& of, const std::string& folder, Split split) {
+  std::shared_ptr<const Dataset> images = read_labelled(of, folder, split);
+  if (!of.data.targets) return images;
+  return with_targets(std::move(images), targets_path(folder, split), of.model.classes,
+                      of.loss.type == LossType::kSoftmax);
 }
 
 HeldOut open_training_images(const Settings& of, const std::string& folder) {
@@ -65,7 +73,12 @@ std::shared_ptr<const Dataset> open_split(const Settings& of, const std::string&
 DatasetStatistics statistics_of(const Settings& settings, const std::string& folder, const Dataset* train) {
   const DataSettings& data = settings.data;
   if (!data.augment.needs_statistics()) return {};
-  if (data.format != "shards") return compute_statistics(train ? *train : *open_split(settings, folder, Split::kTrain));
+  if (data.format != "shards" && train) return compute_statistics(*train);
+  if (data.format != "shards") {
+    Settings of = settings;
+    of.data.targets = data.targets && data.validation > 0;  // then labels decide which images are held out
+    return compute_statistics(*open_split(of, folder, Split::kTrain));
+  }
   if (!std::filesystem::is_directory(std::filesystem::path(folder) / "train"))
     fail("the recipe's augmentation needs means of the training images, but ", folder,
          " has no training images; give the run folder instead of the recipe");
@@ -114,6 +127,9 @@ void open_data(Job& job, const std::string& folder, const RunFacts& known) {
   job.validation = std::move(images.validation);
   if (!job.validation) job.test = read_split(job.settings, folder, Split::kTest);
   match_labels(job, folder, known, job.resumes() ? Use::kResuming : Use::kTraining);
+  if (const std::string table = targets_path(folder, Split::kTrain);
+      launch().rank == 0 && !job.settings.data.targets && std::filesystem::exists(table))
+    log_info("{} is not used; with data.targets = true its targets are learnt", table);
   job.train_checksum = job.train->checksum();
   const DataSettings& data = job.settings.data;
   job.statistics = known.statistics ? *known.statistics : statistics_of(job.settings, folder, job.train.get());

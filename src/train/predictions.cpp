@@ -7,6 +7,7 @@
 
 #include "src/comm/on_host.h"
 #include "src/core/threads.h"
+#include "src/system/csv.h"
 #include "src/system/files.h"
 #include "src/system/log.h"
 
@@ -14,14 +15,6 @@ namespace owt {
 namespace {
 
 constexpr size_t kPiece = 1 << 16;  // bytes of text to write at a time
-
-// A field of a CSV line (RFC 4180).
-std::string csv_quoted(const std::string& text) {
-  if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
-  std::string out = "\"";
-  for (const char c : text) out += c == '"' ? std::string("\"\"") : std::string(1, c);
-  return out + '"';
-}
 
 // log(exp(a) + exp(b)) without overflow.
 double log_sum(double a, double b) {
@@ -117,6 +110,7 @@ void MeanProbabilities::add_units(std::span<const T> logits) {
     const auto x = static_cast<double>(logits[c]);
     sums_[c] += 1 / (1 + std::exp(-x));
     if (label_ != kUnknown) log_sums_of_rest_[c] = log_sum(log_sums_of_rest_[c], log_of_unit(-x));
+    if (!targets_.empty()) add_to_log_sum(c, log_of_unit(x));
   }
   if (!has_label()) return;
   const double own = static_cast<double>(logits[static_cast<size_t>(label_)]);
@@ -126,9 +120,15 @@ void MeanProbabilities::add_units(std::span<const T> logits) {
 template <class T>
 void MeanProbabilities::add_softmax_of(std::span<const T> logits, const SoftmaxSum& of_image) {
   add_softmax(logits, of_image, sums_);
+  for (size_t c = 0; c < targets_.size(); ++c) add_to_log_sum(c, static_cast<double>(logits[c]) - of_image.log());
   if (!has_label()) return;
   const double own = static_cast<double>(logits[static_cast<size_t>(label_)]) - of_image.log();
   log_sum_of_label_ = summands_ == 0 ? own : log_sum(log_sum_of_label_, own);
+}
+
+void MeanProbabilities::add_to_log_sum(size_t c, double log_probability) {
+  log_sums_.resize(targets_.size(), -HUGE_VAL);
+  log_sums_[c] = log_sum(log_sums_[c], log_probability);
 }
 
 std::vector<RankedClass> MeanProbabilities::top(int count) const {
@@ -163,11 +163,43 @@ double MeanProbabilities::ranked_label() const {
   return has_label() ? sums_[static_cast<size_t>(label_)] / summands_ : 0;
 }
 
+std::vector<double> MeanProbabilities::all() const {
+  std::vector<double> means = sums_;
+  for (double& mean : means) mean /= summands_;
+  return means;
+}
+
+double MeanProbabilities::loss_of_targets() const {
+  double loss = 0;
+  for (size_t c = 0; c < targets_.size(); ++c) {
+    const auto target = static_cast<double>(targets_[c]);
+    if (target > 0) loss -= target * log_mean(log_sums_[c]);
+    if (target < 1 && !log_sums_of_rest_.empty()) loss -= (1 - target) * log_mean(log_sums_of_rest_[c]);
+  }
+  return loss;
+}
+
 double MeanProbabilities::loss() const {
+  if (!targets_.empty()) return loss_of_targets();
   double loss = has_label() ? -log_mean(log_sum_of_label_) : 0;
   for (int64_t c = 0; c < std::ssize(log_sums_of_rest_); ++c)
     if (c != label_) loss -= log_mean(log_sums_of_rest_[static_cast<size_t>(c)]);
   return loss;
+}
+
+double average_precision(std::vector<std::pair<double, bool>> scores) {
+  std::ranges::sort(scores, std::greater());
+  const auto all = std::ranges::count(scores, true, &std::pair<double, bool>::second);
+  double sum = 0;
+  int64_t seen = 0, found = 0;
+  for (auto at = scores.begin(); at != scores.end();) {
+    const double score = at->first;
+    int64_t positives = 0;
+    for (; at != scores.end() && at->first == score; ++at) ++seen, positives += at->second;
+    found += positives;
+    sum += static_cast<double>(positives) * static_cast<double>(found) / static_cast<double>(seen);
+  }
+  return sum / static_cast<double>(all);
 }
 
 Predictions::Predictions(const Dataset& images, int classes, const Views& views, int64_t batch, LossType type,
@@ -210,6 +242,14 @@ void Predictions::add(const Batch& step, std::span<const int64_t> rows, const Te
   }
 }
 
+std::vector<float> Predictions::targets_of(int64_t image) const {
+  std::vector<int32_t> bits(static_cast<size_t>(images_.targets()));
+  images_.write_targets(image, bits.data());
+  std::vector<float> targets;
+  std::ranges::transform(bits, std::back_inserter(targets), target_of);
+  return targets;
+}
+
 // Returns the sums of the softmax on all ranks: ranks x rows x (largest, sum).
 Tensor Predictions::start_view(const Batch& step, std::span<const int64_t> rows, const Tensor& logits) {
   const int64_t count = std::ssize(rows), held = shard_.classes.size();
@@ -219,7 +259,7 @@ Tensor Predictions::start_view(const Batch& step, std::span<const int64_t> rows,
       const int64_t row = rows[static_cast<size_t>(i)], image = step.step_in_epoch * batch_ + row;
       MeanProbabilities& mean = step_[static_cast<size_t>(row)];
       if (step.view == views_.first)
-        mean = MeanProbabilities(images_.label(image) - shard_.classes.begin, views_, type_, scale_);
+        mean = MeanProbabilities(images_.label(image) - shard_.classes.begin, views_, type_, scale_, targets_of(image));
       const SoftmaxSum sum = mean.start({logits.data() + i * held, static_cast<size_t>(held)});
       double* const to = sums.data<double>() + i * 2;
       to[0] = sum.largest, to[1] = sum.sum;
@@ -240,6 +280,7 @@ void Predictions::write_line(const MeanProbabilities& mean, double* to) const {
     to[kTopClasses + 2 * t] = is_there ? static_cast<double>(shard_.classes.begin + one.index) : kNoClass;
     to[kTopClasses + 2 * t + 1] = one.probability;
   }
+  if (has_all()) std::ranges::copy(mean.all(), to + all_classes());
 }
 
 // lines: of one image; the line of the next rank is `stride` later. Probabilities that are no numbers have no order.
@@ -248,7 +289,8 @@ void Predictions::merge(std::span<const double> lines, int64_t stride, double* t
   for (int64_t first = 0; first < std::ssize(lines); first += stride) {
     const double* const line = lines.data() + first;
     for (const Field field : {kLoss, kOfLabel, kRankedLabel}) to[field] += line[field];
-    for (int64_t at = kTopClasses; at < fields() && line[at] != kNoClass; at += 2)
+    for (int64_t at = all_classes(); at < fields(); ++at) to[at] += line[at];
+    for (int64_t at = kTopClasses; at < all_classes() && line[at] != kNoClass; at += 2)
       best.push_back({static_cast<int>(line[at]), line[at + 1]});
   }
   to[kTimes] += 1;
@@ -266,7 +308,7 @@ int Predictions::before_label(int64_t image) const {
   const double* const of_image = line(image);
   const int label = images_.label(image);
   int before = 0;
-  for (int64_t at = kTopClasses; at < fields(); at += 2) {
+  for (int64_t at = kTopClasses; at < all_classes(); at += 2) {
     const bool lower = static_cast<int>(of_image[at]) < label;
     before += lower ? of_image[at + 1] >= of_image[kRankedLabel] : of_image[at + 1] > of_image[kRankedLabel];
   }
@@ -289,7 +331,24 @@ Evaluation Predictions::evaluation() const {
   }
   const auto count = static_cast<double>(all.images);
   all.loss /= count, all.top1 /= count, all.top5 /= count;
+  if (has_all()) all.average_precision = average_precision();
   return all;
+}
+
+double Predictions::average_precision() const {
+  std::vector<std::vector<std::pair<double, bool>>> of_classes(static_cast<size_t>(classes_));
+  for (int64_t image = 0; image < images_.size(); ++image) {
+    const std::vector<float> targets = targets_of(image);
+    for (size_t c = 0; c < of_classes.size(); ++c) {
+      const double score = line(image)[all_classes() + static_cast<int64_t>(c)];
+      of_classes[c].emplace_back(std::isnan(score) ? -1 : score, targets[c] >= 0.5f);
+    }
+  }
+  double sum = 0;
+  int classes = 0;
+  for (std::vector<std::pair<double, bool>>& scores : of_classes)
+    if (const double one = owt::average_precision(std::move(scores)); !std::isnan(one)) sum += one, ++classes;
+  return sum / classes;
 }
 
 std::vector<ClassAccuracy> Predictions::by_class() const {

@@ -25,15 +25,17 @@ struct Bytes {
 };
 
 // The memory of a rank with this many rows.
-Bytes bytes_of(const AugmentSettings& augment, Precision precision, int64_t rows, bool training) {
+Bytes bytes_of(const AugmentSettings& augment, Precision precision, int64_t rows, bool training, bool targets = false) {
   LoaderSettings settings;
   settings.dataset = numbered_images(1024);
+  if (targets) settings.dataset = std::make_shared<TargetedImages>(1024);
   const Augmenter& augmenter = *(settings.augmenter = std::make_shared<Augmenter>(augment, settings.dataset->image()));
   settings.batch = 2 * rows;
   settings.training = training;
   settings = of_rank(std::move(settings), 2, 1);
   const int64_t size = size_of(activation_type(precision)), images = 2 * rows * augmenter.out_shape().elements() * size;
-  const BatchMemory beside = memory_beside_images(augment, settings.dataset->image(), augmenter.out_shape(), size);
+  const BatchMemory beside = memory_beside_images(augment, settings.dataset->image(), augmenter.out_shape(), size,
+                                                  settings.dataset->targets());
   const Stream stream(Device::kCuda);
   const int64_t before = free_bytes();
   const auto source = make_streamed_batches({precision}, settings);
@@ -50,13 +52,16 @@ TEST(BatchMemory, IsWhatIsTakenByteForByte) {
   edits.jitter.brightness = both.jitter.brightness = 0.4;
   mixes.mix.mixup = both.mix.mixup = 0.2;
   for (const Precision precision : {Precision::kFp32, Precision::kBf16})
-    for (const AugmentSettings& augment : {plain, edits, mixes, both}) {
-      SCOPED_TRACE(concat(precision, augment.edits() ? ", edited" : "", augment.mix.any() ? ", mixed" : ""));
-      const Bytes few = bytes_of(augment, precision, kRows, true), many = bytes_of(augment, precision, 2 * kRows, true);
-      EXPECT_EQ(many.taken - few.taken, many.said - few.said);
-      EXPECT_GE(few.taken, few.said);
-      EXPECT_LT(few.taken, few.said + kRoundedUp * kTensors);
-    }
+    for (const AugmentSettings& augment : {plain, edits, mixes, both})
+      for (const bool targets : {false, true}) {
+        SCOPED_TRACE(concat(precision, augment.edits() ? ", edited" : "", augment.mix.any() ? ", mixed" : "",
+                            targets ? ", with targets" : ""));
+        const Bytes few = bytes_of(augment, precision, kRows, true, targets),
+                    many = bytes_of(augment, precision, 2 * kRows, true, targets);
+        EXPECT_EQ(many.taken - few.taken, many.said - few.said);
+        EXPECT_GE(few.taken, few.said);
+        EXPECT_LT(few.taken, few.said + kRoundedUp * kTensors);
+      }
 }
 
 TEST(BatchMemory, OfAnEvaluationHasNoEditedImages) {

@@ -21,6 +21,19 @@ inline std::shared_ptr<const Dataset> numbered_images(int64_t size, int64_t colo
   return std::make_shared<MemoryDataset>(Shape{4, 4, colours}, 256, pixels, labels);
 }
 
+// Images of one value like numbered_images(), with three targets each.
+class TargetedImages : public MemoryDataset {
+ public:
+  explicit TargetedImages(int64_t size)
+      : MemoryDataset({4, 4, 3}, 3, std::vector<uint8_t>(static_cast<size_t>(size * 48), 9),
+                      std::vector<uint8_t>(static_cast<size_t>(size), 2)) {}
+  int64_t targets() const override { return 3; }
+  void write_targets(int64_t index, int32_t* to) const override {
+    for (int64_t c = 0; c < 3; ++c) to[c] = bits_of_target(target(index, c));
+  }
+  static float target(int64_t index, int64_t c) { return static_cast<float>(index * (c + 1) % 64) / 64; }
+};
+
 // Images of one byte, which counts how often they are read and fails at one of them.
 class CountingDataset : public MemoryDataset {
  public:

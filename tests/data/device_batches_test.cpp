@@ -203,6 +203,21 @@ TEST_P(DeviceBatches, HaveTheColourOffsetsOfALoaderWithBalancedSamplingUpToRound
     EXPECT_THAT(found[i].images, testing::Pointwise(testing::FloatNear(2e-6f), wanted[i].images));
 }
 
+TEST_P(DeviceBatches, HaveTheTargetsOfALoader) {
+  for (const bool training : {true, false})
+    for (const MixSettings& mix : {MixSettings{}, MixSettings{.mixup = 0.5}})
+      for (int rank = 0; rank < 3; ++rank) {
+        AugmentSettings augment{.crop = 3, .pad = 1};
+        augment.mix = mix;
+        LoaderSettings made = of_rank(settings(25, 9, augment), 3, rank);
+        made.dataset = std::make_shared<TargetedImages>(25);
+        made.training = training;
+        const auto wanted = run(made, 7);
+        EXPECT_EQ(wanted[0].labels.size(), mix.any() ? 18u : 12u);
+        EXPECT_EQ(run_here(made, 7), wanted) << "rank " << rank << (training ? " in training" : " in evaluation");
+      }
+}
+
 TEST_P(DeviceBatches, AreThoseOfALoaderInEvaluation) {
   LoaderSettings made = settings(22, 10, {.crop = 3, .mirror = true, .color = 1});
   made.training = false;

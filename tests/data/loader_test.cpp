@@ -62,6 +62,27 @@ TEST(Loader, AugmentsBySampleAndEpoch) {
     }
 }
 
+TEST(Loader, WritesTheTargetsBesideTheLabels) {
+  LoaderSettings made = settings(10, 4);
+  made.dataset = std::make_shared<TargetedImages>(10);
+  for (const bool training : {true, false})
+    for (const bool raw : {true, false}) {
+      made.training = training;
+      if (raw) made.augmenter = nullptr;
+      Loader loader(made);
+      const Batch& batch = loader.next(Stream());
+      ASSERT_EQ(batch.labels.shape(), (Shape{4, 4}));
+      const std::vector<SampleDraw> order = orders_of(made).draws(0);
+      for (int64_t row = 0; row < 4; ++row) {
+        const int32_t* label = batch.labels.data<int32_t>() + row * 4;
+        EXPECT_EQ(label[0], 2);
+        for (int64_t c = 0; c < 3; ++c)
+          EXPECT_EQ(target_of(label[1 + c]), TargetedImages::target(order[static_cast<size_t>(row)].sample, c));
+      }
+      made.augmenter = settings(10, 4).augmenter;
+    }
+}
+
 LoaderSettings balanced(int64_t batch) {
   LoaderSettings made = settings(40, batch);
   made.dataset = std::make_shared<MemoryDataset>(images_of_counts({1, 4, 35}, made.dataset->image()));

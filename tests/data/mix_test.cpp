@@ -93,11 +93,19 @@ TEST(Mix, BlendsBothImagesAndExchangesRectangles) {
 }
 
 TEST(Mix, WritesTheLabelOfTheLargerShareFirst) {
+  const int32_t own = 5, other = 9;
   int32_t label[3];
-  write_mixed_label({.share = RowLabel::kShareUnits / 4 * 3}, 5, 9, label);
+  write_mixed_label({.share = RowLabel::kShareUnits / 4 * 3}, &own, &other, 0, label);
   EXPECT_THAT(label, testing::ElementsAre(5, 9, RowLabel::kShareUnits / 4 * 3));
-  write_mixed_label({.share = RowLabel::kShareUnits / 4}, 5, 9, label);
+  write_mixed_label({.share = RowLabel::kShareUnits / 4}, &own, &other, 0, label);
   EXPECT_THAT(label, testing::ElementsAre(9, 5, RowLabel::kShareUnits / 4 * 3));
+}
+
+TEST(Mix, TargetsAreMixedWithTheSharesOfTheLabels) {
+  const int32_t own[] = {5, bits_of_target(1), bits_of_target(0.5f)}, other[] = {9, bits_of_target(0), own[2]};
+  int32_t row[5];
+  write_mixed_label({.share = RowLabel::kShareUnits / 4}, own, other, 2, row);
+  EXPECT_THAT(row, testing::ElementsAre(9, 5, RowLabel::kShareUnits / 4 * 3, bits_of_target(0.25f), own[2]));
 }
 
 LoaderSettings mixing(const MixSettings& mix, int64_t size = 23, int64_t batch = 9) {
@@ -138,11 +146,11 @@ TEST(MixingLoader, MixesNeighboursOfTheStepAndTheirLabels) {
           return std::vector<float>(found[step].images.begin() + 27 * i, found[step].images.begin() + 27 * (i + 1));
         };
         int32_t wanted[3];
-        write_mixed_label(mix, own, other, wanted);
+        write_mixed_label(mix, &own, &other, 0, wanted);
         EXPECT_THAT(label(row), testing::ElementsAreArray(wanted));
         EXPECT_EQ(image(row), a);
         if (beside == row) continue;
-        write_mixed_label(mix, other, own, wanted);
+        write_mixed_label(mix, &other, &own, 0, wanted);
         EXPECT_THAT(label(beside), testing::ElementsAreArray(wanted));
         EXPECT_EQ(image(beside), b);
       }
@@ -171,6 +179,36 @@ TEST(MixingLoader, MakesTheSameForEveryNumberOfRanksAndThreads) {
           EXPECT_EQ(joined, whole) << ranks << " ranks, " << threads << " threads, batch " << batch;
         }
     }
+}
+
+TEST(MixingLoader, MixesTargetsLikeLabelsForEveryNumberOfRanks) {
+  LoaderSettings made = mixing({.mixup = 1});
+  made.dataset = std::make_shared<TargetedImages>(23);
+  const std::vector<Copy> whole = run(made, 3), plain = [&] {
+    LoaderSettings unmixed = made;
+    unmixed.augmenter = mixing({}).augmenter;
+    return run(unmixed, 3);
+  }();
+  for (size_t step = 0; step < 3; ++step) {
+    std::vector<int32_t> joined;
+    for (int rank = 0; rank < 4; ++rank) {
+      const std::vector<int32_t> part = run(of_rank(made, 4, rank), 3)[step].labels;
+      joined.insert(joined.end(), part.begin(), part.end());
+    }
+    EXPECT_EQ(joined, whole[step].labels);
+    const LabelRows mixed{true, 3}, alone{false, 3};
+    const auto rows = std::ssize(whole[step].labels) / mixed.numbers();
+    for (int64_t row = 0; row < rows; ++row) {
+      const int32_t *found = mixed.targets_of(whole[step].labels.data(), row),
+                    *first = alone.targets_of(plain[step].labels.data(), row / 2 * 2),
+                    *second = alone.targets_of(plain[step].labels.data(), std::min(row / 2 * 2 + 1, rows - 1));
+      const float share = mixed.label(whole[step].labels.data(), row).share;
+      for (int64_t c = 0; c < 3; ++c) {
+        const float a = target_of(first[c]), b = target_of(second[c]);
+        EXPECT_NEAR(std::abs(target_of(found[c]) - (a + b) / 2), std::abs(a - b) * (share - 0.5f), 1e-6) << row;
+      }
+    }
+  }
 }
 
 TEST(MixingLoader, MixesNothingInEvaluation) {

@@ -55,6 +55,7 @@ inline const std::vector<RecipeKey>& recipe_keys() {
        "false",
        {{"'balanced'", "true"}, {"'uniform'", "false"}},
        {"'sqrt'", "true"}},
+      {"data.targets", OWT_SHOWN(data.targets), "false", {{"true", "true"}}, {"1"}},
       {"data.validation",
        OWT_SHOWN(data.validation),
        "0",

@@ -154,7 +154,7 @@ void open_data_once(Job& job, const std::string& recipe, const Overrides& change
   const auto [at, is_new] = opened.try_emplace(key);
   if (is_new) {
     at->second.settings = job.settings;
-    open_data(at->second, "");
+    open_data(at->second, job.settings.data.dir);
   }
   Job data = at->second;
   data.settings = std::move(job.settings);

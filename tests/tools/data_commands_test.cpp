@@ -6,9 +6,11 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "data/cifar.h"
 #include "data/photos/photo.h"
 #include "src/system/log.h"
 #include "tests/support/program.h"
+#include "tests/support/target_tables.h"
 
 namespace owt::data_commands_test {
 namespace {
@@ -16,8 +18,11 @@ namespace {
 namespace fs = std::filesystem;
 using ::testing::AllOf;
 using ::testing::AnyOf;
+using ::testing::DoubleNear;
 using ::testing::HasSubstr;
 using ::testing::Not;
+using ::testing::Pointwise;
+using Json = nlohmann::json;
 
 class DataCommands : public ProgramTest {
  protected:
@@ -188,6 +193,108 @@ TEST_F(DataCommands, HeldOutImagesAreEvaluatedWhereThereAreNoTestImages) {
   EXPECT_EQ(eval.code, 0) << eval.err;
   EXPECT_THAT(eval.out, HasSubstr("(3 validation images)"));
   EXPECT_THAT(eval.err, HasSubstr("has no test images"));
+}
+
+// A linear model of 20 images in CIFAR's format, which all are in every step.
+class TargetCommands : public ProgramTest {
+ protected:
+  void SetUp() override {
+    ASSERT_EQ(owt("prepare synthetic " + file("data") + " --train 20 --test 10").code, 0);
+    write("linear.toml", R"(
+[model]
+name = "linear"
+input = [3, 32, 32]
+classes = 10
+layer = [{ name = "fc", type = "dense", out = 10, init = { type = "constant", value = 0.0 } }]
+[data]
+format = "cifar10"
+batch = 20
+targets = true
+augment = { scale = 0.004 }
+[optimizer]
+learning_rate = 0.002
+momentum = 0
+decay = 0
+[schedule]
+epochs = 6
+[run]
+log_every = 1
+eval_every_epochs = 0
+checkpoint_every_epochs = 3
+precision = "fp32"
+)");
+  }
+  void write_tables(bool sum_to_1) const {
+    for (const Split split : {Split::kTrain, Split::kTest})
+      write_target_table(file("data"), split, *read_cifar(file("data"), CifarKind::k10, split), sum_to_1);
+  }
+  Result train(const std::string& out, const std::string& more = "") const {
+    return owt("train " + file("linear.toml") + " --device cpu --data " + file("data") + " --out " + file(out) + " " +
+               more);
+  }
+  std::vector<double> losses(const std::string& run) const {
+    std::vector<double> all;
+    for (const std::string& line : text_lines(file(run + "/metrics.jsonl")))
+      if (const Json json = Json::parse(line); json["kind"] == "train") all.push_back(json["loss"].get<double>());
+    return all;
+  }
+};
+
+// tests/support/target_tables.h; PyTorch 2.15: six steps of SGD with cross_entropy(logits, targets) and with
+// binary_cross_entropy_with_logits(logits, targets, reduction="sum") / 20, and scikit-learn 1.9.1's
+// average_precision_score of the test images.
+TEST_F(TargetCommands, ARunLearnsWhatPyTorchLearnsAndEvalPrintsThePrecision) {
+  write_tables(true);
+  const Result soft = train("soft");
+  ASSERT_EQ(soft.code, 0) << soft.err;
+  EXPECT_THAT(losses("soft"), Pointwise(DoubleNear(1e-5), {2.302585093, 2.301104449, 2.299678097, 2.298298034,
+                                                           2.296958492, 2.295655243}));
+  const Result plain = owt("eval " + file("soft") + " --data " + file("data"));
+  EXPECT_THAT(plain.out, AllOf(HasSubstr("loss 2.3024"), Not(HasSubstr("mAP")))) << plain.err;
+
+  write_tables(false);
+  const Result several = train("several", "--set loss.type=logistic");
+  ASSERT_EQ(several.code, 0) << several.err;
+  EXPECT_THAT(losses("several"), Pointwise(DoubleNear(1e-5), {6.931471806, 6.895009947, 6.861517422, 6.830142469,
+                                                              6.800521404, 6.772455910}));
+  const Result eval = owt("eval " + file("several") + " --workers 2 --data " + file("data"));
+  EXPECT_THAT(eval.out, AllOf(HasSubstr("mAP 0.5984"), HasSubstr("loss 6.9313"))) << eval.err;
+  const Json figures = Json::parse(owt("eval " + file("several") + " --json - --data " + file("data")).out);
+  EXPECT_NEAR(figures["mean_average_precision"].get<double>(), 0.5983809524, 1e-9);
+}
+
+TEST_F(TargetCommands, AResumedRunContinuesWithTheSameTargetsAndRefusesOthers) {
+  write_tables(false);
+  ASSERT_EQ(train("whole", "--set loss.type=logistic").code, 0);
+  ASSERT_EQ(train("run", "--set loss.type=logistic --epochs 3").code, 0);
+  const std::string resume = "train " + file("run") + " --resume auto --epochs 6 --data " + file("data");
+  const std::string table = read_file(file("data/targets_train.csv"));
+  write("data/targets_train.csv", table.substr(0, table.rfind(',')) + ",0.5\n");
+  EXPECT_EQ(owt(resume).code, 1);
+  write("data/targets_train.csv", table);
+  const Result resumed = owt(resume);
+  ASSERT_EQ(resumed.code, 0) << resumed.err;
+  EXPECT_EQ(losses("run"), losses("whole"));
+}
+
+TEST_F(TargetCommands, WhatDoesNotFitIsRefusedInOneLine) {
+  write_tables(false);
+  EXPECT_THAT(train("run", "--set data.targets=false").err,
+              HasSubstr("targets_train.csv is not used; with data.targets"));
+  EXPECT_THAT(owt("inspect " + file("data")).out,
+              HasSubstr("  targets_train.csv: 5.00 classes of an image have a target"));
+  const Result softmax = train("no");
+  EXPECT_EQ(softmax.code, 1);
+  EXPECT_THAT(softmax.err, HasSubstr("targets_train.csv:2: the targets add up to 5, wanted 1 for the softmax"));
+  for (const char* key : {"label_smoothing=0.1", "sample=0.5"}) {
+    const Result refused = train("no", std::string("--set loss.") + key);
+    EXPECT_EQ(refused.code, 1);
+    EXPECT_THAT(refused.err, HasSubstr("but data.targets gives every class a target; leave one of them out")) << key;
+  }
+  fs::remove(file("data/targets_test.csv"));
+  const Result missing = train("no", "--set loss.type=logistic");
+  EXPECT_EQ(missing.code, 1);
+  EXPECT_THAT(missing.err, HasSubstr("targets_test.csv with the targets of these images, which data.targets wants"));
 }
 
 }  // namespace

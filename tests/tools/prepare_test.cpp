@@ -203,6 +203,40 @@ TEST_F(PrepareProgramTest, FoldersAndListsMakeASplitAtATime) {
   EXPECT_EQ(owt("prepare folder train").code, 2);
 }
 
+TEST_F(PrepareProgramTest, AListOfSeveralLabelsMakesTablesOfTargets) {
+  for (const std::string name : {"a", "b, c", "d", "e"}) write("in/" + name + ".jpg", jpeg(9));
+  write("in/bad.jpg", "no image");
+  write("classes.txt", "ant\tof the wood\n\"bee\"\ncow\n");
+  write("list.txt", "in/a.jpg 0,2\nin/b, c.jpg\t1:0.25,2:0.75 \nin/bad.jpg 1\nin/d.jpg 0:0\nin/e.jpg 1\n");
+  const std::string command = "prepare list list.txt out --classes classes.txt --size 0 --max-skipped 1 --no-shuffle";
+  for (int i = 0; i < 2; ++i) {
+    const Result done = owt(command);
+    ASSERT_EQ(done.code, 0) << done.err;
+    EXPECT_THAT(done.out, HasSubstr("out/targets_train.csv: targets for data.targets = true\n"));
+    EXPECT_EQ(read_file(file("out/targets_train.csv")),
+              "name,ant,\"\"\"bee\"\"\",cow\nin/a.jpg,1,0,1\n\"in/b, c.jpg\",0,0.25,0.75\nin/d.jpg,0,0,0\n"
+              "in/e.jpg,0,1,0\n");
+    fs::remove(file("out/targets_train.csv"));
+  }
+  EXPECT_THAT(records_of("out/train"),
+              ElementsAre("in/a.jpg: 0 9", "in/b, c.jpg: 2 9", "in/d.jpg: 0 9", "in/e.jpg: 1 9"));
+  EXPECT_EQ(owt(command + " --split val").code, 0);
+  EXPECT_THAT(owt("inspect out").out, HasSubstr("  targets_test.csv: 1.00 classes of an image have a target of 0.5"));
+  for (const auto& [line, wanted] : std::vector<std::pair<std::string, std::string>>{
+           {"in/a.jpg 0,3", "list.txt:2: label 3, but there are 3 classes"},
+           {"in/a.jpg 0,0", "list.txt:2: wanted a path and a label"},
+           {"in/a.jpg 0,", "list.txt:2: wanted a path and a label"},
+           {"in/a.jpg 0:1.5", "list.txt:2: wanted a path and a label"},
+           {"in/a.jpg 0:x", "list.txt:2: wanted a path and a label"},
+           {"in/e.jpg 0,1", "list.txt lists 'in/e.jpg' twice; write all labels of an image in one line"}}) {
+    write("list.txt", "in/e.jpg 1\n" + line + "\n");
+    const Result refused = owt("prepare list list.txt none --classes classes.txt");
+    EXPECT_EQ(refused.code, 1);
+    EXPECT_THAT(refused.err, HasSubstr(wanted));
+    EXPECT_FALSE(fs::exists(file("none")));
+  }
+}
+
 TEST_F(PrepareProgramTest, WhatIsLeftOutOfAFolderIsReported) {
   for (const std::string path : {"in/cat/1.jpg", "in/dog/2.jpg", "in/stray.jpg"}) write(path, jpeg(7));
   write("in/notes/a.txt", "");

@@ -66,7 +66,7 @@ Training train(const std::string& recipe, int fed_from, bool graphs) {
       const StepResult result = step.train(batch, i, {0.05, 0.05}, false);
       training.losses.push_back(result.sums.loss / static_cast<double>(result.sums.rows));
     }
-    training.test_loss = evaluate(step, *test).loss;
+    training.test_loss = evaluate(worker, *test).loss;
     training.packing_kernels = recorded("pack_images");
   };
   run_ranks(1, 1, body, Device::kCuda);

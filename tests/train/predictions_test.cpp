@@ -20,6 +20,7 @@
 #include "tests/support/csv.h"
 #include "tests/support/harness.h"
 #include "tests/support/message_of.h"
+#include "tests/support/target_tables.h"
 #include "tests/support/whole_runs.h"
 
 namespace owt::predictions_test {
@@ -105,6 +106,40 @@ TEST(MeanProbabilities, OfLogisticUnitsAreThoseOfEachByItself) {
   of_mean_logits.add(std::vector<float>{3, 1});
   EXPECT_NEAR(of_mean_logits.top(1).front().probability, 1 / (1 + std::exp(-2.0)), 1e-12);
   EXPECT_NEAR(of_mean_logits.loss(), std::log1p(std::exp(-2.0)) + std::log1p(std::exp(-1.0)), 1e-12);
+}
+
+// The cross-entropies with targets of the mean probabilities of two views.
+TEST(MeanProbabilities, TheLossOfTargetsCountsEveryClassByItsTarget) {
+  const std::vector<float> targets{0.5f, 0.25f, 0.25f}, first{1, 0, -2}, second{0.5f, 3, 0};
+  for (const LossType type : {LossType::kSoftmax, LossType::kLogistic}) {
+    MeanProbabilities mean(0, {}, type, 1, targets);
+    mean.add(first);
+    mean.add(second);
+    const std::vector<double> all = mean.all();
+    double wanted = 0;
+    for (size_t c = 0; c < 3; ++c) {
+      wanted -= double{targets[c]} * std::log(all[c]);
+      if (type == LossType::kLogistic) wanted -= (1 - double{targets[c]}) * std::log(1 - all[c]);
+    }
+    EXPECT_NEAR(mean.loss(), wanted, 1e-12);
+  }
+  MeanProbabilities certain(0, {}, LossType::kLogistic, 1, {1, 0});
+  certain.add(std::vector<float>{-800, 800});
+  EXPECT_NEAR(certain.loss(), 1600, 1e-9);
+}
+
+// scikit-learn 1.9.1: average_precision_score([1, 0, 1, 1, 0, 0, 1, 0], scores) of distinct and of equal scores.
+TEST(AveragePrecision, IsThatOfScikitLearn) {
+  const auto precision = [](const std::vector<double>& scores) {
+    const bool positive[] = {true, false, true, true, false, false, true, false};
+    std::vector<std::pair<double, bool>> all;
+    for (size_t i = 0; i < scores.size(); ++i) all.emplace_back(scores[i], positive[i]);
+    return average_precision(all);
+  };
+  EXPECT_NEAR(precision({0.9, 0.8, 0.7, 0.2, 0.6, 0.3, 0.5, 0.1}), 0.7095238095238094, 1e-12);
+  EXPECT_NEAR(precision({0.5, 0.8, 0.5, 0.2, 0.5, 0.5, 0.9, 0.2}), 0.625, 1e-12);
+  EXPECT_NEAR(precision({1, 1, 1, 1, 1, 1, 1, 1}), 0.5, 1e-12);
+  EXPECT_TRUE(std::isnan(average_precision({{0.5, false}, {0.6, false}})));
 }
 
 TEST(MeanProbabilities, TheLossOfLogisticUnitsStaysFiniteWhereTheyAreTooSmallForNumbers) {
@@ -290,6 +325,31 @@ TEST_P(PredictionsTest, RanksUnderEveryStrategySayWhatOneRankSays) {
         for (size_t t = 0; t < 5; ++t)
           EXPECT_NEAR(found[i].top[t].probability, expected[i].top[t].probability, 1e-5) << "image " << i;
       }
+    }
+  }
+}
+
+// The accuracy, and with several views the loss, from logits; all ranks together find what one finds.
+TEST_P(PredictionsTest, TargetsGiveTheLossOfAPlainEvaluationAndTheSamePrecisionForAllRanks) {
+  train_epoch();
+  for (const char* loss : {"softmax", "logistic"}) {
+    const TempFolder folder;
+    const bool soft = loss == std::string("softmax");
+    write_target_table(folder.path(), Split::kTest, SyntheticDataset({.size = 50, .side = 16, .split = Split::kTest}),
+                       soft);
+    Overrides changes{{"data.targets", "true"}, {"data.dir", folder.path()}, {"loss.type", loss}};
+    const Evaluation plain = evaluate_run({}, changes), one = evaluate_run({.average_precision = true}, changes),
+                     views = evaluate_run({.views = Views::shift()}, changes);
+    EXPECT_NEAR(one.loss, plain.loss, 1e-5);
+    EXPECT_EQ(one.top1, plain.top1);
+    EXPECT_EQ(one.average_precision.has_value(), !soft);
+    changes.insert(changes.end(), {{"parallel.workers", "3"}, {"data.batch", "21"}});
+    for (const char* strategy : {"dp", "owt-c", "mp"}) {
+      const Overrides of_three = merged(changes, {{"parallel.strategy", strategy}});
+      const Evaluation many = evaluate_run({.average_precision = true}, of_three);
+      EXPECT_NEAR(many.loss, one.loss, 1e-5);
+      EXPECT_NEAR(evaluate_run({.views = Views::shift()}, of_three).loss, views.loss, 1e-5);
+      if (!soft) EXPECT_NEAR(*many.average_precision, *one.average_precision, 1e-9) << strategy;
     }
   }
 }

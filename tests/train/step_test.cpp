@@ -15,12 +15,15 @@
 #include "src/core/bf16.h"
 #include "src/plan/plan_bytes.h"
 #include "src/plan/plan_rows.h"
+#include "src/train/job.h"
 #include "src/train/made_up_batch.h"
 #include "src/train/worker.h"
 #include "tests/support/harness.h"
 #include "tests/support/message_of.h"
 #include "tests/support/runs.h"
 #include "tests/support/strategies.h"
+#include "tests/support/target_tables.h"
+#include "tests/support/temp_folder.h"
 
 namespace owt::step_test {
 namespace {
@@ -484,6 +487,42 @@ TEST_P(StepTest, MixedImagesAndLabelsLearnWhatOneRankLearns) {
         expect_planned_bytes(many);
       }
   }
+}
+
+// Every strategy carries a target of each class beside the label.
+TEST_P(StepTest, TargetsLearnWhatOneRankLearns) {
+  for (const char* loss : {"softmax", "logistic"})
+    for (const char* mixup : {"0", "0.4"})
+      for (const char* precision : {"fp32", "bf16"}) {
+        const bool soft = loss == std::string("softmax"), wide = precision == std::string("fp32");
+        if (!wide && mixup == std::string("0")) continue;
+        const TempFolder folder;
+        Overrides changes{{"data.targets", "true"},
+                          {"data.dir", folder.path()},
+                          {"loss.type", loss},
+                          {"data.augment.mixup", mixup},
+                          {"run.precision", precision}};
+        for (const Split split : {Split::kTrain, Split::kTest})
+          write_target_table(folder.path(), split, *open_split(small_settings(kSmallRecipe), "", split), soft);
+        const int64_t count = wide ? steps(8) : 3;
+        const SmallRun one = run(kSmallRecipe, count, changes);
+        changes.front().second = "false";
+        EXPECT_NE(one.losses[0], run(kSmallRecipe, 1, changes).losses[0]);
+        changes.front().second = "true";
+        for (const char* strategy :
+             {"dp", "dp-zero", "dp-star", "ps", "owt-a", "owt-b", "owt-c", "owt-d", "mp", "mp-dense", "pipeline"})
+          for (const char* workers : {"2", "3", "4"}) {
+            if (workers != std::string("3") && (!soft || !wide || device() != Device::kCpu)) continue;
+            // On a simulated GPU, which is slow: rounds, front parts split by channels, and stages.
+            if (device() != Device::kCpu && !std::set<std::string>{"owt-c", "mp", "pipeline"}.contains(strategy))
+              continue;
+            SCOPED_TRACE(concat(strategy, ", ", workers, " workers, ", loss, ", ", precision, ", mixup ", mixup));
+            const SmallRun many = run(
+                kSmallRecipe, count, merged(changes, {{"parallel.workers", workers}, {"parallel.strategy", strategy}}));
+            expect_same_losses(one, many, wide ? 1e-4 : 0.01);
+            expect_planned_bytes(many);
+          }
+      }
 }
 
 TEST_P(StepTest, Bf16TransportHalvesTheBytesAndHardlyChangesTheLosses) {

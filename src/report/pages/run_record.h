@@ -10,8 +10,8 @@
 
 #include "src/files/run_state.h"
 #include "src/files/verification_record.h"
-#include "src/report/pages/csv_table.h"
 #include "src/report/pages/metrics_reader.h"
+#include "src/system/csv.h"
 
 namespace owt {
 

@@ -5,8 +5,6 @@
 
 #include <cmath>
 
-#include "src/report/pages/csv_table.h"
-
 namespace owt::html_test {
 namespace {
 
@@ -71,20 +69,6 @@ TEST(Html, BytesAreWrittenInBase64) {
   for (const auto& [bytes, text] : cases) EXPECT_EQ(data_uri("a/b", bytes), std::string("data:a/b;base64,") + text);
   EXPECT_EQ(data_uri("a/b", std::string("\xff\xfe\xfd")), "data:a/b;base64,//79");
 }
-
-TEST(CsvTable, FieldsMayBeQuoted) {
-  const CsvTable table = csv_table_from("name,n\r\n\"a,\"\"b\"\"\nc\",1.5\nd,\n\nlast,2");
-  EXPECT_THAT(table.head, ElementsAre("name", "n"));
-  ASSERT_EQ(table.rows.size(), 4u);
-  EXPECT_EQ(table.text(table.rows[0], "name"), "a,\"b\"\nc");
-  EXPECT_EQ(table.number(table.rows[0], "n"), 1.5);
-  EXPECT_EQ(table.number(table.rows[1], "n"), 0);
-  EXPECT_EQ(table.text(table.rows[2], "n"), "");
-  EXPECT_EQ(table.number(table.rows[3], "n"), 2);
-  EXPECT_EQ(table.text(table.rows[0], "none"), "");
-}
-
-TEST(CsvTable, OfNothingHasNoRows) { EXPECT_TRUE(csv_table_from("").rows.empty()); }
 
 }  // namespace
 }  // namespace owt::html_test
