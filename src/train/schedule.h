@@ -77,6 +77,8 @@ class Schedule {
   double bias_rate(int64_t step, int64_t steps_per_epoch, const Plateau& seen = {}, int64_t more_steps = 0) const {
     return rate(settings_.biases.value_or(settings_), step, steps_per_epoch, seen, more_steps);
   }
+  // Progress p, 0 to 1: the part of the run's steps that come before step `step`.
+  double progress(double step, int64_t steps_per_epoch, int64_t more_steps = 0) const;
   // Gives an evaluation to a plateau schedule; returns true if the rate decreases. Other schedules ignore it.
   bool note_evaluation(double loss, double top1, Plateau& seen) const;
   // The number of updates in the whole run.
@@ -84,6 +86,11 @@ class Schedule {
   const ScheduleSettings& settings() const { return settings_; }
 
  private:
+  // The run's steps before step `step`, and all its steps.
+  struct Steps {
+    double done, all;
+  };
+  Steps steps(double step, int64_t steps_per_epoch, int64_t more_steps) const;
   double rate(const RateCurve& curve, int64_t step, int64_t steps_per_epoch, const Plateau& seen,
               int64_t more_steps) const;
   double own_rate(const RateCurve& curve, double step, int64_t steps_per_epoch, const Plateau& seen,
