@@ -141,7 +141,7 @@ int64_t Schedule::total_steps(int64_t steps_per_epoch, int64_t more_steps) const
   return settings_.epochs > 0 ? std::min(by_epochs, settings_.max_steps) : settings_.max_steps;
 }
 
-Schedule::Steps Schedule::steps(double step, int64_t steps_per_epoch, int64_t more_steps) const {
+std::pair<double, double> Schedule::steps(double step, int64_t steps_per_epoch, int64_t more_steps) const {
   if (settings_.epochs > 0) return {step, settings_.epochs * static_cast<double>(steps_per_epoch)};
   return {step + static_cast<double>(more_steps), static_cast<double>(settings_.max_steps)};
 }

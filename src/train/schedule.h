@@ -23,6 +23,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "src/files/run_state.h"
@@ -87,10 +88,7 @@ class Schedule {
 
  private:
   // The run's steps before step `step`, and all its steps.
-  struct Steps {
-    double done, all;
-  };
-  Steps steps(double step, int64_t steps_per_epoch, int64_t more_steps) const;
+  std::pair<double, double> steps(double step, int64_t steps_per_epoch, int64_t more_steps) const;
   double rate(const RateCurve& curve, int64_t step, int64_t steps_per_epoch, const Plateau& seen,
               int64_t more_steps) const;
   double own_rate(const RateCurve& curve, double step, int64_t steps_per_epoch, const Plateau& seen,

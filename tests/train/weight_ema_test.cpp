@@ -256,7 +256,7 @@ TEST_P(RunsWithEma, UnderLocalSgdTakeInTheWeightsThatRanksAveraged) {
 TEST_P(RunsWithEma, WithARampKeepLessOfTheAverageTheEarlierAStepIs) {
   run("first", {{"schedule.max_steps", "1"}});
   const std::string first = weights_of("first");
-  const Overrides three{{"schedule.epochs", "2"}, {"schedule.max_steps", "3"}};  // of ten steps
+  const Overrides three{{"schedule.epochs", "2"}, {"schedule.max_steps", "3"}};  // the schedule has ten steps
   run("weights", three, "", first);
   run("ramp",
       merged(
