@@ -179,9 +179,14 @@ Crop Augmenter::crop_for(const View& view, int64_t sample) const {
 }
 
 Patch Augmenter::patch_for(const View& view, int64_t sample) const {
-  if (!view.training || settings_.erase == 0) return {};
+  if (!view.training || (settings_.erase == 0 && settings_.cutout == 0)) return {};
   const Philox random = patch_numbers(view.seed, view.epoch);
   const uint64_t first = sample * kPatchBlocks;
+  if (settings_.cutout > 0) {
+    const auto bits = random.block(first);
+    return random_square(geometry_.out_height, geometry_.out_width, static_cast<int>(settings_.cutout), bits[2],
+                         bits[3]);
+  }
   Patch patch;
   if (random.block(first + kPatchBlocks - 1)[0] * 0x1p-32 >= settings_.erase) return patch;
   for (uint64_t t = 0; t < kPatchTries && patch.height == 0; ++t) {

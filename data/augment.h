@@ -10,7 +10,7 @@
 // with the eigenvalues and eigenvectors of the covariance of the training images' colours (divided by 255, because the
 // paper's pixels are 0 to 1). Then `pad` zeros are added on all four sides, and the result is cropped:
 //   training:   at a random place, mirrored left to right with probability 1/2, and with a random colour offset;
-//               finally a random rectangle may become zeros (random_patch() of data/crop.h);
+//               finally a random rectangle may become zeros (random_patch() or random_square() of data/crop.h);
 //   evaluation: at the centre (rounded up and left) or in a corner, mirrored or not, depending on the view.
 // With alternating mirrors, half of the images are mirrored in the first epoch. In each later epoch the images are
 // mirrored that were not mirrored in the previous one, so that two epochs show both sides of every image.
@@ -53,12 +53,13 @@ struct AugmentSettings {
   JitterSettings jitter{};
   bool trivial = false;  // TrivialAugment-Wide
   double erase = 0;      // probability of an erased rectangle
+  int64_t cutout = 0;    // side of the erased square of each image; 0 = off; excludes erase
   MixSettings mix{};     // mixing of pairs of images, done by the code that makes batches (data/mix.h)
 
   // Reads a table like
   //   { crop = 28, pad = 4, mirror = true, color = 0.0, pca = 0.0, scale = 1.0, mean = "pixel", std = "channel",
   //     jitter = { brightness = 0.4, contrast = 0.4, saturation = 0.4, hue = 0.1 }, policy = "trivial_wide",
-  //     erase = 0.1, mixup = 0.2, cutmix = 1.0 }
+  //     erase = 0.1, cutout = 8, mixup = 0.2, cutmix = 1.0 }
   // All keys are optional. mean: "pixel", "channel", "none" or [r, g, b], one value per channel; std: "channel", "none"
   // or [r, g, b]; mirror may also be "alternating". On images of one channel saturation and hue change nothing. Throws
   // Error with file and line for unknown keys, and for values that do not fit images of shape `image` (H x W x C).

@@ -57,6 +57,7 @@ AugmentSettings AugmentSettings::from(Config table, const Shape& image) {
   settings.jitter = read_jitter(table.table("jitter"));
   settings.trivial = table.word("policy", "none", {"none", "trivial_wide"}) == "trivial_wide";
   settings.erase = table.number("erase", 0, {.low = 0, .high = 1});
+  settings.cutout = table.integer("cutout", 0, {.low = 0});
   settings.mix.mixup = table.number("mixup", 0, {.low = 0, .high = kMostAlpha});
   settings.mix.cutmix = table.number("cutmix", 0, {.low = 0, .high = kMostAlpha});
   table.finish("augment");
@@ -81,6 +82,12 @@ AugmentSettings AugmentSettings::from(Config table, const Shape& image) {
                        image[2], "; leave it out"));
   if (settings.color > 0 && settings.pca > 0)
     table.error("pca", "'pca' and 'color' are two kinds of colour noise; give one of them");
+  if (settings.erase > 0 && settings.cutout > 0)
+    table.error("cutout", "'cutout' and 'erase' are two kinds of erasing; give one of them");
+  const int64_t seen = settings.crop > 0 ? settings.crop : std::min(image[0], image[1]);
+  if (settings.cutout > seen)
+    table.error("cutout", concat("'cutout' is ", settings.cutout, ", wanted at most ", seen,
+                                 ", the side of what the network sees"));
   if (settings.scale == 0) table.error("scale", "'scale' is 0, which leaves nothing of the images");
   for (const double value : settings.std_values)
     if (!(value > 0)) table.error("std", concat("'std' holds ", value, ", wanted values above 0"));

@@ -21,6 +21,7 @@ constexpr float kPadding = 128;
 // The settings without changes of the values themselves.
 AugmentSettings plain(AugmentSettings settings) {
   settings.color = settings.pca = settings.erase = 0;
+  settings.cutout = 0;
   settings.jitter = {};
   settings.trivial = false;
   return settings;

@@ -92,4 +92,9 @@ constexpr Patch random_patch(int height, int width, uint32_t area_bits, uint32_t
   return {below(height - high + 1, row_bits), below(width - wide + 1, column_bits), high, wide};
 }
 
+// Cutout (DeVries and Taylor 2017): a square at a random place, all of it within the image as in airbench.
+constexpr Patch random_square(int height, int width, int side, uint32_t row_bits, uint32_t column_bits) {
+  return {below(height - side + 1, row_bits), below(width - side + 1, column_bits), side, side};
+}
+
 }  // namespace owt

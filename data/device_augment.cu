@@ -22,6 +22,7 @@ struct AugmentTask {
   bool training, mirror, alternate, mirrored, pixels_of_set, mean_of_pixel;
   int place;
   uint64_t erase;  // probability in units of 2^-32; 0 in evaluation
+  int cutout;      // side of the square; 0: none, and in evaluation
   uint64_t patch_blocks;
   DevicePhilox place_numbers, colour_numbers, patch_numbers;  // numbers of pass 0
   const uint8_t* pixels;
@@ -62,6 +63,10 @@ __device__ Crop draw_crop(const AugmentTask& task, const SampleDraw& draw) {
 __device__ Patch draw_patch(const AugmentTask& task, const SampleDraw& draw) {
   const DevicePhilox numbers = task.patch_numbers.at_step(draw.pass);
   const uint64_t first = draw.sample * task.patch_blocks;
+  if (task.cutout > 0) {
+    const auto bits = numbers.block(first);
+    return random_square(task.geometry.out_height, task.geometry.out_width, task.cutout, bits.at[2], bits.at[3]);
+  }
   Patch patch;
   if (task.erase == 0 || numbers.block(first + task.patch_blocks - 1).at[0] >= task.erase) return patch;
   for (int t = 0; t < kPatchTries && patch.height == 0; ++t) {
@@ -289,6 +294,7 @@ DeviceAugmenter::DeviceAugmenter(const Augmenter& augmenter, int64_t most_rows)
       alternate_(augmenter.settings_.alternate),
       mean_of_pixel_(augmenter.settings_.mean == AugmentSettings::From::kPixel),
       erase_(augmenter.settings_.erase),
+      cutout_(static_cast<int>(augmenter.settings_.cutout)),
       most_rows_(most_rows) {
   const int64_t channels = image_[2], limit = std::numeric_limits<int>::max() / 2;
   OWT_CHECK(channels <= kMostChannels, "images of ", channels, " channels");
@@ -340,6 +346,7 @@ void DeviceAugmenter::run(const Tensor& pixels, Pixels which, const Tensor& samp
                          .mean_of_pixel = mean_of_pixel_,
                          .place = view.place(),
                          .erase = view.training ? static_cast<uint64_t>(std::ceil(std::ldexp(erase_, 32))) : 0,
+                         .cutout = view.training ? cutout_ : 0,
                          .patch_blocks = Augmenter::kPatchBlocks,
                          .place_numbers = DevicePhilox(Augmenter::place_numbers(view.seed, 0)),
                          .colour_numbers = DevicePhilox(Augmenter::colour_numbers(view.seed, 0)),

@@ -37,6 +37,7 @@ class DeviceAugmenter {
   Shape image_, out_;
   bool mirror_, alternate_, mean_of_pixel_;
   double erase_;
+  int cutout_;
   int64_t most_rows_;
   std::optional<EditDraw> edit_;  // in training; its policy is in policy_
   Tensor policy_;                 // PixelOps

@@ -136,7 +136,7 @@ float kl_threshold(const Magnitudes& magnitudes, int levels) {
   double least = divergence(counts, best, levels);
   for (size_t bins = std::max(kFirstBins, static_cast<size_t>(levels)); bins < counts.size(); ++bins)
     if (const double found = divergence(counts, bins, levels); found < least) least = found, best = bins;
-  return upper_edge(magnitudes, best);
+  return std::max(upper_edge(magnitudes, best), percentile_threshold(magnitudes));
 }
 
 ActivationRanges activation_ranges(const Settings& settings, const std::string& weights, const OnnxOptions& options) {

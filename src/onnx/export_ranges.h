@@ -29,7 +29,9 @@ struct Magnitudes {
 constexpr double kClipped = 1e-4;
 float percentile_threshold(const Magnitudes& magnitudes);
 // The threshold with the least Kullback-Leibler divergence of the values quantised to `levels` levels from the values
-// (Migacz 2017, "8-bit Inference with TensorRT", GTC).
+// (Migacz 2017, "8-bit Inference with TensorRT", GTC), and no lower than percentile_threshold(). Without that bound, a
+// uniform background made it clip black strokes: the bin of the background has many values, so the divergence is least
+// where this bin is a level of its own, however much is clipped.
 float kl_threshold(const Magnitudes& magnitudes, int levels);
 
 }  // namespace owt

@@ -1,6 +1,7 @@
 #include "src/parallel/weight_ema.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "src/core/conversions.h"
@@ -29,11 +30,12 @@ EmaSettings EmaSettings::from(Config& optimizer) {
     optimizer.error("lookahead",
                     "'lookahead' moves the weights to their average, and 'ema' is 0; set it, e.g. to 0.95");
   ema.warmup = optimizer.boolean("ema_warmup", ema.warmup);
+  ema.ramp = optimizer.number("ema_ramp", ema.ramp, {.low = 0, .high = 100});
   return ema;
 }
 
-double EmaSettings::kept(int64_t last, int64_t step) const {
-  double all = 1;
+double EmaSettings::kept(int64_t last, int64_t step, double progress) const {
+  double all = std::pow(progress, ramp);  // 1 without a ramp, even of 0
   for (int64_t n = last + 1; n <= step; ++n) {
     const auto steps = static_cast<double>(n);
     all *= warmup ? std::min(decay, (1 + steps) / (10 + steps)) : decay;

@@ -141,14 +141,20 @@ int64_t Schedule::total_steps(int64_t steps_per_epoch, int64_t more_steps) const
   return settings_.epochs > 0 ? std::min(by_epochs, settings_.max_steps) : settings_.max_steps;
 }
 
+std::pair<double, double> Schedule::steps(double step, int64_t steps_per_epoch, int64_t more_steps) const {
+  if (settings_.epochs > 0) return {step, settings_.epochs * static_cast<double>(steps_per_epoch)};
+  return {step + static_cast<double>(more_steps), static_cast<double>(settings_.max_steps)};
+}
+
+double Schedule::progress(double step, int64_t steps_per_epoch, int64_t more_steps) const {
+  const auto [done, all] = steps(step, steps_per_epoch, more_steps);
+  return std::clamp(done / all, 0.0, 1.0);
+}
+
 double Schedule::own_rate(const RateCurve& s, double step, int64_t steps_per_epoch, const Plateau& seen,
                           int64_t more_steps) const {
-  const auto per_epoch = static_cast<double>(steps_per_epoch);
-  const double epoch = step / per_epoch;
-  const bool in_epochs = settings_.epochs > 0;
-  const double length = in_epochs ? settings_.epochs * per_epoch : static_cast<double>(settings_.max_steps);
-  const double done = in_epochs ? step : step + static_cast<double>(more_steps);
-  const double p = std::clamp(done / length, 0.0, 1.0);
+  const double epoch = step / static_cast<double>(steps_per_epoch);
+  const double p = progress(step, steps_per_epoch, more_steps);
   switch (s.type) {
     case Curve::kConstant:
       return 1;
@@ -167,7 +173,8 @@ double Schedule::own_rate(const RateCurve& s, double step, int64_t steps_per_epo
     case Curve::kDexp: {
       const auto levels = static_cast<double>(s.steps);
       // A single division, so that a level that begins at a whole step begins exactly there.
-      const double level = std::clamp(std::ceil(done * levels / length) - 1, 0.0, levels - 1);
+      const auto [done, all] = steps(step, steps_per_epoch, more_steps);
+      const double level = std::clamp(std::ceil(done * levels / all) - 1, 0.0, levels - 1);
       return std::pow(s.target_factor, -level / (levels - 1));
     }
     case Curve::kSteps: {

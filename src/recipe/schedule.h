@@ -23,6 +23,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "src/files/run_state.h"
@@ -79,6 +80,8 @@ class Schedule {
   }
   // Whether all rates are 0, because the warm-up lasts as long as a run that ends with the rate 0.
   bool never_rises(int64_t steps_per_epoch, int64_t more_steps = 0) const;
+  // Progress p, 0 to 1: the part of the run's steps that come before step `step`.
+  double progress(double step, int64_t steps_per_epoch, int64_t more_steps = 0) const;
   // Gives an evaluation to a plateau schedule; returns true if the rate decreases. Other schedules ignore it.
   bool note_evaluation(double loss, double top1, Plateau& seen) const;
   // The number of updates in the whole run.
@@ -86,6 +89,8 @@ class Schedule {
   const ScheduleSettings& settings() const { return settings_; }
 
  private:
+  // The run's steps before step `step`, and all its steps.
+  std::pair<double, double> steps(double step, int64_t steps_per_epoch, int64_t more_steps) const;
   double rate(const RateCurve& curve, int64_t step, int64_t steps_per_epoch, const Plateau& seen,
               int64_t more_steps) const;
   double own_rate(const RateCurve& curve, double step, int64_t steps_per_epoch, const Plateau& seen,

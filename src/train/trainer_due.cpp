@@ -93,7 +93,8 @@ StepKind Trainer::kind_of_step() const {
 double Trainer::kept_of_ema(StepKind kind) {
   const EmaSettings& ema = job_.settings.ema;
   if (!ema.on() || kind == StepKind::kLocal || state_.step - state_.ema_step < ema.every) return 1;
-  return ema.kept(std::exchange(state_.ema_step, state_.step), state_.step);
+  const double progress = schedule_.progress(static_cast<double>(position()), batches_->steps_per_epoch(), more_steps_);
+  return ema.kept(std::exchange(state_.ema_step, state_.step), state_.step, progress);
 }
 
 bool Trainer::is_logged(int64_t step) const {

@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <set>
+#include <utility>
 
 #include "data/memory_dataset.h"
 #include "src/core/philox.h"
@@ -18,6 +20,7 @@ namespace {
 
 using testing::AllOf;
 using testing::AnyOf;
+using testing::Each;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
@@ -401,6 +404,26 @@ TEST(Augment, ErasesARectangleOfTheShareOfImagesThatIsAskedFor) {
   EXPECT_EQ(eval(with, pixels), eval(without, pixels));
 }
 
+TEST(Augment, CutsASquareOutOfEveryImageAtAllPlacesAlike) {
+  const Shape image{12, 9, 1};
+  const std::vector<uint8_t> pixels(108, 7);
+  const Augmenter with({.crop = 8, .cutout = 3}, image);
+  std::map<std::pair<int64_t, int64_t>, int> places;
+  for (int64_t sample = 0; sample < 3600; ++sample) {
+    const auto found = train(with, pixels, sample);
+    const int64_t first = std::find(found.begin(), found.end(), 0.0f) - found.begin();
+    const int64_t top = first / 8, left = first % 8;
+    ++places[{top, left}];
+    for (int64_t e = 0; e < 64; ++e) {
+      const bool cut = e / 8 >= top && e / 8 < top + 3 && e % 8 >= left && e % 8 < left + 3;
+      ASSERT_EQ(found[static_cast<size_t>(e)], cut ? 0 : 7) << "sample " << sample << ", value " << e;
+    }
+  }
+  EXPECT_EQ(places.size(), 36);
+  for (const auto& [place, times] : places) EXPECT_NEAR(times, 100, 50) << place.first << ", " << place.second;
+  EXPECT_THAT(eval(with, pixels), Each(7));
+}
+
 TEST(Augment, PatchesHaveTheAreasAndProportionsOfRandomErasing) {
   const Philox random(5, RandomStream::kTest);
   for (uint64_t i = 0; i < 3000; ++i) {
@@ -493,6 +516,7 @@ TEST(AugmentSettings, ReadsChangesOfBytesAndErasing) {
   EXPECT_EQ(settings.jitter.hue, 0.1);
   EXPECT_TRUE(settings.trivial);
   EXPECT_EQ(settings.erase, 0.25);
+  EXPECT_EQ(parse("{ cutout = 12 }").cutout, 12);
   EXPECT_TRUE(settings.mirror && settings.alternate);
   EXPECT_FALSE(parse("{ mirror = true }").alternate);
   EXPECT_FALSE(parse("{}").jitter.any() || parse("{}").trivial);
@@ -520,6 +544,8 @@ TEST(AugmentSettings, RejectsWhatDoesNotFitNamingFileAndLine) {
   EXPECT_THAT(error_of("{ mirror = 'alternate' }"), HasSubstr("did you mean 'alternating'?"));
   EXPECT_THAT(error_of("{ policy = 'trivial' }"), HasSubstr("wanted one of none, trivial_wide"));
   EXPECT_THAT(error_of("{ erase = 1.5 }"), HasSubstr("'erase' is 1.5"));
+  EXPECT_THAT(error_of("{ crop = 24, cutout = 25 }"), HasSubstr("'cutout' is 25, wanted at most 24"));
+  EXPECT_THAT(error_of("{ erase = 0.5, cutout = 8 }"), HasSubstr("give one of them"));
   EXPECT_THAT(error_of("{ jitter = { hue = 0.6 } }"), HasSubstr("'hue' is 0.6"));
   EXPECT_THAT(error_of("{ jitter = { brightness = -1 } }"), HasSubstr("'brightness' is -1"));
   EXPECT_THAT(error_of("{ jitter = { color = 1 } }"),

@@ -148,6 +148,14 @@ TEST_P(DeviceBatches, AreThoseOfALoaderWhichChangesBytesErasesAndAlternatesMirro
   }
 }
 
+TEST_P(DeviceBatches, AreThoseOfALoaderWhichCutsSquaresOut) {
+  LoaderSettings made = settings(40, 16, {.crop = 5, .pad = 1, .mirror = true, .scale = 0.3, .cutout = 2});
+  for (const bool training : {true, false}) {
+    made.training = training;
+    EXPECT_EQ(run_here(made, 6), run(made, 6)) << training;
+  }
+}
+
 TEST_P(DeviceBatches, AreThoseOfALoaderWhoseBorderReflects) {
   for (const bool training : {true, false}) {
     LoaderSettings made = settings(40, 16, {.crop = 3, .pad = 3, .reflect = true, .mirror = true, .scale = 0.3});

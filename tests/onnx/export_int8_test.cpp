@@ -221,6 +221,13 @@ TEST(ActivationRangesTest, PercentilesAndKlClipOutliers) {
   EXPECT_EQ(percentile_threshold({0, std::vector<int64_t>(2048)}), 0);
 }
 
+TEST(ActivationRangesTest, AUniformBackgroundDoesNotMakeKlClipTheRest) {
+  Magnitudes strokes{6, std::vector<int64_t>(2048)};
+  for (size_t i = 0; i < 2048; ++i) strokes.counts[i] = i < 800 ? 1000 : 3;
+  for (size_t i = 40; i < 800; i += 97) strokes.counts[i] = 200'000;  // a background: a bin for each channel
+  EXPECT_GT(kl_threshold(strokes, 255), 5.7f);
+}
+
 TEST(ActivationRangesTest, EachMethodGivesARangeWithinTheLargest) {
   const Settings settings = settings_of(kResidual);
   const SavedNet net(settings);

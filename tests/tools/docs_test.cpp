@@ -397,7 +397,8 @@ TEST(DocsOfRecipes, ListTheKeysOfEveryOptimizer) {
     const std::vector<std::string> keys = names_in(row.cells[1]);
     const std::vector<std::string> defaults = all_of(row.cells[1], std::regex("\\(([^)]*)\\)"), 1);
     ASSERT_EQ(keys.size(), defaults.size()) << type[0].second;
-    std::set<std::string> all{"type", "learning_rate", "clip", "ema", "ema_every", "ema_warmup", "lookahead", "freeze"};
+    std::set<std::string> all{"type",     "learning_rate", "clip",      "ema",   "ema_every",
+                              "ema_ramp", "ema_warmup",    "lookahead", "freeze"};
     Overrides said = type;
     for (size_t i = 0; i < keys.size(); ++i) {
       all.insert(keys[i]);

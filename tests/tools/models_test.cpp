@@ -31,10 +31,11 @@ TEST_P(ModelFile, HasThePublishedNumberOfParameters) {
   EXPECT_EQ(count, GetParam().parameters);
 }
 
-// cifar10_resnet20: He et al.'s 0.27 M, 269,722, and 2,752 in its shortcuts. cifar10_94: Jordan's 1.97 M. alexnet_owt*:
-// torchvision's 61,100,840; conv4 with 384 filters adds 128 * (384 * 9 + 1) and 256 * 128 * 9. iresnet*: as the
-// networks in tools/iresnet_check.py, which have no head. inception_v3: without the auxiliary classifier. The other
-// numbers are torchvision's.
+// cifar10_resnet20: He et al.'s 0.27 M, 269,722, and 2,752 in its shortcuts. cifar10_94: Jordan's 1.97 M. cifar10_96:
+// the 312 parameters of its whitening layer, 9,907,200 weights of convolutions, 6,144 of norms and 5,120 of the last
+// layer. alexnet_owt*: torchvision's 61,100,840; conv4 with 384 filters adds 128 * (384 * 9 + 1) and 256 * 128 * 9.
+// iresnet*: as the networks in tools/iresnet_check.py, which have no head. inception_v3: without the auxiliary
+// classifier. The other numbers are torchvision's.
 constexpr int64_t kFaceHead = 512 * 93'431;
 INSTANTIATE_TEST_SUITE_P(
     Shipped, ModelFile,
@@ -47,11 +48,11 @@ INSTANTIATE_TEST_SUITE_P(
                       Published{"mobilenet_v1", 4'231'976}, Published{"mobilenet_v2", 3'504'872},
                       Published{"iresnet18", 24'025'600 + kFaceHead}, Published{"iresnet50", 43'590'848 + kFaceHead},
                       Published{"iresnet100", 65'156'160 + kFaceHead}, Published{"cifar10_resnet20", 269'722 + 2'752},
-                      Published{"cifar10_94", 1'972'792}, Published{"efficientnet_b0", 5'288'548},
-                      Published{"mobilenet_v3_large", 5'483'032}, Published{"regnet_y_400mf", 4'344'144},
-                      Published{"convnext_tiny", 28'589'128}, Published{"resnext50_32x4d", 25'028'904},
-                      Published{"densenet121", 7'978'856}, Published{"wide_resnet50_2", 68'883'240},
-                      Published{"inception_v3", 23'834'568}),
+                      Published{"cifar10_94", 1'972'792}, Published{"cifar10_96", 9'918'776},
+                      Published{"efficientnet_b0", 5'288'548}, Published{"mobilenet_v3_large", 5'483'032},
+                      Published{"regnet_y_400mf", 4'344'144}, Published{"convnext_tiny", 28'589'128},
+                      Published{"resnext50_32x4d", 25'028'904}, Published{"densenet121", 7'978'856},
+                      Published{"wide_resnet50_2", 68'883'240}, Published{"inception_v3", 23'834'568}),
     [](const auto& info) { return info.param.file; });
 
 // Multiply-adds of convolutions and dense layers for an image of 224 x 224: from torchvision, and for mobilenet_v1 from

@@ -25,10 +25,17 @@ using ::testing::Not;
 
 TEST(EmaSettings, TheDecayGrowsFromLittleToWhatItSaysAndCountsForEveryStep) {
   const EmaSettings plain{.decay = 0.5, .warmup = false}, warm{.decay = 0.5};
-  EXPECT_DOUBLE_EQ(plain.kept(0, 1), 0.5);
-  EXPECT_DOUBLE_EQ(plain.kept(7, 10), 0.125);
-  EXPECT_DOUBLE_EQ(warm.kept(0, 1), 2.0 / 11);
-  EXPECT_DOUBLE_EQ(warm.kept(6, 9), 8.0 / 17 * 0.5 * 0.5);  // 9 / 18 is 0.5
+  EXPECT_DOUBLE_EQ(plain.kept(0, 1, 0), 0.5);
+  EXPECT_DOUBLE_EQ(plain.kept(7, 10, 0.5), 0.125);
+  EXPECT_DOUBLE_EQ(warm.kept(0, 1, 0), 2.0 / 11);
+  EXPECT_DOUBLE_EQ(warm.kept(6, 9, 0.5), 8.0 / 17 * 0.5 * 0.5);  // 9 / 18 is 0.5
+}
+
+TEST(EmaSettings, ARampMultipliesAnUpdateByAPowerOfTheProgress) {
+  const EmaSettings ramp{.decay = 0.5, .warmup = false, .ramp = 3};
+  EXPECT_EQ(ramp.kept(0, 2, 0), 0);
+  EXPECT_DOUBLE_EQ(ramp.kept(7, 9, 0.5), 0.25 * 0.125);
+  EXPECT_DOUBLE_EQ(ramp.kept(9, 10, 1), 0.5);
 }
 
 class WeightEmaTest : public DeviceTest {
@@ -244,6 +251,24 @@ TEST_P(RunsWithEma, UnderLocalSgdTakeInTheWeightsThatRanksAveraged) {
       wanted[name][i] = static_cast<float>(0.49 * wanted[name][i] + 0.51 * values[i]);
   expect_near(tensors_of(ema_of("begun")), wanted, 1e-6);
   EXPECT_EQ(load_checkpoint_state(*newest_checkpoint(path("ema"))).ema_step, 8);
+}
+
+TEST_P(RunsWithEma, WithARampKeepLessOfTheAverageTheEarlierAStepIs) {
+  run("first", {{"schedule.max_steps", "1"}});
+  const std::string first = weights_of("first");
+  const Overrides three{{"schedule.epochs", "2"}, {"schedule.max_steps", "3"}};  // the schedule has ten steps
+  run("weights", three, "", first);
+  run("ramp",
+      merged(
+          three,
+          merged(kEma, {{"optimizer.ema_every", "3"}, {"optimizer.ema_ramp", "2"}, {"optimizer.ema_warmup", "false"}})),
+      "", first);
+  Tensors wanted = tensors_of(first);
+  const double kept = 0.7 * 0.7 * 0.7 * 0.3 * 0.3;
+  for (const auto& [name, values] : tensors_of(weights_of("weights")))
+    for (size_t i = 0; i < values.size(); ++i)
+      wanted[name][i] = static_cast<float>(kept * wanted[name][i] + (1 - kept) * values[i]);
+  expect_near(tensors_of(ema_of("ramp")), wanted, 1e-6);
 }
 
 TEST_P(RunsWithEma, EvaluateTheAveragesAndLearnAsIfTheyWereNotThere) {
