@@ -286,7 +286,7 @@ TEST_F(TargetCommands, WhatDoesNotFitIsRefusedInOneLine) {
   const Result softmax = train("no");
   EXPECT_EQ(softmax.code, 1);
   EXPECT_THAT(softmax.err, HasSubstr("targets_train.csv:2: the targets add up to 5, wanted 1 for the softmax"));
-  for (const char* key : {"label_smoothing=0.1", "sample=0.5"}) {
+  for (const char* key : {"label_smoothing=0.1", "sample=0.5", "distill.run=there"}) {
     const Result refused = train("no", std::string("--set loss.") + key);
     EXPECT_EQ(refused.code, 1);
     EXPECT_THAT(refused.err, HasSubstr("but data.targets gives every class a target; leave one of them out")) << key;
