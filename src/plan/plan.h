@@ -49,6 +49,8 @@ struct Plan {
   bool is_at(const Bucket& bucket, int place) const { return layer(bucket.layers.back()).is_at(place); }
   bool has_loss(int place) const { return back_layers(place).end == std::ssize(layers); }
 
+  // Whether the ranks of a model group have the same layers, parts of some of them, and the logits of the group's rows.
+  bool shares_logits() const { return split() && places() == 1; }
   bool split() const { return boundary < static_cast<int64_t>(layers.size()); }
   // The layers of the back part that the rank at this place has, whole or as shards.
   Slice back_layers(int place) const;

@@ -73,9 +73,9 @@ Plan teacher_plan(const Settings& settings, PlanRequest request) {
 
 // Whether the ranks of the run can also divide the teacher: they have the same rows for both networks.
 bool divides_teacher(const Settings& settings, const Plan& run) {
-  if (!run.split() || run.in_stages() || run.updaters > 0) return false;
+  if (!run.shares_logits()) return false;
   const Plan plan = teacher_plan(settings, run.request);
-  return plan.split() && plan.model_ranks == run.model_ranks && row_group(plan, 0) == row_group(run, 0);
+  return plan.shares_logits() && plan.model_ranks == run.model_ranks && row_group(plan, 0) == row_group(run, 0);
 }
 
 Plan plan_of_teacher(const Settings& settings, const Plan& run) {
@@ -107,7 +107,7 @@ std::optional<int64_t> hint_of(const Plan& plan) {
 // The rows of a hint's layer must be the rank's own rows.
 void check_hint(const Settings& settings, const Plan& run) {
   const auto check = [&](const Plan& plan, const std::string& layer, const char* whose) {
-    if (*hint_of(plan) < plan.boundary && !plan.in_stages()) return;
+    if (*hint_of(plan) < plan.boundary) return;
     fail("loss.distill.hint: under strategy ", name_of(run.request.strategy), " workers share the rows of layer '",
          layer, "' of the ", whose, "; name a layer before the first one that is split, or use --parallel dp");
   };
@@ -116,16 +116,16 @@ void check_hint(const Settings& settings, const Plan& run) {
 }
 
 // What images have subtracted and are divided by. No values: nothing.
-struct Normalisation {
+struct Standardising {
   std::vector<double> mean, deviation;
   double scale;
 
-  Normalisation(const AugmentSettings& augment, const DatasetStatistics& data)
+  Standardising(const AugmentSettings& augment, const DatasetStatistics& data)
       : mean(values(augment.mean, augment.mean_values, data.channel_mean, data.pixel_mean)),
         deviation(values(augment.std, augment.std_values, data.channel_std, {})),
         scale(augment.scale) {}
 
-  bool is_near(const Normalisation& other) const {
+  bool is_near(const Standardising& other) const {
     // Held-out images change the means a little.
     const auto near = [](double a, double b) { return std::abs(a - b) <= 1; };
     return std::ranges::equal(mean, other.mean, near) && std::ranges::equal(deviation, other.deviation, near) &&
@@ -178,7 +178,7 @@ void check_teacher(const Job& job) {
   if (!known.class_names.empty() && !job.class_lines.empty() && known.class_names != job.class_lines)
     fail("the classes of the teacher in ", distill.run, ", ", some_classes(known.class_names),
          ", are not those of this run, ", some_classes(job.class_lines), ", or have another order");
-  const Normalisation its(distill.teacher->data.augment, known.statistics.value_or(job.statistics)),
+  const Standardising its(distill.teacher->data.augment, known.statistics.value_or(job.statistics)),
       mine(job.settings.data.augment, job.statistics);
   if (!its.is_near(mine))
     fail("the teacher in ", distill.run, " was trained on images normalised with ", its.text(), ", and this run has ",
@@ -192,8 +192,8 @@ int64_t teacher_bytes(const Settings& settings, const Plan& run, int rank) {
   return rank_bytes(plan, Mode::kEval, plan.ranks() == 1 ? 0 : rank);
 }
 
-struct Teacher::Network {
-  Network(const Settings& student, const Plan& run, Communicator& comm)
+struct Teacher::TrainedNet {
+  TrainedNet(const Settings& student, const Plan& run, Communicator& comm)
       : of_run(run),
         rank(comm.rank()),
         plan(plan_of_teacher(student, run)),
@@ -261,7 +261,7 @@ struct Teacher::Network {
 Teacher::Teacher(const Settings& settings, const Plan& run, Communicator& comm)
     : loss_(settings.loss),
       scale_(settings.distill.teacher->loss.margin.scale_or_1()),
-      network_(std::make_unique<Network>(settings, run, comm)) {}
+      network_(std::make_unique<TrainedNet>(settings, run, comm)) {}
 
 Teacher::~Teacher() = default;
 

@@ -40,11 +40,11 @@ class Teacher {
   const Batch& teach(const Batch& batch, Mode mode, const Stream& stream);
 
  private:
-  struct Network;
+  struct TrainedNet;
 
   LossSettings loss_;  // the student's
   double scale_;       // factor of the teacher's logits
-  std::unique_ptr<Network> network_;
+  std::unique_ptr<TrainedNet> network_;
   Tensor labels_;  // with targets, of the largest batch
   Batch taught_;
 };
