@@ -45,7 +45,7 @@ int command_export(const Arguments& arguments) {
   options.option("calibrate", "N", "512", "with --int8: training images that the ranges are measured on");
   options.option("calibration", "METHOD", "minmax",
                  "minmax | percentile | kl: the range of an activation: all its values; all but one in 10,000; the "
-                 "range with the least Kullback-Leibler divergence that clips no more than percentile");
+                 "range with the least Kullback-Leibler divergence, or percentile's if that is larger");
   declare_changes(options);
   if (!options.parse(arguments)) {
     std::cout << options.help();

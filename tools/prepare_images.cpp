@@ -140,8 +140,10 @@ int prepare_splits(const std::vector<SplitSources>& splits, const std::vector<st
   if (preparation.force)
     for (const SplitSources& split : splits) remove_split(in(preparation.out, split.name));
   if (folder.classes() != classes) folder.write_classes(classes);
-  // One split may have no image with several labels.
-  const bool targets = std::ranges::any_of(splits, has_targets, &SplitSources::sources);
+  // One split may have no image with several labels, and the other may have been prepared before.
+  const auto has_table = [&](Split split) { return fs::exists(targets_path(preparation.out, split)); };
+  const bool targets = std::ranges::any_of(splits, has_targets, &SplitSources::sources) || has_table(Split::kTrain) ||
+                       has_table(Split::kTest);
   for (const SplitSources& split : splits) {
     if (const int code = prepare_one(split.sources, split.name, preparation); code != 0) return code;
     if (targets)

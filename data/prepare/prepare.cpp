@@ -19,6 +19,7 @@
 #include "src/system/check.h"
 #include "src/system/csv.h"
 #include "src/system/files.h"
+#include "src/system/kept_files.h"
 #include "src/system/log.h"
 
 namespace owt {
@@ -312,7 +313,6 @@ std::string write_targets(const PhotoSources& sources, const std::string& folder
   for (const PhotoSource& photo : sources.photos) of_names[without_control_characters(photo.name)] = &photo;
   const ShardDataset images(folder, split, {});
   const std::string path = targets_path(folder, split);
-  AtomicFileWriter file(path);
   std::string text = "name";
   for (const std::string& line : images.class_lines()) text += "," + csv_quoted(class_key(line));
   for (int64_t i = 0; i < images.size(); ++i) {
@@ -320,12 +320,11 @@ std::string write_targets(const PhotoSources& sources, const std::string& folder
     std::vector<double> targets(images.classes());
     if (photo.targets.empty()) targets[photo.label] = 1;
     for (const ClassTarget& of : photo.targets) targets[of.label] = of.target;
-    file.write(text + "\n");
-    text = csv_quoted(images.name(i));
+    text += "\n" + csv_quoted(images.name(i));
     for (const double target : targets) text += format(",{:.9g}", target);
   }
-  file.write(text + "\n");
-  file.close();
+  if (const std::string old = write_keeping_old(path, text + "\n"); !old.empty())
+    log_info("the table that was there is kept as {}", old);
   return path;
 }
 

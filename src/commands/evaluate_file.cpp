@@ -79,7 +79,7 @@ Evaluation evaluate_file(Settings settings, const EvalOptions& options) {
   if (request.split == Split::kValidation) check_held_out(job, data);
   const bool on_host = job.plan.request.on.device == Device::kCpu;  // otherwise the memory of GPUs is checked
   check_memory(job.plan, {Mode::kEval, kLoadedBatches, [&](const Plan& plan, int rank) {
-                            return on_host ? prediction_bytes(plan, request, rank) : 0;
+                            return on_host ? prediction_bytes(plan, request, *job.images(request.split), rank) : 0;
                           }});
   return evaluate_weights(job, request, session);
 }

@@ -260,6 +260,7 @@ TrainOutcome train(Settings settings, const TrainOptions& options) {
   const std::unique_ptr<RunFolder> folder = claim_run_folder(job);
   open_training_data(job, options.data, options.other_data);
   check_teacher(job);
+  check_hint(job.settings, job.plan);
   // The mirror of the workers before exists, and the second renewal replaces it (mirror.h).
   const RankNeed beside = [&](const Plan& plan, int rank) {
     return teacher_bytes(job.settings, plan, rank) - (job.continues ? mirror_bytes(plan, rank) / 2 : 0);

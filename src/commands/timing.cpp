@@ -138,6 +138,7 @@ TimeOutcome time_steps(Settings settings, const TimeOptions& options) {
   if (const std::optional<Network> measured = settle_strategy(settings, session); measured && !links) links = measured;
   open_teacher(settings);
   Plan plan = settings.plan_to_run();
+  check_hint(settings, plan);
   const int64_t period = period_of(plan), steps = (options.steps + period - 1) / period * period;
   plan.request.keeps_gradients = options.keeps_gradients;
   log_device(settings);

@@ -90,7 +90,6 @@ class Hint : public Composite {
   Shape out_shape(const Shape& in) const override { return in; }
   std::optional<Content> in_place() const override { return Content::kValues; }
   Content reads_of_output() const override { return branches_.empty() ? Content::kNothing : Content::kValues; }
-  std::string why_not_canonical() override { return ""; }
 
   BoundOp bind_at(const BindOptions& options, std::span<const std::unique_ptr<Layer>>, const Shape& in,
                   const Compute& on) override {

@@ -4,7 +4,7 @@
 // where t is the teacher's activation (Pass::hint), of the same height and width; LossSums do not include it. dx = dy +
 // the gradient of this for x. Without keys for r the layer is the teacher's: in evaluation it writes its input to
 // Pass::hint. Such a layer is in no model file. open_teacher() (src/train/teacher.h) adds it to the models of a run
-// with a hint. Keys: body (an array with the one layer r), weight (above 0; with body only).
+// with a hint. Keys: body (an array with the one layer r), weight (0 or more; with body only).
 #pragma once
 
 #include <string>

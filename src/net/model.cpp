@@ -80,6 +80,8 @@ Model read_model(Config& config) {
   for (const Config& table : model.layers) {
     Config layer = table;
     const std::string name = layer.string("name");
+    if (layer.string("type") == kHintLayer)
+      layer.error("type", concat("type '", kHintLayer, "' is for loss.distill.hint of a recipe, which adds the layer"));
     if (!names.insert(name).second) layer.error("name", concat("there are two layers called '", name, "'"));
   }
   const auto layers = whole_layers(model);

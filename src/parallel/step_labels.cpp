@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "data/batch.h"
 #include "src/plan/plan_rows.h"
 
 namespace owt {
@@ -15,8 +16,7 @@ StepLabels::StepLabels(const Plan& plan, const StepRows& rows, int rank, const G
   for (const Round& round : rounds_) most = std::max(most, rows_of(round));
   const LossSettings& loss = plan.request.loss;
   const auto labels = [&](int64_t count) {
-    const Shape shape = loss.label_numbers() > 1 ? Shape{count, loss.label_numbers()} : Shape{count};
-    return Tensor(shape, DType::kI32, plan.request.on.device);
+    return Tensor(shape_of_labels(loss.label_rows(), count), DType::kI32, plan.request.on.device);
   };
   mine_ = labels(gathers.most_rows);
   mine_.zero();  // the padding travels too

@@ -52,6 +52,7 @@ struct DistillSettings {
   // The layers whose outputs are compared (src/net/hint.h); empty: none are.
   std::string hint_teacher_layer{}, hint_layer{};
   double hint_weight = 1;
+  std::string checkpoint{};  // empty: the one with the best top-1
   // Set by open_teacher() (src/train/teacher.h): the teacher's recipe and the file of its weights.
   std::shared_ptr<const struct Settings> teacher{};
   std::string weights{};

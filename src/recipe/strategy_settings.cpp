@@ -96,6 +96,8 @@ void check_canonical(const Config& run, const Settings& settings) {
   const char* const begin = "'canonical' gives the same bits with every number of workers, but ";
   if (settings.data.batch_per_rank > 0)
     run.error("canonical", concat(begin, "with data.batch_per_rank the batch depends on it; give data.batch"));
+  if (!settings.distill.run.empty())
+    run.error("canonical", concat(begin, "the sums of the teacher's evaluation are ordinary; leave loss.distill out"));
   if (settings.parallel.scale_lr != "none")
     run.error("canonical", concat(begin, "with parallel.scale_lr the learning rate depends on it; leave it out"));
 }

@@ -100,13 +100,15 @@ Slice classes_here(const Plan& plan, int rank) {
   return plan.sharded_loss ? last.parts[static_cast<size_t>(plan.place_of(rank))] : Slice{0, last.out.elements()};
 }
 
-int64_t prediction_bytes(const Plan& plan, const EvaluationRequest& request, int rank) {
-  if (!request.wants_logits() || (!plan.sharded_loss && !counts_rows(plan, rank))) return 0;
+int64_t prediction_bytes(const Plan& plan, const EvaluationRequest& request, const Dataset& images, int rank) {
+  const bool scores = request.wants_logits() && images.targets() > 0 && plan.request.loss.type == LossType::kLogistic;
+  const int64_t table = scores ? 2 * images.size() * images.targets() * size_of(DType::kF64) : 0;  // and its sum
+  if (!request.wants_logits() || (!plan.sharded_loss && !counts_rows(plan, rank))) return table;
   int64_t rows = 0;
   for (const StepRows::RoundSize& round : rows_of(plan, plan.request.step_rows).round_sizes(rank)) rows += round.rows;
   const DType type = activation_type(plan.request.on.precision);
   const int64_t copies = size_of(type) + (type == DType::kF32 ? 0 : 4), sums = request.views.count > 1 ? 8 : 0;
-  return rows * classes_here(plan, rank).size() * (copies + sums);
+  return rows * classes_here(plan, rank).size() * (copies + sums) + table;
 }
 
 LossSums evaluated_sums(Worker& worker, BatchSource& batches) {

@@ -15,8 +15,9 @@ Evaluation evaluation_of(const LossSums& sums);
 
 // The classes whose logits this rank has for the rows that it evaluates: all, or with a sharded loss some.
 Slice classes_here(const Plan& plan, int rank);
-// The memory of the host that a rank needs beside its steps, for the logits of a step and for sums over views.
-int64_t prediction_bytes(const Plan& plan, const EvaluationRequest& request, int rank);
+// The memory of the host that a rank needs beside its steps, for the logits of a step, for sums over views and for the
+// scores of all images, with which the mean average precision is computed.
+int64_t prediction_bytes(const Plan& plan, const EvaluationRequest& request, const Dataset& images, int rank);
 
 // `owt eval`: the accuracy of job.weights on the session's ranks. Rank 0 returns the result and writes the files. If
 // ranks are processes, the others return an empty result.

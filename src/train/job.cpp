@@ -141,6 +141,8 @@ void open_data(Job& job, const std::string& folder, const RunFacts& known) {
 }
 
 void open_data(Job& job, const std::string& folder, Split split, const RunFacts& known, LabelsAre labels) {
+  // Labels decide which images are held out, and targets decide labels.
+  if (labels == LabelsAre::kUnused && job.settings.data.validation == 0) job.settings.data.targets = false;
   if (split == Split::kTest) {
     job.test = read_split(job.settings, folder, split);
   } else {

@@ -33,7 +33,7 @@ Batch made_up_batch(const Model& model, const Slice& rows, const PlanRequest& re
   Batch batch;
   batch.images = Tensor(model.input.batch_of(rows.size()));
   const int64_t numbers = request.loss.label_numbers();
-  batch.labels = Tensor(numbers > 1 ? Shape{rows.size(), numbers} : Shape{rows.size()}, DType::kI32);
+  batch.labels = Tensor(shape_of_labels(request.loss.label_rows(), rows.size()), DType::kI32);
   batch.step_rows = request.step_rows;
   draw(rows.begin * model.input.elements(), batch.images);
   if (layout) batch.images = laid_out(batch.images, *layout);

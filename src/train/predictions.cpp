@@ -335,20 +335,25 @@ Evaluation Predictions::evaluation() const {
   return all;
 }
 
+// One class at a time, since the scores of all classes take the memory of the table again.
 double Predictions::average_precision() const {
-  std::vector<std::vector<std::pair<double, bool>>> of_classes(static_cast<size_t>(classes_));
-  for (int64_t image = 0; image < images_.size(); ++image) {
-    const std::vector<float> targets = targets_of(image);
-    for (size_t c = 0; c < of_classes.size(); ++c) {
-      const double score = line(image)[all_classes() + static_cast<int64_t>(c)];
-      of_classes[c].emplace_back(std::isnan(score) ? -1 : score, targets[c] >= 0.5f);
-    }
+  const auto images = static_cast<size_t>(images_.size()), classes = static_cast<size_t>(classes_);
+  std::vector<bool> positive(images * classes);
+  for (size_t image = 0; image < images; ++image) {
+    const std::vector<float> targets = targets_of(static_cast<int64_t>(image));
+    for (size_t c = 0; c < classes; ++c) positive[image * classes + c] = targets[c] >= 0.5f;
   }
   double sum = 0;
-  int classes = 0;
-  for (std::vector<std::pair<double, bool>>& scores : of_classes)
-    if (const double one = owt::average_precision(std::move(scores)); !std::isnan(one)) sum += one, ++classes;
-  return sum / classes;
+  int counted = 0;
+  for (size_t c = 0; c < classes; ++c) {
+    std::vector<std::pair<double, bool>> scores;
+    for (size_t image = 0; image < images; ++image) {
+      const double score = line(static_cast<int64_t>(image))[all_classes() + static_cast<int64_t>(c)];
+      scores.emplace_back(std::isnan(score) ? -1 : score, positive[image * classes + c]);
+    }
+    if (const double one = owt::average_precision(std::move(scores)); !std::isnan(one)) sum += one, ++counted;
+  }
+  return sum / counted;
 }
 
 std::vector<ClassAccuracy> Predictions::by_class() const {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "src/net/hint.h"
 #include "src/net/layer_names.h"
 #include "src/system/config.h"
 #include "src/system/log.h"
@@ -35,6 +36,8 @@ StartedFrom start_from(const StartWeights& start, RankModel& model, const Groups
   const std::vector<std::string> layers = layers_with_weights(model.params());
   std::set<std::string> drawn = layers_named("--except", start.except, layers);
   std::set<std::string> unfit = mismatched_layers(start.file, model, groups);
+  for (const std::string& layer : layers)
+    if (is_of_hint(layer)) drawn.insert(layer);  // weights files need not have it
   if (start.except_mismatched) drawn.merge(unfit);
   std::erase_if(unfit, [&](const std::string& layer) { return drawn.contains(layer); });
   const auto is_drawn = [&](const Param& param) { return drawn.contains(layer_of(param)); };

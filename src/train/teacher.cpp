@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <map>
 #include <optional>
+#include <set>
 
 #include "layers/loss/teacher_targets.h"
 #include "src/comm/launch.h"
@@ -24,13 +26,17 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The recipe of the teacher's run and its weights, as rank 0 finds them.
-std::string read_teacher(const std::string& run) {
+// The folder of the teacher's run, its recipe, and the checkpoint with its weights, as rank 0 finds them.
+std::string read_teacher(const DistillSettings& distill) {
+  const std::string& run = distill.run;
   const fs::path recipe = fs::path(run) / "config.toml";
   if (!fs::is_regular_file(recipe)) fail("loss.distill.run: ", run, " is no run folder; it has no config.toml");
-  const auto checkpoint = best_checkpoint(run);
+  const std::string named = distill.checkpoint;
+  if (!named.empty() && !is_checkpoint(named)) fail("loss.distill.checkpoint: ", named, " is no checkpoint folder");
+  if (!named.empty()) load_checkpoint_state(named);  // damaged weights must not be used
+  const auto checkpoint = named.empty() ? best_checkpoint(run) : named;
   if (!checkpoint) fail("loss.distill.run: ", run, " has no checkpoint yet; train the teacher first");
-  return packed({fs::absolute(run).string(), read_file(recipe.string()), trained_weights_of(*checkpoint)});
+  return packed({fs::absolute(run).string(), read_file(recipe.string()), fs::absolute(*checkpoint).string()});
 }
 
 Shape output_of(const Model& model, size_t layer) {
@@ -51,6 +57,11 @@ void add_hint(const DistillSettings& distill, Model& student, Model& teacher) {
   const auto after = [](Model& model, size_t layer, const Config& table) {
     model.layers.insert(model.layers.begin() + static_cast<std::ptrdiff_t>(layer) + 1, table);
   };
+  for (const Model* model : {&student, &teacher})
+    for (const auto& layer : whole_layers(*model))
+      if (layer->name() == kHintLayer)
+        fail("loss.distill.hint adds a layer '", kHintLayer, "', but model '", model->name,
+             "' has a layer of this name; rename it");
   after(student, of_student, hint_table(wanted[2], distill.hint_weight));
   after(teacher, of_teacher, hint_table(0, 0));
 }
@@ -74,8 +85,12 @@ Plan teacher_plan(const Settings& settings, PlanRequest request) {
 // Whether the ranks of the run can also divide the teacher: they have the same rows for both networks.
 bool divides_teacher(const Settings& settings, const Plan& run) {
   if (!run.shares_logits()) return false;
-  const Plan plan = teacher_plan(settings, run.request);
-  return plan.shares_logits() && plan.model_ranks == run.model_ranks && row_group(plan, 0) == row_group(run, 0);
+  try {
+    const Plan plan = teacher_plan(settings, run.request);
+    return plan.shares_logits() && plan.model_ranks == run.model_ranks && row_group(plan, 0) == row_group(run, 0);
+  } catch (const Error&) {
+    return false;  // e.g. its layers need more rows than a micro-batch or a round has
+  }
 }
 
 Plan plan_of_teacher(const Settings& settings, const Plan& run) {
@@ -102,17 +117,6 @@ std::optional<int64_t> hint_of(const Plan& plan) {
   const auto found = std::ranges::find(plan.layers, kHintLayer, &LayerPlan::name);
   if (found == plan.layers.end()) return {};
   return found - plan.layers.begin();
-}
-
-// The rows of a hint's layer must be the rank's own rows.
-void check_hint(const Settings& settings, const Plan& run) {
-  const auto check = [&](const Plan& plan, const std::string& layer, const char* whose) {
-    if (*hint_of(plan) < plan.boundary) return;
-    fail("loss.distill.hint: under strategy ", name_of(run.request.strategy), " workers share the rows of layer '",
-         layer, "' of the ", whose, "; name a layer before the first one that is split, or use --parallel dp");
-  };
-  check(run, settings.distill.hint_layer, "model");
-  check(plan_of_teacher(settings, run), settings.distill.hint_teacher_layer, "teacher");
 }
 
 // What images have subtracted and are divided by. No values: nothing.
@@ -153,20 +157,23 @@ struct Standardising {
 void open_teacher(Settings& settings) {
   DistillSettings& distill = settings.distill;
   if (distill.run.empty()) return;
-  const std::vector<std::string> found = unpacked(from_rank_0([&] { return read_teacher(distill.run); }));
+  const std::vector<std::string> found = unpacked(from_rank_0([&] { return read_teacher(distill); }));
   distill.run = found[0];
-  distill.weights = found[2];
+  distill.checkpoint = found[2];
+  distill.weights = trained_weights_of(distill.checkpoint);
   settings.recipe.set("loss.distill.run", distill.run);
+  settings.recipe.set("loss.distill.checkpoint", distill.checkpoint);
+  if (launch().rank == 0) log_info("the teacher has the weights {}", distill.weights);
   const std::string path = (fs::path(distill.run) / "config.toml").string();
   const auto teacher = std::make_shared<Settings>(read_settings(Config::text(found[1], path), path));
   teacher->distill = {};
   const Model &its = teacher->model, &mine = settings.model;
   if (its.input != mine.input)
     fail("the teacher in ", distill.run, " takes images of ", its.input, ", and model '", mine.name, "' takes ",
-         mine.input, "; both see the same images");
+         mine.input, "; both see the same images, so give both models one input");
   if (its.classes != mine.classes)
     fail("the teacher in ", distill.run, " has ", its.classes, " classes, and model '", mine.name, "' has ",
-         mine.classes);
+         mine.classes, "; train the teacher on the classes of this run");
   if (!distill.hint_layer.empty()) add_hint(distill, settings.model, teacher->model);
   distill.teacher = teacher;
 }
@@ -177,34 +184,52 @@ void check_teacher(const Job& job) {
   const RunFacts known = facts_of_run(*distill.teacher, distill.run);
   if (!known.class_names.empty() && !job.class_lines.empty() && known.class_names != job.class_lines)
     fail("the classes of the teacher in ", distill.run, ", ", some_classes(known.class_names),
-         ", are not those of this run, ", some_classes(job.class_lines), ", or have another order");
+         ", are not those of this run, ", some_classes(job.class_lines),
+         ", or have another order; train the teacher on the classes of this run");
   const Standardising its(distill.teacher->data.augment, known.statistics.value_or(job.statistics)),
       mine(job.settings.data.augment, job.statistics);
   if (!its.is_near(mine))
     fail("the teacher in ", distill.run, " was trained on images normalised with ", its.text(), ", and this run has ",
-         mine.text(), " (data.augment); both see the same images");
-  if (!distill.hint_layer.empty()) check_hint(job.settings, job.plan);
+         mine.text(), "; both see the same images, so give data.augment the teacher's mean, std and scale");
+}
+
+void check_hint(const Settings& settings, const Plan& run) {
+  if (settings.distill.hint_layer.empty()) return;
+  const auto check = [&](const Plan& plan, const std::string& layer, const char* whose) {
+    if (*hint_of(plan) < plan.boundary) return;
+    fail("loss.distill.hint: under strategy ", name_of(run.request.strategy), " workers share the rows of layer '",
+         layer, "' of the ", whose, "; name a layer before the first one that is split, or use --parallel dp");
+  };
+  check(run, settings.distill.hint_layer, "model");
+  check(plan_of_teacher(settings, run), settings.distill.hint_teacher_layer, "teacher");
 }
 
 int64_t teacher_bytes(const Settings& settings, const Plan& run, int rank) {
   if (!settings.distill.teacher) return 0;
-  const Plan plan = plan_of_teacher(settings, run);
-  return rank_bytes(plan, Mode::kEval, plan.ranks() == 1 ? 0 : rank);
+  Plan plan = plan_of_teacher(settings, run);
+  const int64_t rows = rows_of(run, run.request.step_rows).of(rank).size(), most = plan.layers.back().out.elements();
+  const auto layer = hint_of(plan);
+  const int64_t row_bytes =
+      (most + (layer ? plan.layer(*layer).in.elements() : 0)) * size_of(activation_type(plan.request.on.precision)) +
+      settings.loss.label_numbers() * size_of(DType::kI32);
+  const bool alone = plan.ranks() < run.ranks();
+  if (alone) plan.request.step_rows = std::max<int64_t>(1, rows);
+  return rank_bytes(plan, Mode::kEval, alone ? 0 : rank) + rows * row_bytes;
 }
 
 struct Teacher::TrainedNet {
+  struct TaughtRows {
+    Slice mine;           // rows of the teacher's step that are this rank's
+    Tensor logits, hint;  // outputs for these rows; the second is undefined if there is no hint
+  };
+
   TrainedNet(const Settings& student, const Plan& run, Communicator& comm)
       : of_run(run),
         rank(comm.rank()),
         plan(plan_of_teacher(student, run)),
         settings(settings_of_teacher(student, plan)),
         alone(plan.ranks() < run.ranks() ? make_solo_communicator(run.request.on.device) : nullptr),
-        worker(settings, plan, alone ? *alone : comm, options(student)),
-        logits({std::max<int64_t>(1, rows_of(run, run.request.step_rows).of(rank).size()),
-                plan.layers.back().out.elements()},
-               activation_type(plan.request.on.precision), plan.request.on.device) {
-    if (const auto layer = hint_of(plan))
-      hint = Tensor(plan.layer(*layer).in.batch_of(logits.shape().rows()), logits.dtype(), logits.device());
+        worker(settings, plan, alone ? *alone : comm, options(student)) {
     // Rank 0 reads the file for all, also if each of them has the whole network.
     PlanRequest of_all = plan.request;
     of_all.ranks = run.ranks();
@@ -221,28 +246,53 @@ struct Teacher::TrainedNet {
     return its;
   }
 
-  // Starts the network on the rows of a batch. Its logits are then ready on its stream.
-  void start(Batch batch, const Stream& stream) {
+  // Makes room for steps of the run with so many rows, and binds the network. Processes choose algorithms together
+  // (bind_alike), so every rank prepares the numbers of rows of all ranks.
+  void prepare(int64_t step_rows) {
+    const auto [found, is_new] = outputs.try_emplace(step_rows);
+    if (!is_new) return;
+    const StepRows rows = rows_of(of_run, step_rows);
+    TaughtRows& made = found->second;
+    made.mine = rows.of(rank);
+    const auto tensor = [&](const Shape& row) {
+      return Tensor(row.batch_of(std::max<int64_t>(1, made.mine.size())), activation_type(plan.request.on.precision),
+                    plan.request.on.device);
+    };
+    made.logits = tensor({plan.layers.back().out.elements()});
+    if (const auto layer = hint_of(plan)) made.hint = tensor(plan.layer(*layer).in);
+    if (!alone) return worker.step.prepare(step_rows, Mode::kEval);
+    made.mine = {0, made.mine.size()};
+    std::set<int64_t> sizes;
+    for (int each = 0; each < of_run.ranks(); ++each) sizes.insert(rows.of(each).size());
+    for (const int64_t size : sizes)
+      if (size > 0) worker.step.prepare(size, Mode::kEval);
+  }
+
+  // Starts the network on the rows of a batch. Its outputs are then ready for work queued on the stream.
+  const TaughtRows& start(Batch batch, const Stream& stream) {
     if (under_way) worker.step.finish();
     under_way = false;
-    mine = alone ? Slice{0, batch.images.shape().rows()} : rows_of(of_run, batch.step_rows).of(rank);
-    if (alone) batch.step_rows = mine.size();
-    if (batch.step_rows == 0) return;
-    if (hint.defined()) batch.hint = hint.rows(0, batch.images.shape().rows());
+    prepare(batch.step_rows);
+    now = &outputs.at(batch.step_rows);
+    if (alone) batch.step_rows = now->mine.size();
+    if (batch.step_rows == 0) return *now;
+    if (now->hint.defined()) batch.hint = now->hint.rows(0, batch.images.shape().rows());
     worker.step.stream().wait(stream.record());
     worker.step.start_evaluation(batch);
     stream.wait(worker.step.stream().record());
     under_way = true;
+    return *now;
   }
 
   // Keeps the logits of this rank's rows; a round may have rows of others too.
   void take(const Tensor& of_round, std::span<const int64_t> rows, const Stream& stream) {
+    const Slice& mine = now->mine;
     for (int64_t begin = 0, end = 0; begin < std::ssize(rows); begin = end) {
       const int64_t row = rows[static_cast<size_t>(begin)];
       for (end = begin + 1; end < std::ssize(rows) && rows[static_cast<size_t>(end)] == row + end - begin;) ++end;
       const int64_t first = std::max(row, mine.begin), last = std::min(row + end - begin, mine.end);
       if (first < last)
-        logits.rows(first - mine.begin, last - mine.begin)
+        now->logits.rows(first - mine.begin, last - mine.begin)
             .copy_from(of_round.rows(begin + first - row, begin + last - row), stream);
     }
   }
@@ -253,29 +303,34 @@ struct Teacher::TrainedNet {
   const Settings settings;
   const std::unique_ptr<Communicator> alone;  // null: the ranks of the run divide the network
   Worker worker;
-  Slice mine;           // rows of the step that are this rank's
-  Tensor logits, hint;  // outputs for these rows; the second is undefined if there is no hint
+  std::map<int64_t, TaughtRows> outputs;  // key: rows of the step; recorded steps keep their addresses
+  TaughtRows* now = nullptr;              // of the latest step
   bool under_way = false;
 };
 
 Teacher::Teacher(const Settings& settings, const Plan& run, Communicator& comm)
     : loss_(settings.loss),
       scale_(settings.distill.teacher->loss.margin.scale_or_1()),
-      network_(std::make_unique<TrainedNet>(settings, run, comm)) {}
+      net_(std::make_unique<TrainedNet>(settings, run, comm)) {}
 
 Teacher::~Teacher() = default;
 
+void Teacher::prepare(int64_t step_rows) { net_->prepare(step_rows); }
+
 const Batch& Teacher::teach(const Batch& batch, Mode mode, const Stream& stream) {
   const int64_t rows = batch.images.shape().rows();
-  const bool learns = mode == Mode::kTrain;
-  if (learns) network_->start(batch, stream);
-  if (!labels_.defined() || labels_.shape().rows() < rows)
-    labels_ = Tensor({rows, loss_.label_numbers()}, DType::kI32, stream.device());
   taught_ = batch;
-  taught_.labels = labels_.rows(0, rows);
-  if (learns && network_->hint.defined()) taught_.hint = network_->hint.rows(0, rows);
-  const Tensor logits = network_->logits.rows(0, learns ? rows : 0);
-  write_teacher_targets(network_->plan.request.on, batch.labels, learns ? &logits : nullptr, scale_, loss_,
+  Tensor& labels = labels_[batch.step_rows];
+  if (!labels.defined())
+    labels = Tensor({std::max<int64_t>(1, rows), loss_.label_numbers()}, DType::kI32, stream.device());
+  taught_.labels = labels.rows(0, rows);
+  Tensor logits;
+  if (mode == Mode::kTrain) {
+    const auto& outputs = net_->start(batch, stream);
+    logits = outputs.logits.rows(0, rows);
+    if (outputs.hint.defined()) taught_.hint = outputs.hint.rows(0, rows);
+  }
+  write_teacher_targets(net_->plan.request.on, batch.labels, logits.defined() ? &logits : nullptr, scale_, loss_,
                         taught_.labels, stream);
   return taught_;
 }

@@ -1,12 +1,13 @@
 // The teacher of a run ([loss] distill): a trained network whose probabilities are targets of every training step
 // (layers/loss/softmax_loss.h). It sees the images that the student sees, in evaluation mode and in the run's
 // precision. Where the strategy splits dense layers, the teacher's are split too, and its activations travel as in an
-// evaluation. Under strategies whose ranks have other layers or no rows (stages, separate servers) every rank has the
-// whole teacher. Source: Hinton, Vinyals and Dean 2015, Distilling the Knowledge in a Neural Network
+// evaluation. Else every rank has the whole teacher: under dp and its relatives, with stages or servers, and if layers of
+// the teacher need other groups of rows. Source: Hinton, Vinyals and Dean 2015, Distilling the Knowledge in a Neural Network
 // (arXiv:1503.02531).
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 
@@ -23,8 +24,10 @@ namespace owt {
 // not fit. Collective over the processes of a launch; rank 0 reads.
 void open_teacher(Settings& settings);
 // Throws Error if teacher and job, whose data is open, differ in their classes, or in what images have subtracted and
-// are divided by, and if the plan splits a layer of the hint. Collective over the processes of a launch.
+// are divided by. Collective over the processes of a launch.
 void check_teacher(const Job& job);
+// Throws Error if the plan splits a layer of the hint: its rows must be the rank's own.
+void check_hint(const Settings& settings, const Plan& run);
 // The memory of a rank's teacher in bytes; 0: there is none.
 int64_t teacher_bytes(const Settings& settings, const Plan& run, int rank);
 
@@ -34,6 +37,8 @@ class Teacher {
   Teacher(const Settings& settings, const Plan& run, Communicator& comm);
   ~Teacher();
 
+  // Prepares steps of the run with so many rows; otherwise the first such step does it. Collective.
+  void prepare(int64_t step_rows);
   // The batch with targets after each label: the teacher's in training, zeros in evaluation, where they do not count;
   // and with the teacher's activation for the hint, if there is one.
   // The batch must be ready on the stream, and so is the result, which is valid until the next call. Collective.
@@ -44,8 +49,8 @@ class Teacher {
 
   LossSettings loss_;  // the student's
   double scale_;       // factor of the teacher's logits
-  std::unique_ptr<TrainedNet> network_;
-  Tensor labels_;  // with targets, of the largest batch
+  std::unique_ptr<TrainedNet> net_;
+  std::map<int64_t, Tensor> labels_;  // rows with targets; key: rows of the step
   Batch taught_;
 };
 

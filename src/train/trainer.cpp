@@ -77,8 +77,8 @@ void Trainer::prepare_steps() {
   if (job_.plan.request.on.device == Device::kCpu && !job_.tolerates_loss()) return;
   const int64_t left_of_epoch = job_.train->size() - state_.images_in_epoch;
   for (const int64_t images : {job_.train->size(), left_of_epoch, evaluated().size()}) {
-    if (images >= rows) worker_.step.prepare(rows);
-    if (images % rows != 0) worker_.step.prepare(images % rows);
+    if (images >= rows) worker_.prepare(rows);
+    if (images % rows != 0) worker_.prepare(images % rows);
   }
 }
 

@@ -25,6 +25,11 @@ Worker::Worker(const Settings& settings, const Plan& plan, Communicator& inner, 
 
 Worker::~Worker() = default;
 
+void Worker::prepare(int64_t step_rows) {
+  step.prepare(step_rows);
+  if (teacher) teacher->prepare(step_rows);
+}
+
 void Worker::start_training(const Batch& batch, int64_t number, const Step::Rates& rates, bool stop,
                             std::optional<StepKind> kind) {
   if (!teacher) return step.start_training(batch, number, rates, stop, kind);

@@ -22,7 +22,8 @@ struct Worker {
       : Worker(settings, plan, inner, step_options(settings)) {}
   ~Worker();
 
-  // Start and finish steps as Step does, if there is a teacher with its targets.
+  // As the functions of Step. If there is a teacher, it is prepared too, and writes its targets before the step.
+  void prepare(int64_t step_rows);
   void start_training(const Batch& batch, int64_t number, const Step::Rates& rates, bool stop,
                       std::optional<StepKind> kind = {});
   void start_evaluation(const Batch& batch);

@@ -113,7 +113,7 @@ inline const std::vector<RecipeKey>& recipe_keys() {
       {"optimizer.clip", OWT_SHOWN(optimizer.clip), "0", {{"5", "5"}}, {"-1"}},
       {"optimizer.ema", OWT_SHOWN(ema.decay), "0", {{"0.9999", "0.9999"}}, {"-0.1", "1"}},
       {"optimizer.ema_every", OWT_SHOWN(ema.every), "1", {{"32", "32"}}, {"0", "1.5"}},
-      {"optimizer.ema_ramp", OWT_SHOWN(ema.ramp), "0", {{"3", "3"}}, {"-1", "101"}},
+      {"optimizer.ema_ramp", OWT_SHOWN(ema.ramp), "0", {{"3", "3"}}, {"-1", "101"}, {{"optimizer.ema", "0.9"}}},
       {"optimizer.ema_warmup", OWT_SHOWN(ema.warmup), "true", {{"false", "false"}}, {"0"}},
       {"optimizer.nesterov", OWT_SHOWN(optimizer.nesterov), "false", {{"true", "true"}}, {"1"}},
       {"optimizer.momentum_correction", OWT_SHOWN(optimizer.momentum_correction), "false", {{"true", "true"}}, {"0"}},

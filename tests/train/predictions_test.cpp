@@ -505,7 +505,8 @@ TEST_F(PredictionMemory, OfManyClassesIsThatOfEveryLogitOnce) {
   const EvaluationRequest wanted{.predictions = path("predictions.csv")};
   const Plan plan = settings.plan_to_run();
   int64_t planned = 0;
-  for (int rank = 0; rank < 4; ++rank) planned += prediction_bytes(plan, wanted, rank);
+  for (int rank = 0; rank < 4; ++rank)
+    planned += prediction_bytes(plan, wanted, *open_split(settings, "", Split::kTest), rank);
   EXPECT_EQ(planned, settings.data.batch * kClasses * 4);
   const int64_t plain = allocated({}), with_logits = allocated(wanted);
   EXPECT_NEAR(static_cast<double>(with_logits - plain), static_cast<double>(planned),

@@ -54,6 +54,7 @@ std::vector<Overrides> many_ranks(Device device) {
                                 on("dp-star", "2"),
                                 on("owt-a", "2"),
                                 on("owt-a", "3", {{"parallel.shares", "[2, 1, 1]"}}),
+                                on("dp", "3", {{"parallel.shares", "[6, 6, 2]"}}),
                                 on("owt-b", "3"),
                                 on("owt-c", "4", {{"parallel.model_ranks", "2"}}),
                                 on("owt-d", "2", {{"data.accumulate", "2"}}),
@@ -165,6 +166,7 @@ TEST_P(TeacherTest, MixedImagesAndBf16HaveTargetsToo) {
     const Overrides all = taught_by(its, more);
     const auto wanted = losses_with("one" + more[0].first, all);
     const auto found = losses_with("two" + more[0].first, merged(all, on("owt-c", "2")));
+    ASSERT_EQ(found.size(), wanted.size());
     for (const auto& [step, loss] : wanted) EXPECT_NEAR(found.at(step), loss, 0.01 * loss) << more[0].first << step;
   }
 }
@@ -178,8 +180,50 @@ TEST_P(TeacherTest, EveryStrategyWithoutStagesFollowsOneWorkerWithAHint) {
     const std::string& strategy = ranks[0].second;
     if (strategy == "pipeline") continue;
     const auto found = losses_with(concat("run", ++runs), merged(all, ranks));
+    ASSERT_EQ(found.size(), wanted.size());
     for (const auto& [step, loss] : wanted) EXPECT_NEAR(found.at(step), loss, 1e-4 * loss) << strategy << " " << step;
   }
+}
+
+TEST_P(TeacherTest, AHintChangesWhatIsLearnt) {
+  const std::string its = teacher();
+  const auto with = losses_with("with", taught_by(its, {{"loss.distill.hint", kHint}}));
+  const auto without = losses_with("without", taught_by(its));
+  EXPECT_EQ(with.at(1), without.at(1)) << "the loss in the log is without it";
+  EXPECT_NE(with.at(6), without.at(6));
+}
+
+TEST_P(TeacherTest, AStudentWithAHintMayStartFromWeightsWithoutOne) {
+  const std::string its = teacher();
+  run("started", taught_by(its, {{"loss.distill.hint", kHint}}), "", weights_of("teacher"));
+  EXPECT_TRUE(std::filesystem::exists(weights_of("started")));
+}
+
+// A checkpoint that is better later does not change the teacher of a run.
+TEST_P(TeacherTest, ARunKeepsTheCheckpointOfItsTeacher) {
+  const std::string its = teacher();
+  const std::string first = *best_checkpoint(its);
+  run("student", taught_by(its));
+  const Config recipe = Config::file(path("student/config.toml"));
+  EXPECT_EQ(Config(recipe).table("loss").table("distill").string("checkpoint"),
+            std::filesystem::absolute(first).string());
+  EXPECT_THAT(message_of([&] {
+                run("other", taught_by(its, {{"loss.distill.checkpoint", path("none")}}));
+              }),
+              HasSubstr("none is no checkpoint folder"));
+}
+
+// Each rank alone computes its own rows.
+TEST_P(TeacherTest, ItsMemoryIsThatOfTheRowsOfARank) {
+  const auto bytes = [&](const Overrides& changes) {
+    Settings settings = small_settings(kSmallRecipe, merged(taught_by(path("teacher")), changes));
+    open_teacher(settings);
+    return static_cast<double>(teacher_bytes(settings, make_plan(settings.model, settings.plan_request()), 0));
+  };
+  teacher();
+  const Overrides large{{"data.batch", "4096"}};
+  EXPECT_NEAR(bytes(merged(large, on("dp", "4"))), bytes(large) / 4, bytes(large) / 20);
+  EXPECT_EQ(teacher_bytes(small_settings(kSmallRecipe), Plan(), 0), 0);
 }
 
 TEST_P(TeacherTest, AHintIsForTrainingOnly) {
@@ -207,6 +251,12 @@ TEST_P(TeacherTest, AHintThatDoesNotFitIsNamed) {
   EXPECT_THAT(said("conv2", "conf2"), HasSubstr("has no layer 'conf2'; did you mean 'conv2'?"));
   EXPECT_THAT(said("conv1", "conv2"), HasSubstr("name layers whose images have the same height and width"));
   EXPECT_THAT(said("fc1", "fc1"), HasSubstr("name layers whose images have the same height and width"));
+  EXPECT_THAT(message_of([&] {
+                time_steps(small_settings(kSmallRecipe,
+                                          taught_by(its, merged({{"loss.distill.hint", kHint}}, on("pipeline", "2")))),
+                           {.steps = 1, .threads = 1});
+              }),
+              HasSubstr("under strategy pipeline workers share the rows"));
   EXPECT_THAT(said("conv2", "conv2", on("pipeline", "2")),
               HasSubstr("under strategy pipeline workers share the rows of layer 'conv2' of the model"));
 }
@@ -228,9 +278,10 @@ TEST_P(TeacherTest, WhatDoesNotFitIsNamed) {
   EXPECT_THAT(said(its, {{"data.augment.crop", "10"}, {"model.input", "[3, 10, 10]"}}),
               HasSubstr("both see the same images"));
   EXPECT_THAT(said(its, {{"data.augment.mean", "none"}, {"data.augment.scale", "0.5"}}),
-              HasSubstr("(data.augment); both see the same images"));
+              HasSubstr("give data.augment the teacher's mean, std and scale"));
   EXPECT_THAT(said(its, {{"loss.sample", "0.5"}}), HasSubstr("'sample' leaves some out"));
   EXPECT_THAT(said(its, {{"loss.distill.temperature", "0"}}), HasSubstr("temperature"));
+  EXPECT_THAT(said(its, {{"run.canonical", "true"}}), HasSubstr("leave loss.distill out"));
   EXPECT_FALSE(std::filesystem::exists(path("refused"))) << "a refused run leaves nothing behind";
 }
 
