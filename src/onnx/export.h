@@ -29,8 +29,8 @@ constexpr int kFirstInt8Opset = 13;  // the first with scales of channels
 // How the range of an activation follows from its values on the calibration images. Values beyond it are clipped.
 //   minmax      all values
 //   percentile  all but one in 10,000
-//   kl          the range with the least Kullback-Leibler divergence of the quantised values, or percentile's if that is
-//               larger (export_ranges.h)
+//   kl          the range with the least Kullback-Leibler divergence of the quantised values, or percentile's if
+//               that is larger (export_ranges.h)
 enum class CalibrationMethod { kMinMax, kPercentile, kKl };
 constexpr const char* kCalibrationMethods[] = {"minmax", "percentile", "kl"};
 

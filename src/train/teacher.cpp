@@ -304,7 +304,7 @@ struct Teacher::TrainedNet {
   const std::unique_ptr<Communicator> alone;  // null: the ranks of the run divide the network
   Worker worker;
   std::map<int64_t, TaughtRows> outputs;  // key: rows of the step; recorded steps keep their addresses
-  TaughtRows* now = nullptr;              // of the latest step
+  TaughtRows* now = nullptr;              // the entry for the latest step
   bool under_way = false;
 };
 

@@ -1,9 +1,9 @@
 // The teacher of a run ([loss] distill): a trained network whose probabilities are targets of every training step
 // (layers/loss/softmax_loss.h). It sees the images that the student sees, in evaluation mode and in the run's
 // precision. Where the strategy splits dense layers, the teacher's are split too, and its activations travel as in an
-// evaluation. Else every rank has the whole teacher: under dp and its relatives, with stages or servers, and if layers of
-// the teacher need other groups of rows. Source: Hinton, Vinyals and Dean 2015, Distilling the Knowledge in a Neural Network
-// (arXiv:1503.02531).
+// evaluation. Else every rank has the whole teacher: under dp and its relatives, with stages or servers, and if layers
+// of the teacher need other groups of rows. Source: Hinton, Vinyals and Dean 2015, Distilling the Knowledge in a Neural
+// Network (arXiv:1503.02531).
 #pragma once
 
 #include <cstdint>

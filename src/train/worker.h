@@ -22,7 +22,7 @@ struct Worker {
       : Worker(settings, plan, inner, step_options(settings)) {}
   ~Worker();
 
-  // As the functions of Step. If there is a teacher, it is prepared too, and writes its targets before the step.
+  // These do what Step's functions do. A teacher is prepared too, and writes its targets before the step.
   void prepare(int64_t step_rows);
   void start_training(const Batch& batch, int64_t number, const Step::Rates& rates, bool stop,
                       std::optional<StepKind> kind = {});
