@@ -21,7 +21,7 @@ level_of() { "$@" devices | sed -n 's/^cpu .*instructions of //p'; }
 loss_of() {  # loss_of LEVEL PRECISION: of the fourth step
   local run=$work/$1-$2
   OWT_MAX_CPU=$1 "$owt" train quickstart --workers 1 --data "$work/data" --out "$run" --steps 4 --precision "$2" \
-    --device cpu --set run.log_every=1 --set data.batch=16 >"$run.log" 2>&1 ||
+    --device cpu --lr 0.005 --set run.log_every=1 --set data.batch=16 >"$run.log" 2>&1 ||
     wrong "$1, $2: $(cat "$run.log")"
   sed -n 's/.*"kind":"train","step":4,.*"loss":\([0-9.e-]*\),.*/\1/p' "$run/metrics.jsonl"
 }
