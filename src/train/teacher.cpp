@@ -119,7 +119,7 @@ std::optional<int64_t> hint_of(const Plan& plan) {
   return found - plan.layers.begin();
 }
 
-// What images have subtracted and are divided by. No values: nothing.
+// How images are normalised. Without values nothing is subtracted, and nothing divides them.
 struct Standardising {
   std::vector<double> mean, deviation;
   double scale;

@@ -23,8 +23,8 @@ namespace owt {
 // there is no such run, if its network has another input or another number of classes, and for a hint whose layers do
 // not fit. Collective over the processes of a launch; rank 0 reads.
 void open_teacher(Settings& settings);
-// Throws Error if teacher and job, whose data is open, differ in their classes, or in what images have subtracted and
-// are divided by. Collective over the processes of a launch.
+// Throws Error if the classes or the normalisation of images differ between the teacher and the job, whose data is
+// open. Collective over the processes of a launch.
 void check_teacher(const Job& job);
 // Throws Error if the plan splits a layer of the hint: its rows must be the rank's own.
 void check_hint(const Settings& settings, const Plan& run);
@@ -39,9 +39,9 @@ class Teacher {
 
   // Prepares steps of the run with so many rows; otherwise the first such step does it. Collective.
   void prepare(int64_t step_rows);
-  // The batch with targets after each label: the teacher's in training, zeros in evaluation, where they do not count;
-  // and with the teacher's activation for the hint, if there is one.
-  // The batch must be ready on the stream, and so is the result, which is valid until the next call. Collective.
+  // The batch with targets after each label: the teacher's in training, zeros in evaluation, where they do not count.
+  // If there is a hint, the batch also has the teacher's activation. The given batch must be ready on the stream, and
+  // so is the result, which is valid until the next call. Collective.
   const Batch& teach(const Batch& batch, Mode mode, const Stream& stream);
 
  private:
