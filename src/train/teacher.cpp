@@ -64,6 +64,8 @@ void add_hint(const DistillSettings& distill, Model& student, Model& teacher) {
              "' has a layer of this name; rename it");
   after(student, of_student, hint_table(wanted[2], distill.hint_weight));
   after(teacher, of_teacher, hint_table(0, 0));
+  // A matrix whose norm Muon keeps (unit_weights) could not reach the size of the teacher's activation.
+  if (student.muon_except) student.muon_except->push_back(concat(kHintLayer, ".project"));
 }
 
 // The plan of the run with the teacher's network. It only evaluates.

@@ -241,6 +241,17 @@ TEST_P(TeacherTest, AHintIsForTrainingOnly) {
   EXPECT_THAT(testing::internal::GetCapturedStderr(), testing::Not(HasSubstr("hint")));
 }
 
+TEST_P(TeacherTest, MuonDoesNotTakeTheProjectionOfAHintAsAMatrix) {
+  const Overrides muon = merged(with_optimizer("muon_unit"), {{"loss.distill.hint", kHint}});
+  Settings settings = small_settings(kSmallRecipe, taught_by(teacher(), muon));
+  open_teacher(settings);
+  std::map<std::string, bool> is_matrix;
+  for (const auto& layer : whole_layers(settings.model))
+    for (const Param* param : layer->params()) is_matrix[param->name] = param->is_matrix;
+  EXPECT_FALSE(is_matrix.at("hint.project.weight"));
+  EXPECT_TRUE(is_matrix.at("conv2.weight"));
+}
+
 TEST_P(TeacherTest, AHintThatDoesNotFitIsNamed) {
   const std::string its = teacher();
   const auto said = [&](const char* theirs, const char* mine, const Overrides& more = {}) {
