@@ -10,7 +10,8 @@
 // that a teacher gives. With weight w and temperature T:
 //   loss of a row = (1 - w) (loss above) - w T^2 sum over classes of t log p_T,  p_T = softmax(logits / T)
 //   dlogits = ((1 - w) (p - q) + w T (p_T sum(t) - t)) / Pass::step_rows
-// The factor T^2 keeps the size of the gradient (Hinton et al. 2015, arXiv:1503.02531, section 2).
+// The factor T^2 keeps the size of the gradient (Hinton et al. 2015, arXiv:1503.02531, section 2). For a teacher's
+// targets log p_T - log t replaces log p_T, which makes the sum a KL divergence: it is 0 where both networks agree.
 // In evaluation e is 0 whatever the settings say, so that losses of runs with different e can be compared.
 // The loss is a sum, so that losses of rounds and ranks can be added; a report divides it by the number of rows. The
 // gradient includes the factor 1 / N.
@@ -21,7 +22,7 @@
 //   dlogits = (p - q) / Pass::step_rows
 // A class then needs nothing from the other classes (Krizhevsky 2014, arXiv:1404.5997, section 4; PyTorch's
 // BCEWithLogitsLoss(reduction="sum")). Top-1 and top-5 follow the order of the logits as above. Targets are then the
-// targets of separate units, whose logits are divided by T; their loss has the factor w T^2 too.
+// targets of separate units, whose logits are divided by T; their loss, or their divergence, has the factor w T^2 too.
 // Source of label smoothing: Szegedy et al. 2016, section 7; PyTorch's CrossEntropyLoss(label_smoothing) is the same.
 // With LossSettings::margin the inputs are cosines (layers/cosine.h) of angles t, and the logits of the softmax are
 //   s cos(t) for every class;  s (cos(m1 t + m2) - m3) for the label of a row in training
@@ -72,7 +73,7 @@ struct LossMargin {
 struct LossTargets {
   int64_t classes = 0;                 // all classes, or 0: rows have no targets
   double weight = 1, temperature = 1;  // w in [0, 1] and T above
-  bool in_training_only = false;       // in evaluation w is 0
+  bool from_teacher = false;           // they are for training only: in evaluation w is 0
 };
 
 struct LossSettings {
@@ -83,11 +84,11 @@ struct LossSettings {
   LossMargin margin{};    // not for logistic units, and not for mixed labels
   LossTargets targets{};  // not with a margin, and not with samples; the loss then needs whole rows of logits
   bool samples() const { return sample < 1; }
-  // For a run that only evaluates: all classes, and no targets that are for training only.
+  // For a run that only evaluates: all classes, and no targets of a teacher.
   LossSettings in_evaluation() const {
     LossSettings loss = *this;
     loss.sample = 1;
-    if (targets.in_training_only) loss.targets = {};
+    if (targets.from_teacher) loss.targets = {};
     return loss;
   }
   LabelRows label_rows() const { return {mixed_labels, targets.classes}; }

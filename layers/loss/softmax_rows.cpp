@@ -15,8 +15,8 @@ SmoothTarget target_of(const LossSettings& settings, Mode mode, int classes) {
 
 TargetShare share_of_targets(const LossSettings& settings, Mode mode) {
   const LossTargets& targets = settings.targets;
-  const bool counts = targets.classes > 0 && (mode == Mode::kTrain || !targets.in_training_only);
-  return {counts ? targets.weight : 0, targets.temperature};
+  const bool counts = targets.classes > 0 && (mode == Mode::kTrain || !targets.from_teacher);
+  return {counts ? targets.weight : 0, targets.temperature, targets.from_teacher};
 }
 
 RowMargin margin_of(const LossSettings& settings, Mode mode, DType inputs) {

@@ -23,6 +23,7 @@ SmoothTarget target_of(const LossSettings& settings, Mode mode, int classes);
 // The share of the targets in the loss: w and T of softmax_loss.h.
 struct TargetShare {
   double weight = 0, temperature = 1;
+  bool from_teacher = false;  // their entropy is subtracted from the loss
   constexpr double of_label() const { return 1 - weight; }
   constexpr double of_loss() const { return weight * temperature * temperature; }
   constexpr double of_gradient() const { return weight * temperature; }
@@ -103,6 +104,9 @@ struct RowGradient {
   }
 };
 
+// t log t
+OWT_ON_DEVICES inline double times_log(float t) { return t == 0 ? 0 : static_cast<double>(t * logf(t)); }
+
 // Loss and gradient of one class with LossType::kLogistic.
 struct UnitResult {
   double loss;
@@ -126,7 +130,8 @@ struct LogisticTarget {
     const UnitResult label = compare(logit, share);
     const UnitResult other = unit(static_cast<double>(logit) / shared.temperature, static_cast<double>(target));
     const double of_label = shared.of_label();
-    return {(of_label == 0 ? 0 : of_label * label.loss) + shared.of_loss() * other.loss,
+    const double entropy = shared.from_teacher ? -times_log(target) - times_log(1 - target) : 0;
+    return {(of_label == 0 ? 0 : of_label * label.loss) + shared.of_loss() * (other.loss - entropy),
             static_cast<float>(of_label * static_cast<double>(label.gradient) +
                                shared.of_gradient() * static_cast<double>(other.gradient))};
   }
@@ -143,14 +148,15 @@ struct LogisticTarget {
 struct TargetSums {
   double exponentials = 0;  // exp(below / T)
   double targets = 0;       // t
-  double times_below = 0;   // t below / T
+  double times_below = 0;   // t below / T; for a teacher's targets less t log t
 
   // exponential: exp(below / T)
-  constexpr void add(float exponential, float below, float target, const TargetShare& share) {
+  OWT_ON_DEVICES void add(float exponential, float below, float target, const TargetShare& share) {
     exponentials += static_cast<double>(exponential);
     if (target == 0) return;  // 0 times an infinite logit would be NaN
     targets += static_cast<double>(target);
     times_below += static_cast<double>(target) * static_cast<double>(below) / share.temperature;
+    if (share.from_teacher) times_below -= times_log(target);
   }
   // The loss and the gradient of one class without their factors in TargetShare.
   constexpr double loss(double log_exponentials) const { return targets * log_exponentials - times_below; }

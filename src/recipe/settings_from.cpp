@@ -123,7 +123,7 @@ DistillSettings read_distill(Config& config, int64_t classes, LossSettings& loss
   distill.run = table.string("run");
   if (distill.run.empty()) table.error("run", "'run' is empty; give the folder of the teacher's run");
   distill.checkpoint = table.string("checkpoint", "");
-  loss.targets = {.classes = classes, .in_training_only = true};
+  loss.targets = {.classes = classes, .from_teacher = true};
   loss.targets.weight = table.number("weight", 0.9, {.low = 0, .high = 1});
   loss.targets.temperature = table.number("temperature", 4, {.low = 1e-3, .high = 1e3});
   if (table.given("hint")) {

@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <limits>
+#include <tuple>
 
 #include "layers/loss/teacher_targets.h"
 #include "tests/support/check_layer.h"
@@ -57,6 +58,38 @@ TEST_P(LossTargetsTest, LossAndGradientAreThoseOfPyTorch) {
                                                              0.2437363f, 0.19643737f, 0.425f, 0.775f}));
 }
 
+// Of PyTorch 2.15 in f64 as above, with kl_div(log_softmax(x / T), t) in place of the second part; for logistic units
+// less the binary_cross_entropy(t, t).
+TEST_P(LossTargetsTest, TheLossToATeacherIsTheDivergenceOfPyTorch) {
+  for (const auto& [type, smoothing, wanted] : {std::tuple(LossType::kSoftmax, 0.1, 6.274314056681314),
+                                                std::tuple(LossType::kLogistic, 0.0, 22.94732700787361)}) {
+    LossCase of{kLogits, two_rows({{2}, {0}}), with_targets(0.7, 4, type)};
+    of.settings.label_smoothing = smoothing;
+    const std::vector<float> gradient = run_loss(of, device()).dlogits;
+    of.settings.targets.from_teacher = true;
+    const LossResult found = run_loss(of, device());
+    EXPECT_NEAR(found.sums.loss, wanted, 1e-5) << name_of(type);
+    EXPECT_EQ(found.dlogits, gradient);
+  }
+}
+
+// Targets of 0 and 1, and others that are the student's probabilities.
+TEST_P(LossTargetsTest, AStudentThatEqualsItsTeacherHasTheLoss0) {
+  const float all = std::numeric_limits<float>::infinity();
+  for (const LossType type : {LossType::kSoftmax, LossType::kLogistic}) {
+    LossSettings settings = with_targets(1, 2, type);
+    settings.targets.from_teacher = true;
+    const std::vector<float> logits = type == LossType::kSoftmax
+                                          ? std::vector<float>{0, -all, -all, -all, 1, 1, 1, 1}
+                                          : std::vector<float>{all, -all, -all, -all, 0, 0, 0, 0};
+    const float of_four = type == LossType::kSoftmax ? 0.25f : 0.5f;
+    const LossResult found =
+        run_loss({logits, two_rows({{0}, {0}}, {1, 0, 0, 0, of_four, of_four, of_four, of_four}), settings}, device());
+    EXPECT_NEAR(found.sums.loss, 0, 1e-6) << name_of(type);
+    EXPECT_THAT(found.dlogits, Each(FloatNear(0, 1e-7f)));
+  }
+}
+
 TEST_P(LossTargetsTest, TheGradientIsThatOfDifferences) {
   for (const LossType type : {LossType::kSoftmax, LossType::kLogistic}) {
     for (const double weight : {0.0, 0.4, 1.0}) {
@@ -102,15 +135,15 @@ TEST_P(LossTargetsTest, TargetsThatAreTheLabelCostWhatTheLabelCosts) {
   }
 }
 
-TEST_P(LossTargetsTest, TargetsForTrainingOnlyDoNotCountInEvaluation) {
+TEST_P(LossTargetsTest, TargetsOfATeacherDoNotCountInEvaluation) {
   LossCase of{kLogits, two_rows({{2}, {0}}), with_targets(0.5, 2), Mode::kEval};
   const double with = run_loss(of, device()).sums.loss;
-  of.settings.targets.in_training_only = true;
+  of.settings.targets.from_teacher = true;
   const double without = run_loss(of, device()).sums.loss;
   EXPECT_EQ(without, run_loss({kLogits, {2, 0}}, device()).sums.loss);
   EXPECT_NE(without, with);
   of.mode = Mode::kTrain;
-  EXPECT_EQ(run_loss(of, device()).sums.loss, with);
+  EXPECT_NE(run_loss(of, device()).sums.loss, without);
 }
 
 TEST_P(LossTargetsTest, AnImpossibleClassWithTarget0CostsNothing) {
