@@ -3,6 +3,7 @@
 #include <iostream>
 
 #include "src/onnx/export.h"
+#include "src/system/files.h"
 #include "src/system/log.h"
 #include "tools/commands.h"
 
@@ -64,6 +65,7 @@ int command_export(const Arguments& arguments) {
   const Settings settings = shared_settings(options);
   onnx.data = given_data(options, settings);
   const std::string file = options.string("onnx");
+  check_output(file);
   export_onnx(settings, weights, onnx, file);
   std::cout << format("{}: {:.2f} MB, opset {}{}; takes {}\n", file,
                       static_cast<double>(std::filesystem::file_size(file)) / 1e6, onnx.opset,

@@ -50,6 +50,10 @@ int command_import(const Arguments& arguments) {
   import.weights = options.given("weights") ? options.string("weights") : with_ending(import.model, ".safetensors");
   if (options.given("size")) read_size(options, import);
   if (options.given("output")) import.output = options.string("output");
+  if (std::filesystem::weakly_canonical(std::filesystem::absolute(import.model)) ==
+      std::filesystem::weakly_canonical(std::filesystem::absolute(import.weights)))
+    throw UsageError(
+        concat("the model and the weights would be one file, ", import.model, "; name another with --out"));
   for (const std::string& file : {import.model, import.weights}) {
     if (std::filesystem::exists(file) && !options.boolean("force"))
       fail(file, " exists; name another file, or add --force to overwrite it");

@@ -94,18 +94,28 @@ ImportOutcome import_onnx(const ImportOptions& options) {
   OnnxToLayers::Rows x{input};
   OnnxToLayers to_layers(source);
   const std::string layers = to_layers.layers_of(chain, x);
+  if (x.shape.elements() != x.columns())
+    fail(options.onnx, ": the output has ", x.shape.elements() / x.columns(), " values for each of its ", x.columns(),
+         " channels, and a classifier has one; name another with --output");
   const std::filesystem::path file = options.onnx;
   const std::string text =
       format("# Imported from {}, which {} wrote.\nname = \"{}\"\ninput = [{}, {}, {}]\nclasses = {}\nlayer = [\n{}]\n",
              word_of(file.filename().string()), word_of(source.model().producer_name()), word_of(file.stem().string()),
              input[2], input[0], input[1], x.shape.elements(), layers);
-  check_model(text, options.model, to_layers.weights());
+  try {
+    check_model(text, "its model file", to_layers.weights());
+  } catch (const Error& e) {
+    fail(options.onnx, ": owt has no such network: ", e.what());
+  }
   const std::string beside = options.weights + ".tmp";
   write_weights(beside, to_layers.weights());
-  write_file_atomically(options.model, text);
-  std::error_code error;
-  std::filesystem::rename(beside, options.weights, error);
-  if (error) fail("cannot rename ", beside, " to ", options.weights, ": ", error.message());
+  try {
+    write_file_atomically(options.model, text);
+    std::filesystem::rename(beside, std::filesystem::weakly_canonical(options.weights));
+  } catch (const std::exception& e) {
+    std::filesystem::remove(beside);
+    fail("cannot write ", options.model, " and ", options.weights, ": ", e.what());
+  }
   ImportOutcome outcome{source.graph().node_size(), to_layers.layers(), 0};
   for (const OnnxToLayers::Weight& weight : to_layers.weights()) outcome.values += weight.of.elements();
   return outcome;

@@ -100,9 +100,12 @@ OnnxChain OnnxBlocks::between(const std::string& from, std::string to, int depth
     if (inputs.size() == 1 && op == "Concat" && node.input_size() > 1)
       source_.refuse(node, "concatenates a constant with a value, which no layer computes");
     if (inputs.size() == 1) {
-      if (op != "Identity" && op != "Concat" && op != "Sum") chain.push_back(with_constant(node));
+      const bool passes_on = node.input_size() == 1 && (op == "Concat" || op == "Sum");
+      if (op != "Identity" && !passes_on) chain.push_back(with_constant(node));
       to = inputs[0];
     } else {
+      if (std::ssize(inputs) != node.input_size())
+        source_.refuse(node, "combines several values and a constant, which no layer computes");
       const std::string meeting = source_.meeting_point(inputs);
       chain.push_back(joined(node, meeting, inputs, depth));
       to = meeting;

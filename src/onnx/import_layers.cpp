@@ -4,6 +4,7 @@
 #include <cmath>
 #include <optional>
 
+#include "layers/base/geometry.h"
 #include "src/system/check.h"
 #include "src/system/log.h"
 
@@ -26,6 +27,15 @@ OnnxConstant filled(float value, int64_t count) {
 // A list of layers or branches under a key; empty if there are none.
 std::string list_in_file(const std::string& key, const std::string& lines, int depth) {
   return lines.empty() ? "" : format("{} = [\n{}{:{}}]", key, lines, "", 2 * depth + 2);
+}
+
+// Whether ONNX adds a number of the constant to each channel. The means of images are rows here, whatever dimensions
+// they have in the graph.
+bool is_per_channel(const OnnxConstant& of, const OnnxToLayers::Rows& x) {
+  const size_t from_end = x.channels_first() ? 3 : 1;
+  const bool in_place = x.image() ? of.dims.size() >= from_end && of.dims[of.dims.size() - from_end] == x.columns()
+                                  : std::ranges::count(of.dims, x.columns()) > 0;
+  return in_place && of.elements() == x.columns() && !of.values.empty();
 }
 
 constexpr const char* kNoDecay = "weight = { decay = 0.0 }, bias = { decay = 0.0 }";
@@ -122,7 +132,7 @@ size_t OnnxToLayers::add_leaky(const OnnxPart& part, const OnnxPart*, At& at) {
 size_t OnnxToLayers::add_prelu(const OnnxPart& part, const OnnxPart*, At& at) {
   OnnxConstant slopes = weight(*part.node, 1);
   const bool shared = slopes.elements() == 1;
-  if (!shared && (!at.x.channels_first() || slopes.elements() != at.x.columns() || slopes.values.empty()))
+  if (slopes.values.empty() || (!shared && (!at.x.channels_first() || !is_per_channel(slopes, at.x))))
     source_.refuse(*part.node, "has other slopes than one for each channel");
   slopes.dims = {slopes.elements()};
   const std::string name =
@@ -147,10 +157,11 @@ size_t OnnxToLayers::add_dropout(const OnnxPart& part, const OnnxPart*, At& at) 
 size_t OnnxToLayers::add_lrn(const OnnxPart& part, const OnnxPart*, At& at) {
   const onnx::NodeProto& node = *part.node;
   if (!at.x.channels_first()) source_.refuse(node, "normalises other dimensions than the channels");
-  add_layer(
-      at, "norm", "lrn",
-      format("size = {}, alpha = {}, beta = {}, k = {}", attribute_of(node, "size", int64_t{5}),
-             attribute_of(node, "alpha", 1e-4f), attribute_of(node, "beta", 0.75f), attribute_of(node, "bias", 1.0f)));
+  const int64_t size = attribute_of(node, "size", int64_t{5});
+  if (size % 2 == 0) source_.refuse(node, "has an even size, which ONNX and owt centre in different ways");
+  add_layer(at, "norm", "lrn",
+            format("size = {}, alpha = {}, beta = {}, k = {}", size, attribute_of(node, "alpha", 1e-4f),
+                   attribute_of(node, "beta", 0.75f), attribute_of(node, "bias", 1.0f)));
   return 1;
 }
 
@@ -162,7 +173,10 @@ size_t OnnxToLayers::add_pool(const OnnxPart& part, const OnnxPart*, At& at) {
   if (of.kernel[0] != of.kernel[1] || of.stride[0] != of.stride[1] || of.pad[0] != of.pad[1] ||
       of.dilation != Integers{1, 1})
     source_.refuse(node, "has windows that are not square");
-  const bool counts = max || of.pad[0] == 0 || attribute_of(node, "count_include_pad", int64_t{0}) == 1;
+  const bool includes_pad = attribute_of(node, "count_include_pad", int64_t{0}) == 1;
+  if (!max && includes_pad && !of.same_padding)
+    source_.refuse(node, "counts positions after the image that no layer counts; wanted as many as before it");
+  const bool counts = max || of.pad[0] == 0 || includes_pad;
   add_layer(at, "pool", max ? "max_pool" : "avg_pool",
             format("kernel = {}, stride = {}{}{}{}", of.kernel[0], of.stride[0],
                    of.pad[0] ? format(", pad = {}", of.pad[0]) : "", of.round_up ? ", round = \"up\"" : "",
@@ -252,14 +266,6 @@ size_t OnnxToLayers::add_linear(const OnnxPart& part, const OnnxPart* next, At& 
   const int64_t out = w.dims[0];
   std::optional<OnnxConstant> bias;
   if (part.op != "MatMul" && node.input_size() > 2 && !node.input(2).empty()) bias = vector(node, 2, out);
-  size_t parts = 1;
-  if (!bias && next && next->op == "plus" && !next->inverse && !next->number) {
-    OnnxConstant term = source_.constant(next->constant);
-    if (static_cast<int64_t>(term.values.size()) == out) {
-      bias = OnnxConstant{{out}, std::move(term.values), {}};
-      parts = 2;
-    }
-  }
   const bool conv = w.dims.size() == 4 && at.x.image();
   std::string keys = format("out = {}", out);
   if (conv) {
@@ -269,6 +275,14 @@ size_t OnnxToLayers::add_linear(const OnnxPart& part, const OnnxPart* next, At& 
       source_.refuse(node, format("takes {} channels; its input is {} means", w.dims[1], at.x.columns()));
     w.dims.resize(2);
     at.x = {Shape{out}};
+  }
+  size_t parts = 1;
+  if (!bias && next && next->op == "plus" && !next->inverse && !next->number) {
+    OnnxConstant term = source_.constant(next->constant);
+    if (is_per_channel(term, at.x)) {
+      bias = OnnxConstant{{out}, std::move(term.values), {}};
+      parts = 2;
+    }
   }
   if (!bias) keys += ", bias = false";
   const std::string name = conv ? add_layer(at, "conv", "conv", keys) : add_layer(at, "fc", "dense", keys);
@@ -294,7 +308,7 @@ std::string OnnxToLayers::conv_keys(const OnnxPart& part, const OnnxConstant& w,
 }
 
 // Our windows begin `pad` positions before the image. So the positions after it matter only through the number of
-// windows.
+// windows, and in means that count them (same_padding).
 OnnxToLayers::WindowKeys OnnxToLayers::windows_of(const onnx::NodeProto& node, Integers kernel, const Rows& x) const {
   WindowKeys of;
   of.kernel = std::move(kernel);
@@ -304,7 +318,8 @@ OnnxToLayers::WindowKeys OnnxToLayers::windows_of(const onnx::NodeProto& node, I
   if (of.kernel.size() != 2 || of.stride.size() != 2 || of.dilation.size() != 2 || pads.size() != 4)
     source_.refuse(node, "does not slide over images of two dimensions");
   const std::string automatic = attribute_of(node, "auto_pad", std::string("NOTSET"));
-  const bool up = attribute_of(node, "ceil_mode", int64_t{0}) == 1;
+  const bool up = attribute_of(node, "ceil_mode", int64_t{0}) == 1, conv = node.op_type() == "Conv";
+  bool down_fits = true, up_fits = true;
   for (size_t d = 0; d < 2; ++d) {
     for (const int64_t number : {of.kernel[d], of.stride[d], of.dilation[d]})
       if (number < 1 || number > kMostExtent)
@@ -323,15 +338,24 @@ OnnxToLayers::WindowKeys OnnxToLayers::windows_of(const onnx::NodeProto& node, I
     int64_t count = span / stride + 1;
     // A last window that would begin after the image is dropped (PyTorch's ceil_mode).
     if (up && span % stride > 0 && count * stride < extent + before) ++count;
-    const int64_t symmetric = extent + 2 * before - window;
-    const bool down_fits = symmetric >= 0 && symmetric / stride + 1 == count;
-    if (!down_fits && (symmetric + stride - 1) / stride + 1 != count)
+    const auto windows = [&](bool round_up) {
+      const Window ours{.kernel = window, .stride = stride, .pad = before, .round_up = round_up};
+      const int64_t room = extent + 2 * before - window;
+      return conv && round_up && room >= 0 ? (room + stride - 1) / stride + 1 : ours.count(extent);
+    };
+    down_fits = down_fits && windows(false) == count;
+    up_fits = up_fits && windows(true) == count;
+    if (!down_fits && !up_fits)
       source_.refuse(node,
-                     format("has {} positions before the image and {} after it; wanted equally many", before, after));
-    of.round_up |= !down_fits;
+                     format("has {} positions before the image and {} after it, and no layer has as many windows; "
+                            "wanted equally many",
+                            before, after));
+    const int64_t last_end = (count - 1) * stride + window - before;
+    of.same_padding &= std::min(last_end, extent + after) == std::min(last_end, extent + before);
     of.pad.push_back(before);
     of.out.push_back(count);
   }
+  of.round_up = !down_fits;
   return of;
 }
 
@@ -387,13 +411,11 @@ size_t OnnxToLayers::add_factors(const OnnxPart& part, const OnnxPart* next, At&
 OnnxConstant OnnxToLayers::per_channel(const OnnxPart& part, const Rows& x) const {
   if (part.number) return filled(*part.number, x.columns());
   OnnxConstant of = source_.constant(part.constant);
-  const size_t from_end = x.channels_last ? 1 : 3;
-  const int64_t channels = of.dims.size() < from_end ? 1 : of.dims[of.dims.size() - from_end];
-  if (channels != x.columns() || of.elements() != channels || of.values.empty())
+  if (!is_per_channel(of, x))
     source_.refuse(*part.node, "has a constant that is not a number for each channel, which no layer computes");
   for (float& value : of.values)
     if (part.inverse) value = part.op == "times" ? 1 / value : -value;
-  of.dims = {channels};
+  of.dims = {x.columns()};
   return of;
 }
 

@@ -47,6 +47,7 @@ class OnnxToLayers {
   struct WindowKeys {  // along both dimensions of an image
     std::vector<int64_t> kernel, stride, pad, dilation, out;
     bool round_up = false;
+    bool same_padding = true;  // windows hold as many positions beside the image as in the graph
   };
   struct BlockText {
     std::string name;

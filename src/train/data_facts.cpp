@@ -142,8 +142,14 @@ DataFacts find_data_facts(const Settings& settings, const std::string& run_folde
   }
   DataFacts facts;
   facts.statistics = of_run.statistics ? std::move(*of_run.statistics) : statistics_of(settings, data);
-  facts.class_names =
-      of_run.class_names.empty() && has_data ? class_names_in(settings, data) : std::move(of_run.class_names);
+  facts.class_names = std::move(of_run.class_names);
+  if (!facts.class_names.empty() || !has_data) return facts;
+  facts.class_names = class_names_in(settings, data);
+  if (const auto names = std::ssize(facts.class_names); names > 0 && names != settings.model.classes) {
+    log_warn("the names of the {} classes in {} are not used: the model has {} classes", names, data,
+             settings.model.classes);
+    facts.class_names.clear();
+  }
   return facts;
 }
 

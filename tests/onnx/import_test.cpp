@@ -316,6 +316,21 @@ TEST(OnnxImport, PadsOfOneSideBecomeWindowsRoundedUp) {
             "  { name = \"pool1\", type = \"max_pool\", kernel = 2, stride = 2, round = \"up\" },\n");
 }
 
+// One dimension needs the windows rounded up, the other rounded down.
+TEST(OnnxImport, PadsOfOneSideOfOneDimensionAreRefused) {
+  for (const char* op : {"Conv", "MaxPool"}) {
+    Graph graph;
+    std::vector<std::string> inputs{"x"};
+    std::map<std::string, std::vector<int64_t>> lists{{"pads", {0, 0, 1, 0}}, {"strides", {2, 2}}};
+    if (op == std::string("Conv"))
+      inputs.push_back(graph.param("w", {4, 4, 3, 3}));
+    else
+      lists["kernel_shape"] = {3, 3};
+    graph.classify(graph.add(op, "window", inputs, lists));
+    EXPECT_THAT(refusal_of(graph), HasSubstr("no layer has as many windows")) << op;
+  }
+}
+
 TEST(OnnxImport, AMeanMayLeavePaddingOut) {
   Graph graph;
   const std::map<std::string, std::vector<int64_t>> windows{{"kernel_shape", {3, 3}}, {"pads", {1, 1, 1, 1}}};
@@ -324,6 +339,35 @@ TEST(OnnxImport, AMeanMayLeavePaddingOut) {
   EXPECT_EQ(layers_of(graph),
             "  { name = \"pool1\", type = \"avg_pool\", kernel = 3, stride = 1, pad = 1, count_pad = false },\n"
             "  { name = \"pool2\", type = \"avg_pool\", kernel = 3, stride = 1, pad = 1 },\n");
+}
+
+// x, relu(x) and a constant for each channel: the last is a convolution of kernel 1 in one of two sums.
+TEST(OnnxImport, ConstantsOfSumsAreAddedOrRefused) {
+  Graph graph;
+  graph.classify(graph.add("Sum", "sum", {"x", graph.param("c", {4, 1, 1})}));
+  EXPECT_THAT(layers_of(graph), HasSubstr("type = \"conv\", out = 4, kernel = 1, groups = 4"));
+  for (const char* op : {"Sum", "Concat"}) {
+    Graph more;
+    more.classify(more.add(op, "all", {"x", more.add("Relu", "y", {"x"}), more.param("c", {1, 4, 6, 6})}));
+    EXPECT_THAT(refusal_of(more), HasSubstr("'all', " + std::string(op) + ", combines several values and a constant"));
+  }
+}
+
+TEST(OnnxImport, OnlyAConstantForEachChannelIsABias) {
+  const auto sum = [](Graph& graph, const std::vector<int64_t>& dims) {
+    graph.classify(graph.add("Add", "sum", {graph.conv("conv", "x"), graph.param("term", dims)}));
+  };
+  Graph graph;
+  sum(graph, {1, 4, 1, 1});
+  EXPECT_EQ(layers_of(graph), "  { name = \"conv1\", type = \"conv\", out = 4, kernel = 1 },\n");
+  for (const std::vector<int64_t>& dims : {std::vector<int64_t>{4}, {1, 1, 2, 2}, {1, 1, 1, 4}}) {
+    Graph other;
+    sum(other, dims);
+    EXPECT_THAT(refusal_of(other), HasSubstr("a constant that is not a number for each channel"));
+  }
+  Graph slopes;
+  slopes.classify(slopes.add("PRelu", "act", {"x", slopes.param("slope", {4})}));
+  EXPECT_THAT(refusal_of(slopes), HasSubstr("has other slopes than one for each channel"));
 }
 
 TEST(OnnxImport, WhatNoLayerComputesIsNamedWithItsNode) {
@@ -360,6 +404,22 @@ TEST(OnnxImport, WhatNoLayerComputesIsNamedWithItsNode) {
                 return g.add("Clip", "clip", {"x", g.number("low", -1), g.number("high", 1)});
               }),
               HasSubstr("'clip', Clip, has bounds other than"));
+  EXPECT_THAT(refused([](Graph& g) {
+                return g.add("LRN", "norm", {"x"}, {}, {{"size", 4}});
+              }),
+              HasSubstr("'norm', LRN, has an even size"));
+  EXPECT_THAT(refused([](Graph& g) {
+                return g.add("AveragePool", "mean", {"x"},
+                             {{"kernel_shape", {3, 3}}, {"strides", {2, 2}}, {"pads", {0, 0, 1, 1}}},
+                             {{"count_include_pad", 1}});
+              }),
+              HasSubstr("'mean', AveragePool, counts positions after the image"));
+  EXPECT_THAT(refused([](Graph& g) {
+                return g.add("BatchNormalization", "norm",
+                             {"x", g.param("a", {4}), g.param("b", {4}), g.param("c", {4}), g.param("d", {4})}, {}, {},
+                             {{"epsilon", 0.0f}});
+              }),
+              AllOf(HasSubstr("net.onnx: owt has no such network: its model file:"), HasSubstr("'eps'")));
 }
 
 TEST(OnnxImport, BranchesThatCrossAreRefused) {
@@ -395,6 +455,10 @@ TEST(OnnxImport, AnOutputMayBeNamed) {
   EXPECT_THAT(to.text, AllOf(HasSubstr("classes = 4"), Not(HasSubstr("dense"))));
   options.output = "nowhere";
   EXPECT_THAT(refusal_of(graph, options), HasSubstr("no node computes the value 'nowhere'"));
+  Graph images;
+  images.conv("maps", "x");
+  options.output = images.add("Flatten", "rows", {"maps"});
+  EXPECT_THAT(refusal_of(images, options), HasSubstr("the output has 36 values for each of its 4 channels"));
 }
 
 TEST(OnnxImport, DamagedFilesAreRefused) {

@@ -219,7 +219,10 @@ TEST_F(AnswersTest, OutputsAreCheckedBeforeTheWork) {
   EXPECT_EQ(read_file(file("x.npy")), "kept");
   EXPECT_EQ(owt("eval " + file("run") + " --predictions " + file("p") + " --confusion " + file("p")).code, 2);
   EXPECT_FALSE(fs::exists(file("p")));
+  EXPECT_THAT(owt("import net.onnx --out " + file("x.safetensors")).err, HasSubstr("would be one file"));
   // Before the missing weights are.
+  EXPECT_THAT(owt("export " + file("run") + " --weights none.safetensors --onnx " + file("none/net.onnx")).err,
+              HasSubstr("none/net.onnx: "));
   EXPECT_THAT(owt(extract + file(".")).err, HasSubstr("it is a folder; name a file"));
   EXPECT_THAT(owt(extract + file("none/x.npy")).err, HasSubstr("none/x.npy: "));
   EXPECT_THAT(owt("eval " + file("run") + " --confusion /dev/null").err, HasSubstr("a device"));

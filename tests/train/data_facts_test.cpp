@@ -11,6 +11,7 @@ namespace owt::data_facts_test {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
@@ -88,6 +89,19 @@ TEST(DataFacts, EveryListHasTheLengthThatTheRecipeWants) {
     EXPECT_THAT(message_of([&] { find_data_facts(settings, folder.path(), ""); }),
                 AllOf(HasSubstr(folder.file("statistics.json")), HasSubstr(concat("'", name, "'"))));
   }
+}
+
+// The network of an import has no run, so the names are those of --data.
+TEST(DataFacts, NamesOfAnotherNumberOfClassesAreNotUsed) {
+  TempFolder data;
+  Settings settings = cifar_settings("{ crop = 12 }");
+  settings.data.format = "shards";
+  write_bytes(data.file("classes.txt"), "cat\ndog\n");
+  testing::internal::CaptureStderr();
+  EXPECT_THAT(find_data_facts(settings, "", data.path()).class_names, IsEmpty());
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("the names of the 2 classes in " + data.path()));
+  settings.model.classes = 2;
+  EXPECT_THAT(find_data_facts(settings, "", data.path()).class_names, ElementsAre("cat", "dog"));
 }
 
 class DataFactsOfRuns : public WholeRuns, public ::testing::Test {};
