@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "data/parallel.h"
+#include "src/core/row_label.h"
 #include "src/system/log.h"
 #include "src/system/printable.h"
 
@@ -65,8 +66,25 @@ std::string balance_text(const Dataset& train) {
   return format("every class {} in an epoch: an image {}, one {}", times_text(each), image_of(*least), image_of(*most));
 }
 
+namespace {
+
+// The images with each class: with the label, or with a target above 0.
+std::vector<int64_t> images_with_classes(const Dataset& dataset) {
+  if (dataset.targets() == 0) return images_of_classes(dataset);
+  std::vector<int64_t> counts(static_cast<size_t>(dataset.targets()));
+  std::vector<int32_t> targets(counts.size());
+  for (int64_t i = 0; i < dataset.size(); ++i) {
+    dataset.write_targets(i, targets.data());
+    for (size_t c = 0; c < counts.size(); ++c) counts[c] += target_of(targets[c]) > 0;
+  }
+  counts.resize(static_cast<size_t>(dataset.classes()));
+  return counts;
+}
+
+}  // namespace
+
 std::string untrained_text(const Dataset& train, const Dataset& evaluated, const std::string& kind) {
-  const std::vector<int64_t> counts = images_of_classes(train), of_evaluated = images_of_classes(evaluated);
+  const std::vector<int64_t> counts = images_with_classes(train), of_evaluated = images_with_classes(evaluated);
   const std::vector<std::string> names = names_of(train);
   std::vector<std::string> missing;
   int64_t images = 0;

@@ -184,6 +184,7 @@ void Loader::begin_step(HostBatch& slot, int64_t number) {
                 .labels = slot.labels.rows(0, rows),
                 .samples = settings_.augmenter ? Tensor() : slot.samples.rows(0, rows),
                 .files = settings_.files && settings_.files(number) ? slot.files.rows(0, rows) : Tensor(),
+                .hint = {},
                 .epoch = step.epoch,
                 .step_in_epoch = step.step_in_epoch,
                 .step_rows = step.step_rows,

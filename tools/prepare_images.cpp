@@ -137,18 +137,23 @@ int prepare_splits(const std::vector<SplitSources>& splits, const std::vector<st
   for (const SplitSources& split : splits) check_split_folder(in(preparation.out, split.name));
   for (const SplitSources& split : splits)
     for (const std::string& note : split.sources.notes) log_warn("{}", note);
-  if (preparation.force)
-    for (const SplitSources& split : splits) remove_split(in(preparation.out, split.name));
-  if (folder.classes() != classes) folder.write_classes(classes);
   // One split may have no image with several labels, and the other may have been prepared before.
   const auto has_table = [&](Split split) { return fs::exists(targets_path(preparation.out, split)); };
   const bool targets = std::ranges::any_of(splits, has_targets, &SplitSources::sources) || has_table(Split::kTrain) ||
                        has_table(Split::kTest);
+  if (targets)
+    for (const SplitSources& split : splits) check_named_once(split.sources, split.name);
+  if (preparation.force)
+    for (const SplitSources& split : splits) remove_split(in(preparation.out, split.name));
+  if (folder.classes() != classes) folder.write_classes(classes);
   for (const SplitSources& split : splits) {
+    const Split kind = split.name == "train" ? Split::kTrain : Split::kTest;
+    // The user may have written the table of a complete split.
+    const bool keeps_table =
+        fs::exists(fs::path(preparation.out) / split.name / kDataset) && has_table(kind) && !has_targets(split.sources);
     if (const int code = prepare_one(split.sources, split.name, preparation); code != 0) return code;
-    if (targets)
-      std::cout << write_targets(split.sources, preparation.out, split.name == "train" ? Split::kTrain : Split::kTest)
-                << ": targets for data.targets = true\n";
+    if (targets && !keeps_table)
+      std::cout << write_targets(split.sources, preparation.out, kind) << ": targets for data.targets = true\n";
   }
   return measure_colours(preparation.out, preparation.settings.threads, MeasureWhen::kWhereMissing);
 }

@@ -204,13 +204,6 @@ bool parse_list_line(const std::string& line, PhotoSource& photo) {
   return true;
 }
 
-void check_listed_once(const PhotoSources& sources, const std::string& list) {
-  std::set<std::string> names;
-  for (const PhotoSource& photo : sources.photos)
-    if (!names.insert(photo.name).second)
-      fail(list, " lists '", photo.name, "' twice; write all labels of an image in one line, as in 3,7");
-}
-
 std::string read_part(const InputFile& file, uint64_t offset, uint64_t bytes) {
   if (bytes > kLargestFile) throw BadPhoto(concat(bytes, " bytes, more than a gigabyte"));
   std::string content(bytes, '\0');
@@ -282,7 +275,7 @@ PhotoSources list_sources(const std::string& path, const std::string& root, cons
     sources.photos.push_back(std::move(photo));
   }
   if (sources.photos.empty()) fail(path, " names no images");
-  if (has_targets(sources)) check_listed_once(sources, path);
+  if (has_targets(sources)) check_named_once(sources, path);
   if (most >= kMostNumberedClasses) fail(path, ": label ", most, " is too large; labels count the classes from 0");
   number_classes(sources, path);
   return sources;
@@ -290,6 +283,13 @@ PhotoSources list_sources(const std::string& path, const std::string& root, cons
 
 bool has_targets(const PhotoSources& sources) {
   return std::ranges::any_of(sources.photos, [](const PhotoSource& photo) { return !photo.targets.empty(); });
+}
+
+void check_named_once(const PhotoSources& sources, const std::string& of) {
+  std::set<std::string> names;
+  for (const PhotoSource& photo : sources.photos)
+    if (!names.insert(photo.name).second)
+      fail(of, " has '", photo.name, "' twice; write all labels of an image in one line, as in 3,7");
 }
 
 void number_classes(PhotoSources& sources, const std::string& list) {

@@ -57,6 +57,8 @@ PhotoSources folder_sources(const std::string& dir, const std::string& out = "")
 PhotoSources list_sources(const std::string& path, const std::string& root, const std::vector<std::string>& classes);
 
 bool has_targets(const PhotoSources& sources);  // any line with several labels or a target
+// Throws Error if two images have one name, since a table of targets names them. of: the list or the split.
+void check_named_once(const PhotoSources& sources, const std::string& of);
 
 // Names the classes up to the largest label by their numbers where they have no name. Notes the classes without images;
 // `list` is where their names could be.

@@ -95,6 +95,7 @@ void check_resumed_data(Job& job, const std::string& data, bool other_data) {
          state.images == job.train->size() ? concat("and those in ", data, " are others")
                                            : concat("the data has ", job.train->size()),
          job.validation ? concat(" beside ", job.validation->size(), " that data.validation holds out") : "",
+         job.settings.data.targets ? ", or have other targets (data.targets)" : "",
          "; give the same data and data.validation, add --other-data to resume with these, or start a new run with "
          "--weights ",
          job.resume_checkpoint, "/weights.safetensors");
@@ -249,7 +250,7 @@ TrainOutcome train(Settings settings, const TrainOptions& options) {
   const std::string shares =
       settle_shares(settings, session, continues ? std::vector<double>() : place.measured_shares());
   const std::optional<Network> links = settle_strategy(settings, session);
-  open_teacher(settings);
+  open_teacher(settings, place.same_run ? place.out : "");
   const uint64_t asked_seed = settings.run.seed;
   Job job = job_of(std::move(settings), options, place);
   job.links = links;

@@ -109,8 +109,8 @@ std::unique_ptr<Layer> make_layer(const Model& model, size_t index, const Shape&
     if (names_layer(model.frozen, layer_of(*param))) param->freeze();
   if (!model.muon_except) return layer;
   for (Param* param : layer->params())
-    param->is_matrix = param->role == ParamRole::kTrained && param->full_shape.rank() > 1 && param->lr_mult > 0 &&
-                       !names_layer(*model.muon_except, layer_of(*param));
+    param->is_matrix = param->role == ParamRole::kTrained && param->full_shape.rank() > 1 && !param->is_bias() &&
+                       param->lr_mult > 0 && !names_layer(*model.muon_except, layer_of(*param));
   return layer;
 }
 

@@ -336,7 +336,7 @@ Evaluation Predictions::evaluation() const {
 }
 
 // One class at a time, since the scores of all classes take the memory of the table again.
-double Predictions::average_precision() const {
+std::optional<double> Predictions::average_precision() const {
   const auto images = static_cast<size_t>(images_.size()), classes = static_cast<size_t>(classes_);
   std::vector<bool> positive(images * classes);
   for (size_t image = 0; image < images; ++image) {
@@ -353,7 +353,9 @@ double Predictions::average_precision() const {
     }
     if (const double one = owt::average_precision(std::move(scores)); !std::isnan(one)) sum += one, ++counted;
   }
-  return sum / counted;
+  if (counted > 0) return sum / counted;
+  log_warn("there is no mAP: no image has a class, which is a target of at least 0.5");
+  return {};
 }
 
 std::vector<ClassAccuracy> Predictions::by_class() const {

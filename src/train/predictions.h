@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -133,7 +134,7 @@ class Predictions {
   int before_label(int64_t image) const;  // how many of the most probable classes rank before the label
   Tensor start_view(const Batch& step, std::span<const int64_t> rows, const Tensor& logits);
   void write_line(const MeanProbabilities& mean, double* to) const;
-  double average_precision() const;
+  std::optional<double> average_precision() const;
   void merge(std::span<const double> lines, int64_t stride, double* to) const;
 
   const Dataset& images_;

@@ -26,13 +26,30 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// The checkpoint of the teacher in `run` from which the student in this run folder has learned; empty: there is none.
+std::string earlier_checkpoint(const std::string& student, const std::string& run) {
+  const fs::path path = fs::path(student) / "config.toml";
+  if (student.empty() || !fs::is_regular_file(path)) return "";
+  Config recipe = Config::file(path.string());
+  if (!recipe.is_table("loss")) return "";
+  Config loss = recipe.table("loss");
+  if (!loss.is_table("distill")) return "";
+  Config distill = loss.table("distill");
+  return distill.string("run") == fs::absolute(run) ? distill.string("checkpoint", "") : "";
+}
+
 // The folder of the teacher's run, its recipe, and the checkpoint with its weights, as rank 0 finds them.
-std::string read_teacher(const DistillSettings& distill) {
+std::string read_teacher(const DistillSettings& distill, const std::string& student) {
   const std::string& run = distill.run;
   const fs::path recipe = fs::path(run) / "config.toml";
   if (!fs::is_regular_file(recipe)) fail("loss.distill.run: ", run, " is no run folder; it has no config.toml");
-  const std::string named = distill.checkpoint;
-  if (!named.empty() && !is_checkpoint(named)) fail("loss.distill.checkpoint: ", named, " is no checkpoint folder");
+  const std::string named = distill.checkpoint.empty() ? earlier_checkpoint(student, run) : distill.checkpoint;
+  if (!named.empty() && !is_checkpoint(named))
+    fail("loss.distill.checkpoint: ", named, " is no checkpoint folder; name another one of ", run);
+  const auto its_run = named.empty() ? std::nullopt : run_folder_of_checkpoint(named);
+  if (its_run && !fs::equivalent(*its_run, run))
+    fail("loss.distill.checkpoint: ", named, " is of the run ", *its_run, ", and loss.distill.run is ", run,
+         "; name the run that has this checkpoint");
   if (!named.empty()) load_checkpoint_state(named);  // damaged weights must not be used
   const auto checkpoint = named.empty() ? best_checkpoint(run) : named;
   if (!checkpoint) fail("loss.distill.run: ", run, " has no checkpoint yet; train the teacher first");
@@ -84,11 +101,20 @@ Plan teacher_plan(const Settings& settings, PlanRequest request) {
   return make_plan(settings.distill.teacher->model, request);
 }
 
-// Whether the ranks of the run can also divide the teacher: they have the same rows for both networks.
+// The number of the hint's layer in the plan; none: there is no hint.
+std::optional<int64_t> hint_of(const Plan& plan) {
+  const auto found = std::ranges::find(plan.layers, kHintLayer, &LayerPlan::name);
+  if (found == plan.layers.end()) return {};
+  return found - plan.layers.begin();
+}
+
+// Whether the ranks of the run can also divide the teacher: they have the same rows for both networks, and a hint's rows
+// are the rank's own.
 bool divides_teacher(const Settings& settings, const Plan& run) {
   if (!run.shares_logits()) return false;
   try {
     const Plan plan = teacher_plan(settings, run.request);
+    if (const auto hint = hint_of(plan); hint && *hint >= plan.boundary) return false;
     return plan.shares_logits() && plan.model_ranks == run.model_ranks && row_group(plan, 0) == row_group(run, 0);
   } catch (const Error&) {
     return false;  // e.g. its layers need more rows than a micro-batch or a round has
@@ -114,13 +140,6 @@ Settings settings_of_teacher(const Settings& settings, const Plan& plan) {
   return its;
 }
 
-// The number of the hint's layer in the plan; none: there is no hint.
-std::optional<int64_t> hint_of(const Plan& plan) {
-  const auto found = std::ranges::find(plan.layers, kHintLayer, &LayerPlan::name);
-  if (found == plan.layers.end()) return {};
-  return found - plan.layers.begin();
-}
-
 // How images are normalised. Without values nothing is subtracted, and nothing divides them.
 struct Standardising {
   std::vector<double> mean, deviation;
@@ -134,7 +153,8 @@ struct Standardising {
   bool is_near(const Standardising& other) const {
     // Held-out images change the means a little.
     const auto near = [](double a, double b) { return std::abs(a - b) <= 1; };
-    return std::ranges::equal(mean, other.mean, near) && std::ranges::equal(deviation, other.deviation, near) &&
+    const auto alike = [](double a, double b) { return std::abs(a - b) <= 0.02 * std::abs(b); };
+    return std::ranges::equal(mean, other.mean, near) && std::ranges::equal(deviation, other.deviation, alike) &&
            scale == other.scale;
   }
   std::string text() const { return format("mean {}, std {}, scale {}", in_words(mean), in_words(deviation), scale); }
@@ -156,10 +176,10 @@ struct Standardising {
 
 }  // namespace
 
-void open_teacher(Settings& settings) {
+void open_teacher(Settings& settings, const std::string& student) {
   DistillSettings& distill = settings.distill;
   if (distill.run.empty()) return;
-  const std::vector<std::string> found = unpacked(from_rank_0([&] { return read_teacher(distill); }));
+  const std::vector<std::string> found = unpacked(from_rank_0([&] { return read_teacher(distill, student); }));
   distill.run = found[0];
   distill.checkpoint = found[2];
   distill.weights = trained_weights_of(distill.checkpoint);
@@ -169,6 +189,7 @@ void open_teacher(Settings& settings) {
   const std::string path = (fs::path(distill.run) / "config.toml").string();
   const auto teacher = std::make_shared<Settings>(read_settings(Config::text(found[1], path), path));
   teacher->distill = {};
+  teacher->model.frozen = {"*"};  // so it has no gradients and no optimizer state
   const Model &its = teacher->model, &mine = settings.model;
   if (its.input != mine.input)
     fail("the teacher in ", distill.run, " takes images of ", its.input, ", and model '", mine.name, "' takes ",

@@ -22,7 +22,8 @@ namespace owt {
 // makes the folder in the recipe absolute. With a hint, adds its layer to both models (src/net/hint.h). Throws Error if
 // there is no such run, if its network has another input or another number of classes, and for a hint whose layers do
 // not fit. Collective over the processes of a launch; rank 0 reads.
-void open_teacher(Settings& settings);
+// student: the folder of a run that continues, which keeps its teacher's checkpoint; empty: a new run.
+void open_teacher(Settings& settings, const std::string& student = "");
 // Throws Error if the classes or the normalisation of images differ between the teacher and the job, whose data is
 // open. Collective over the processes of a launch.
 void check_teacher(const Job& job);

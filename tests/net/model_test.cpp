@@ -34,6 +34,17 @@ std::string replaced(std::string text, const std::string& from, const std::strin
   return text.replace(text.find(from), from.size(), to);
 }
 
+TEST(ReadModel, MuonTakesNoBiasAsAMatrix) {
+  Model model = model_from(kHead + "[[layer]]\nname = \"local1\"\ntype = \"local\"\nout = 4\nkernel = 3\n" + kFc);
+  model.muon_except.emplace();
+  std::map<std::string, bool> is_matrix;
+  for (const auto& layer : whole_layers(model))
+    for (const Param* param : layer->params()) is_matrix[param->name] = param->is_matrix;
+  EXPECT_EQ(is_matrix,
+            (std::map<std::string, bool>{
+                {"local1.weight", true}, {"local1.bias", false}, {"fc1.weight", true}, {"fc1.bias", false}}));
+}
+
 std::string error_of(const std::string& toml) {
   return message_of([&] { model_from(toml); });
 }

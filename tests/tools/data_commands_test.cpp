@@ -270,11 +270,28 @@ TEST_F(TargetCommands, AResumedRunContinuesWithTheSameTargetsAndRefusesOthers) {
   const std::string resume = "train " + file("run") + " --resume auto --epochs 6 --data " + file("data");
   const std::string table = read_file(file("data/targets_train.csv"));
   write("data/targets_train.csv", table.substr(0, table.rfind(',')) + ",0.5\n");
-  EXPECT_EQ(owt(resume).code, 1);
+  EXPECT_THAT(owt(resume).err, HasSubstr("or have other targets (data.targets)"));
   write("data/targets_train.csv", table);
   const Result resumed = owt(resume);
   ASSERT_EQ(resumed.code, 0) << resumed.err;
   EXPECT_EQ(losses("run"), losses("whole"));
+}
+
+// All classes of an image have equal targets, so most are no image's label.
+TEST_F(TargetCommands, AClassWithTargetsHasImagesAndOneWithoutPositivesHasNoPrecision) {
+  write_tables(false);
+  for (const char* split : {"train", "test"}) {
+    std::string table = text_lines(file(concat("data/targets_", split, ".csv"))).front();
+    for (int image = 0; image < (split == std::string("train") ? 20 : 10); ++image)
+      table += concat("\n", image, image % 2 ? ",.4,.4,.4,.4,.4,0,0,0,0,0" : ",0,0,0,0,0,.3,.3,.3,.3,.3");
+    write(concat("data/targets_", split, ".csv"), table + "\n");
+  }
+  const Result done = train("low", "--set loss.type=logistic");
+  ASSERT_EQ(done.code, 0) << done.err;
+  EXPECT_THAT(done.err, Not(HasSubstr("no training images")));
+  const Result eval = owt("eval " + file("low") + " --data " + file("data"));
+  EXPECT_THAT(eval.out, Not(HasSubstr("mAP"))) << eval.out;
+  EXPECT_THAT(eval.err, HasSubstr("there is no mAP: no image has a class"));
 }
 
 TEST_F(TargetCommands, WhatDoesNotFitIsRefusedInOneLine) {

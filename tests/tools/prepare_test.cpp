@@ -221,6 +221,17 @@ TEST_F(PrepareProgramTest, AListOfSeveralLabelsMakesTablesOfTargets) {
   EXPECT_THAT(records_of("out/train"),
               ElementsAre("in/a.jpg: 0 9", "in/b, c.jpg: 2 9", "in/d.jpg: 0 9", "in/e.jpg: 1 9"));
   EXPECT_EQ(owt(command + " --split val").code, 0);
+  // A list of plain labels repeats no name, since the split gets a table too; a table that exists stays as it is.
+  write("plain.txt", "in/a.jpg 0\nin/a.jpg 1\n");
+  const std::string plain = "prepare list plain.txt out --classes classes.txt --size 0 --no-shuffle --split val --force";
+  EXPECT_THAT(owt(plain).err, HasSubstr("val has 'in/a.jpg' twice"));
+  write("plain.txt", "in/a.jpg 0\nin/e.jpg 1\n");
+  ASSERT_EQ(owt(plain).code, 0);
+  EXPECT_EQ(read_file(file("out/targets_test.csv")), "name,ant,\"\"\"bee\"\"\",cow\nin/a.jpg,1,0,0\nin/e.jpg,0,1,0\n");
+  write("out/targets_test.csv", "written by hand");
+  ASSERT_EQ(owt(plain.substr(0, plain.rfind(" --force"))).code, 0);
+  EXPECT_EQ(read_file(file("out/targets_test.csv")), "written by hand");
+  EXPECT_EQ(owt(command + " --split val --force").code, 0);
   EXPECT_THAT(owt("inspect out").out, HasSubstr("  targets_test.csv: 1.00 classes of an image have a target of 0.5"));
   for (const auto& [line, wanted] : std::vector<std::pair<std::string, std::string>>{
            {"in/a.jpg 0,3", "list.txt:2: label 3, but there are 3 classes"},
@@ -228,7 +239,7 @@ TEST_F(PrepareProgramTest, AListOfSeveralLabelsMakesTablesOfTargets) {
            {"in/a.jpg 0,", "list.txt:2: wanted a path and a label"},
            {"in/a.jpg 0:1.5", "list.txt:2: wanted a path and a label"},
            {"in/a.jpg 0:x", "list.txt:2: wanted a path and a label"},
-           {"in/e.jpg 0,1", "list.txt lists 'in/e.jpg' twice; write all labels of an image in one line"}}) {
+           {"in/e.jpg 0,1", "list.txt has 'in/e.jpg' twice; write all labels of an image in one line"}}) {
     write("list.txt", "in/e.jpg 1\n" + line + "\n");
     const Result refused = owt("prepare list list.txt none --classes classes.txt");
     EXPECT_EQ(refused.code, 1);

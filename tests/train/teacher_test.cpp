@@ -111,7 +111,9 @@ TEST_P(TeacherTest, TargetsOfARowAreTheProbabilitiesOfItsImage) {
             const std::lock_guard lock(one_at_a_time);
             const int64_t rows = batch.images.shape().rows(), classes = settings.model.classes;
             if (rows == 0) continue;
-            if (hints) EXPECT_THAT(download(hint), Pointwise(FloatNear(1e-5f), download(to_pool1.run(batch.images))));
+            if (hints) {
+              EXPECT_THAT(download(hint), Pointwise(FloatNear(1e-5f), download(to_pool1.run(batch.images))));
+            }
             const Tensor logits = alone.run(batch.images);
             const LabelRows layout = settings.loss.label_rows();
             for (int64_t row = 0; row < rows; ++row) {
@@ -210,7 +212,45 @@ TEST_P(TeacherTest, ARunKeepsTheCheckpointOfItsTeacher) {
   EXPECT_THAT(message_of([&] {
                 run("other", taught_by(its, {{"loss.distill.checkpoint", path("none")}}));
               }),
-              HasSubstr("none is no checkpoint folder"));
+              HasSubstr("none is no checkpoint folder; name another one of"));
+  EXPECT_THAT(message_of([&] {
+                run("other", taught_by(its, {{"loss.distill.checkpoint", *best_checkpoint(path("student"))}}));
+              }),
+              HasSubstr("is of the run " + std::filesystem::absolute(path("student")).string()));
+}
+
+// The recipe itself names no checkpoint, and another one is the best.
+TEST_P(TeacherTest, AResumedRunKeepsTheCheckpointOfItsTeacher) {
+  const std::string its = teacher(), other = its + "/checkpoints/step-00000001";
+  std::filesystem::copy(*best_checkpoint(its), other, std::filesystem::copy_options::recursive);
+  run("student", taught_by(its, {{"loss.distill.checkpoint", other}, {"schedule.max_steps", "3"}}));
+  run("student", taught_by(its), "auto");
+  EXPECT_EQ(Config::file(path("student/config.toml")).table("loss").table("distill").string("checkpoint"),
+            std::filesystem::absolute(other).string());
+}
+
+TEST_P(TeacherTest, ATeacherHasNoGradients) {
+  Settings settings = small_settings(kSmallRecipe, taught_by(teacher()));
+  open_teacher(settings);
+  for (const auto& layer : whole_layers(settings.distill.teacher->model))
+    for (const Param* param : layer->params()) EXPECT_EQ(param->role, ParamRole::kFrozen) << param->name;
+}
+
+// mp could split all layers of these networks.
+TEST_P(TeacherTest, UnderMpEveryRankHasTheWholeTeacherOfAHint) {
+  std::string recipe = kSmallRecipe;
+  recipe.erase(recipe.find("groups = 2\n"), 11);
+  const auto trained = [&](const std::string& out, const Overrides& changes) {
+    TrainOptions options;
+    options.out = path(out);
+    options.threads = 1;
+    return losses(train(small_settings(recipe, merged(here(), changes)), options).run_folder);
+  };
+  trained("teacher", {});
+  const Overrides all{{"loss.distill.run", path("teacher")}, {"loss.distill.hint", kHint}};
+  const auto wanted = trained("one", all), found = trained("two", merged(all, on("mp", "2")));
+  ASSERT_EQ(found.size(), wanted.size());
+  for (const auto& [step, loss] : wanted) EXPECT_NEAR(found.at(step), loss, 1e-4 * loss) << step;
 }
 
 // Each rank alone computes its own rows.
