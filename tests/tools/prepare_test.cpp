@@ -223,7 +223,8 @@ TEST_F(PrepareProgramTest, AListOfSeveralLabelsMakesTablesOfTargets) {
   EXPECT_EQ(owt(command + " --split val").code, 0);
   // A list of plain labels repeats no name, since the split gets a table too; a table that exists stays as it is.
   write("plain.txt", "in/a.jpg 0\nin/a.jpg 1\n");
-  const std::string plain = "prepare list plain.txt out --classes classes.txt --size 0 --no-shuffle --split val --force";
+  const std::string plain =
+      "prepare list plain.txt out --classes classes.txt --size 0 --no-shuffle --split val --force";
   EXPECT_THAT(owt(plain).err, HasSubstr("val has 'in/a.jpg' twice"));
   write("plain.txt", "in/a.jpg 0\nin/e.jpg 1\n");
   ASSERT_EQ(owt(plain).code, 0);

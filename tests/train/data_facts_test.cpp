@@ -91,7 +91,7 @@ TEST(DataFacts, EveryListHasTheLengthThatTheRecipeWants) {
   }
 }
 
-// The network of an import has no run, so the names are those of --data.
+// The network of an import has no run, so the class names come from --data.
 TEST(DataFacts, NamesOfAnotherNumberOfClassesAreNotUsed) {
   TempFolder data;
   Settings settings = cifar_settings("{ crop = 12 }");
