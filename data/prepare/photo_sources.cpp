@@ -22,7 +22,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr uint64_t kLargestFile = uint64_t{1} << 30;
 // Whether it is a broken link, or an entry that cannot be examined.
 bool is_out_of_reach(const fs::file_status& status) { return !fs::status_known(status) || !fs::exists(status); }
 
@@ -205,7 +204,7 @@ bool parse_list_line(const std::string& line, PhotoSource& photo) {
 }
 
 std::string read_part(const InputFile& file, uint64_t offset, uint64_t bytes) {
-  if (bytes > kLargestFile) throw BadPhoto(concat(bytes, " bytes, more than a gigabyte"));
+  if (bytes > kMostPhotoBytes) throw BadPhoto(concat(bytes, " bytes, more than a gigabyte"));
   std::string content(bytes, '\0');
   const std::string problem = file.read(offset, content);
   if (!problem.empty()) throw BadPhoto(concat("cannot be read: ", problem));

@@ -32,6 +32,8 @@ Photo PhotoInput::load(const std::string& file) const {
   const auto status = std::filesystem::status(file, error);
   if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status))
     fail(std::filesystem::is_directory(status) ? "it is a folder" : "it is no regular file");
+  if (const auto bytes = std::filesystem::file_size(file, error); !error && bytes > kMostPhotoBytes)
+    fail("it has ", bytes, " bytes, more than a gigabyte");
   return resized(read_photo(read_file(file), {.short_side = crop_.short_side}), crop_.short_side);
 }
 

@@ -54,12 +54,16 @@ Corner corner(const PhotoInput& input, const Photo& photo, int view) {
 TEST(PhotoInput, WhatIsNoFileIsRefusedAndNotReadWithoutEnd) {
   const TempFolder folder;
   ASSERT_EQ(mkfifo(folder.file("pipe.jpg").c_str(), 0600), 0);
-  const std::vector<std::string> files{"/dev/zero", folder.file("pipe.jpg"), folder.path(), folder.file("none.jpg")};
+  write_bytes(folder.file("huge.jpg"), "");
+  std::filesystem::resize_file(folder.file("huge.jpg"), kMostPhotoBytes + 1);  // a hole
+  const std::vector<std::string> files{"/dev/zero", folder.file("pipe.jpg"), folder.path(), folder.file("none.jpg"),
+                                       folder.file("huge.jpg")};
   const LoadedPhotos loaded = load_photos(PhotoInput(shards(20, 30), {}), files);
   EXPECT_EQ(loaded.errors[0], "it is no regular file");
   EXPECT_EQ(loaded.errors[1], "it is no regular file");
   EXPECT_EQ(loaded.errors[2], "it is a folder");
   EXPECT_EQ(loaded.errors[3], "No such file or directory");
+  EXPECT_EQ(loaded.errors[4], "it has 1073741825 bytes, more than a gigabyte");
 }
 
 TEST(PhotoInput, ViewsOfShardsArePlacesOfThePhoto) {
