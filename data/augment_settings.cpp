@@ -66,6 +66,8 @@ AugmentSettings AugmentSettings::from(Config table, const Shape& image) {
   if (settings.crop > largest)
     table.error("crop", concat("'crop' is ", settings.crop, ", wanted at most ", largest, ": images are ", image[0],
                                " x ", image[1], " and 'pad' is ", settings.pad));
+  if (settings.reflect && !table.given("pad"))
+    table.error("pad_mode", "pad_mode is \"reflect\", and nothing is padded; set 'pad', e.g. to 4");
   if (settings.reflect && settings.pad >= std::min(image[0], image[1]))
     table.error("pad", concat("'pad' is ", settings.pad, ", wanted less than the ", std::min(image[0], image[1]),
                               " pixels of a side, which pad_mode \"reflect\" repeats"));

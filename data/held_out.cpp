@@ -50,6 +50,7 @@ class Subset : public Dataset {
 };
 
 int64_t count_of(double wanted, int64_t size, const std::string& setting) {
+  if (size < 2) fail(setting, ": one training image cannot be divided; give more images, or leave ", setting, " out");
   const auto count = wanted < 1 ? std::llround(wanted * size) : static_cast<int64_t>(std::min(wanted, 1e18));
   if (count < 1 || count >= size)
     fail(setting, " = ", number_text(wanted), " holds ", count, " of the ", size, " training images out, wanted 1 to ",

@@ -15,7 +15,7 @@ int command_average(const Arguments& arguments) {
   options.positional("RUN", "the run folder");
   options.option(
       "last", "N",
-      "number of newest checkpoints to average (default: all, five at most); a run keeps run.keep_checkpoints of them");
+      "number of newest checkpoints to average (default: as many as run.keep_checkpoints, from two to five)");
   options.option("out", "FILE", "safetensors file to write (default: average.safetensors in the run folder)");
   options.flag("force", "overwrite an existing FILE");
   if (!options.parse(arguments)) {

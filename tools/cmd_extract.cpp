@@ -40,6 +40,7 @@ int command_extract(const Arguments& arguments) {
   source.workers = image_workers(options);
   source.layer = options.string("layer");
   extraction.out = options.string("out");
+  source.labels = options.given("labels");
   if (options.given("labels")) extraction.labels = options.string("labels");
   const Settings settings = shared_settings(options, with_classes(options));
   source.data = given_data(options, settings);

@@ -25,7 +25,7 @@ int command_predict(const Arguments& arguments) {
   Options options("owt predict",
                   "Prints the most probable classes of photos: JPEG, PNG, BMP, WebP or TIFF files of any size. Class "
                   "names and image means come from the run of the weights; for weights without a run, give --data.");
-  declare_trained(options);
+  declare_trained(options, /*always_reads_data=*/false);
   options.positional_list(
       "IMAGE",
       "files; a file that cannot be read is reported, the others are still classified, and the exit code is 1");

@@ -97,8 +97,9 @@ int shared_threads(const Options& options);
 void declare_image_workers(Options& options);
 int image_workers(const Options& options);  // throws UsageError for several in a launch of several processes
 
-// Options of commands that use a trained network: CONFIG, which may be a run folder, --weights and --data.
-void declare_trained(Options& options);
+// Options of commands that use a trained network: CONFIG, which may be a run folder, --weights and --data. Without
+// always_reads_data the command reads only class names and means there.
+void declare_trained(Options& options, bool always_reads_data = true);
 // The run folder that CONFIG names or is in; empty: none.
 std::string run_folder_of(const Options& options);
 // The run folder with the facts (data_facts.h): the weights' run, else the run of CONFIG.

@@ -24,13 +24,16 @@ std::string with_latest(const std::string& path) {
   return path;
 }
 
-void declare_trained(Options& options) {
+void declare_trained(Options& options, bool always_reads_data) {
   options.positional("CONFIG", concat("a run folder, or the recipe: ", kFileOrName));
   options.option("weights", "FILE",
                  "safetensors file with the model's weights, or a run or checkpoint folder (default, if CONFIG is a "
                  "run folder or its config.toml: the run's checkpoint with the best top-1, or the newest if none was "
                  "evaluated; its averaged weights if it has them)");
-  options.option("data", "DIR", "the data set (default: the recipe's data.dir, else $OWT_DATA, else ./datasets)");
+  options.option("data", "DIR",
+                 always_reads_data ? "the data set (default: the recipe's data.dir, else $OWT_DATA, else ./datasets)"
+                                   : "the data set, for weights without a run: class names, and image means that the "
+                                     "recipe computes");
 }
 
 std::string run_folder_of(const Options& options) {

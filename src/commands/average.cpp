@@ -29,11 +29,11 @@ std::vector<std::string> last_checkpoints(const AverageOptions& options) {
   const std::string recipe = (fs::path(options.run_folder) / "config.toml").string();
   if (!fs::is_regular_file(recipe)) fail(options.run_folder, " is no run folder: it holds no config.toml; name a run");
   std::vector<std::string> folders = checkpoints_to_latest(options.run_folder);
-  constexpr std::ptrdiff_t kFewest = 2, kMost = 5;  // if --last is not given
-  const std::ptrdiff_t found = std::ssize(folders),
-                       last = options.last > 0 ? options.last : std::clamp(found, kFewest, kMost);
+  const int64_t kept = read_settings(recipe).run.keep_checkpoints;  // beside the best one, which may be far off
+  constexpr int64_t kFewest = 2, kMost = 5;                         // if --last is not given
+  const int64_t found = std::ssize(folders),
+                last = options.last > 0 ? options.last : std::clamp(std::min(found, kept), kFewest, kMost);
   if (found < last) {
-    const int64_t kept = read_settings(recipe).run.keep_checkpoints;
     const std::string longer = kept < last
                                    ? concat("with run.keep_checkpoints = ", last, " or more (it was ", kept, ")")
                                    : "for longer, or with more checkpoints (run.checkpoint_every_steps)";

@@ -16,33 +16,10 @@
 namespace owt {
 namespace {
 
-// The state of the checkpoint that the weights belong to, if any.
-std::optional<RunState> state_beside(const std::string& weights) {
-  const std::string folder = std::filesystem::path(weights).parent_path().string();
-  if (!is_checkpoint(folder)) return {};
-  return load_checkpoint_state(folder);
-}
-
 // The shares that were measured for the weights' run; empty: none.
 std::vector<double> shares_beside(const std::string& weights) {
-  const std::optional<RunState> state = state_beside(weights);
-  return state ? state->measured_shares : std::vector<double>();
-}
-
-// With another recipe or seed, held-out images may be among the run's training images.
-void check_held_out(const Job& job, const std::string& data) {
-  from_rank_0([&] {
-    const std::optional<RunState> state = state_beside(job.weights);
-    const uint64_t seed = job.settings.run.seed;
-    if (state && (state->seed != seed || state->images != job.train->size()))
-      fail("the run of ", job.weights, " has seed ", state->seed, " and was trained on ", state->images,
-           " images; with seed ", seed, " and ", job.train->size(),
-           " training images, others would be held out; give the run folder instead of the recipe");
-    if (state && !same_training_images(*state, *job.train))
-      fail("the run of ", job.weights, " was trained on other images than those in ", data,
-           ", so other images would be held out; give the data of the run");
-    return "";
-  });
+  const std::string folder = std::filesystem::path(weights).parent_path().string();
+  return is_checkpoint(folder) ? load_checkpoint_state(folder).measured_shares : std::vector<double>();
 }
 
 }  // namespace
@@ -76,7 +53,7 @@ Evaluation evaluate_file(Settings settings, const EvalOptions& options) {
   if (!options.data.empty() && !job.train && job.settings.data.format != "shards")
     tell_of_other_statistics(job.settings, data, known);
   check_same_data(job, data);
-  if (request.split == Split::kValidation) check_held_out(job, data);
+  if (request.split == Split::kValidation) check_held_out(job, options.weights, data);
   const bool on_host = job.plan.request.on.device == Device::kCpu;  // otherwise the memory of GPUs is checked
   check_memory(job.plan, {Mode::kEval, kLoadedBatches, [&](const Plan& plan, int rank) {
                             return on_host ? prediction_bytes(plan, request, *job.images(request.split), rank) : 0;

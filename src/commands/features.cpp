@@ -10,6 +10,7 @@
 #include "src/plan/order.h"
 #include "src/predict/memory_need.h"
 #include "src/train/data_facts.h"
+#include "src/train/data_identity.h"
 #include "src/train/memory_check.h"
 
 namespace owt {
@@ -74,6 +75,7 @@ void Features::open_images() {
   const Split split = source_.split;
   open_data(job_, data_folder(job_.settings.data, source_.data), split, facts_of_run(job_.settings, source_.run_folder),
             source_.labels ? LabelsAre::kOutputs : LabelsAre::kUnused);
+  if (split == Split::kValidation) check_held_out(job_, source_.weights, data_folder(job_.settings.data, source_.data));
   if (source_.numbers.empty() && source_.spread == 0) return;
   std::shared_ptr<const Dataset>& images = images_of(job_, split);
   const int64_t all = images->size();

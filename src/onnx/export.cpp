@@ -192,15 +192,13 @@ class ToFile : public std::streambuf {
   std::exception_ptr error_;
 };
 
-void write(const onnx::ModelProto& model, const std::string& path) {
+void write(const onnx::ModelProto& model, AtomicFileWriter& file) {
   if (model.ByteSizeLong() > static_cast<size_t>(std::numeric_limits<int>::max()))
     fail("the model takes ", model.ByteSizeLong(), " bytes; an ONNX file holds 2 GB at most");
-  AtomicFileWriter file(path);
   ToFile to_file(file);
   std::ostream stream(&to_file);
   model.SerializeToOstream(&stream);
   to_file.rethrow();
-  file.close();
 }
 
 }  // namespace
@@ -223,11 +221,11 @@ void export_onnx(const Settings& settings, const std::string& weights, const Onn
   if (!ranges && weight_bytes(settings.model) > options.most_bytes) data.emplace(file);
   add_graph(*model.mutable_graph(), settings.model, augmenter, weights, settings.loss, options, ranges,
             data ? &*data : nullptr);
-  if (data)
-    data->close();
-  else
-    onnx::checker::check_model(model);
-  write(model, file);
+  if (!data) onnx::checker::check_model(model);
+  AtomicFileWriter graph(file);
+  write(model, graph);
+  if (data) data->close();  // both files change when nothing can fail any more
+  graph.close();
   if (!data) return;
   onnx::checker::check_model(file);
   log_info("an ONNX file holds 2 GB at most: the large tensors are in {}.data, which belongs beside it", file);

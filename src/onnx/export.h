@@ -45,8 +45,9 @@ struct OnnxOptions {
   bool probabilities = false;
   bool head = false;  // see above
   bool raw_pixels = false;
-  int64_t most_bytes = std::numeric_limits<int>::max();  // limit on the size of the file
-  Calibration calibration{};                             // for INT8
+  // Parameters of more bytes go into FILE.data. An ONNX file holds 2 GB, with the graph and what the layers add.
+  int64_t most_bytes = std::numeric_limits<int>::max() - (int64_t{64} << 20);
+  Calibration calibration{};         // for INT8
   std::string run_folder{}, data{};  // sources of the facts of the training data (data_facts.h); empty: not given
 };
 

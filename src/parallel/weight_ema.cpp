@@ -31,6 +31,8 @@ EmaSettings EmaSettings::from(Config& optimizer) {
                     "'lookahead' moves the weights to their average, and 'ema' is 0; set it, e.g. to 0.95");
   ema.warmup = optimizer.boolean("ema_warmup", ema.warmup);
   ema.ramp = optimizer.number("ema_ramp", ema.ramp, {.low = 0, .high = 100});
+  if (ema.every > 1 && !optimizer.given("ema"))
+    optimizer.error("ema_every", "'ema_every' is for averages of the weights; set 'ema', e.g. to 0.9999");
   if (ema.ramp > 0 && !ema.on())
     optimizer.error("ema_ramp", "'ema_ramp' changes the decay of the averages, and 'ema' is 0; set it, e.g. to 0.95");
   return ema;

@@ -52,6 +52,8 @@ void read_length(Config& config, ScheduleSettings& s) {
   s.epochs = s.max_steps > 0 ? config.number("epochs", 0.0, {.low = kTiny}) : config.number("epochs", {.low = kTiny});
   s.warmup_epochs = config.number("warmup_epochs", 0.0, {.low = 0});
   s.warmup_factor = config.number("warmup_factor", 0.0, {.low = 0, .high = 1});
+  if (s.warmup_factor > 0 && !config.given("warmup_epochs"))
+    config.error("warmup_factor", "'warmup_factor' begins a warm-up; set 'warmup_epochs', e.g. to 5");
   if (s.epochs > 0 && s.warmup_epochs > s.epochs)
     config.error("warmup_epochs",
                  concat("'warmup_epochs' is ", s.warmup_epochs, ", wanted at most 'epochs', ", s.epochs));
@@ -134,8 +136,19 @@ ScheduleSettings ScheduleSettings::from(Config& config) {
   return s;
 }
 
+namespace {
+
+// A product or quotient of fractions that is whole but for its rounding, such as 1.1 * 50.
+double without_rounding(double value) {
+  const double whole = std::round(value);
+  return std::abs(value - whole) <= 1e-9 * std::max(1.0, whole) ? whole : value;
+}
+
+}  // namespace
+
 int64_t Schedule::total_steps(int64_t steps_per_epoch, int64_t more_steps) const {
-  const auto of_epochs = static_cast<int64_t>(std::ceil(settings_.epochs * static_cast<double>(steps_per_epoch)));
+  const auto of_epochs =
+      static_cast<int64_t>(std::ceil(without_rounding(settings_.epochs * static_cast<double>(steps_per_epoch))));
   const int64_t by_epochs = of_epochs + more_steps;
   if (settings_.max_steps == 0) return by_epochs;
   return settings_.epochs > 0 ? std::min(by_epochs, settings_.max_steps) : settings_.max_steps;
@@ -159,7 +172,7 @@ double Schedule::own_rate(const RateCurve& s, double step, int64_t steps_per_epo
     case Curve::kConstant:
       return 1;
     case Curve::kStep:
-      return std::pow(s.factor, std::floor(epoch / s.every));
+      return std::pow(s.factor, std::floor(without_rounding(epoch / s.every)));
     case Curve::kMultistep: {
       const auto passed = std::upper_bound(s.milestones.begin(), s.milestones.end(), epoch);
       return std::pow(s.factor, static_cast<double>(passed - s.milestones.begin()));

@@ -265,6 +265,8 @@ ParallelSettings read_parallel(Config config) {
     parallel.shares = read_shares(config, parallel);
   parallel.average_every = static_cast<int>(config.integer("average_every", 1, {.low = 1, .high = 1 << 20}));
   parallel.average_from = config.number("average_from", 0, {.low = 0, .high = 1e9});
+  if (parallel.average_from > 0 && !config.given("average_every"))
+    config.error("average_from", "'average_from' is when steps without averages begin; set 'average_every', e.g. to 8");
   if (parallel.automatic && parallel.average_every > 1)
     config.error("strategy",
                  "'auto' and average_every do not go together: with weights that are averaged the strategies train "
@@ -356,6 +358,10 @@ Settings settings_from(Config recipe, const std::string& name) {
     recipe.table("run").error("eval_every_epochs",
                               "schedule type 'plateau' goes by the evaluations, and there is "
                               "none before the end; set it to 1, or take another schedule");
+  if (settings.run.patience > 0 && settings.run.eval_every_epochs == 0 && settings.run.eval_every_steps == 0)
+    recipe.table("run").error("eval_every_epochs",
+                              "'patience' counts evaluations, and there is none before the end; set it to 1, or leave "
+                              "'patience' out");
   return settings;
 }
 

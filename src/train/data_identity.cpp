@@ -1,6 +1,7 @@
 #include "src/train/data_identity.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <limits>
 #include <map>
 #include <optional>
@@ -150,15 +151,20 @@ bool is_weight_of(const std::string& layer, const std::string& tensor) {
   return is_one(tensor) || is_one(bare_tensor_name(tensor));
 }
 
-// Reads the file on rank 0. False for a file without such a tensor, which other code checks.
+// The outputs that the file has for the layer; empty: the file has no such tensor. Reads the file on rank 0.
+std::string outputs_in(const std::string& file, const std::string& layer) {
+  return from_rank_0([&] {
+    const SafetensorsReader reader(file);
+    for (const auto& entry : reader.entries())
+      if (is_weight_of(layer, entry.name) && entry.shape.rank() > 0) return std::to_string(entry.shape[0]);
+    return std::string();
+  });
+}
+
+// False for a file without the layer, which other code checks.
 bool has_other_outputs(const std::string& file, const std::string& layer, int outputs) {
-  return !from_rank_0([&] {
-            const SafetensorsReader reader(file);
-            for (const auto& entry : reader.entries())
-              if (is_weight_of(layer, entry.name) && entry.shape.rank() > 0)
-                return std::string(entry.shape[0] == outputs ? "" : "other");
-            return std::string();
-          }).empty();
+  const std::string found = outputs_in(file, layer);
+  return !found.empty() && found != std::to_string(outputs);
 }
 
 // If the run's statistics do not fit, the recipe computes its own.
@@ -246,8 +252,9 @@ RunFacts known_of_start(const Settings& settings, const StartWeights& start) {
   for (const auto& layer : whole_layers(settings.model))
     for (std::string& name : layers_with_weights(layer->params())) layers.push_back(std::move(name));
   if (facts.class_names.empty() || layers.empty()) return facts;
-  const bool anew = layers_named("--except", start.except, layers).contains(layers.back()) ||
-                    (start.except_mismatched && has_other_outputs(start.file, layers.back(), settings.model.classes));
+  const bool anew =
+      layers_named("--except", start.except, layers).contains(layers.back()) ||
+      (start.except_mismatched && outputs_in(start.file, layers.back()) != std::to_string(settings.model.classes));
   if (anew) facts.class_names.clear();
   return facts;
 }
@@ -258,6 +265,30 @@ RunFacts known_of_resumed(const Settings& settings, const std::string& checkpoin
 
 bool same_training_images(const RunState& state, const Dataset& train) {
   return state.images == train.size() && (state.data == 0 || state.data == train.checksum());
+}
+
+std::optional<RunState> state_of_weights(const std::string& file) {
+  const std::string folder = std::filesystem::path(file).parent_path().string();
+  if (is_checkpoint(folder)) return load_checkpoint_state(folder);
+  const std::string run = run_of_weights(file);
+  const auto newest = run.empty() ? std::nullopt : newest_checkpoint(run);
+  if (!newest) return {};
+  return load_checkpoint_state(*newest);
+}
+
+void check_held_out(const Job& job, const std::string& weights, const std::string& data) {
+  from_rank_0([&] {
+    const std::optional<RunState> state = state_of_weights(weights);
+    const uint64_t seed = job.settings.run.seed;
+    if (state && (state->seed != seed || state->images != job.train->size()))
+      fail("the run of ", weights, " has seed ", state->seed, " and was trained on ", state->images,
+           " images; with seed ", seed, " and ", job.train->size(),
+           " training images, others would be held out; give the run folder instead of the recipe");
+    if (state && !same_training_images(*state, *job.train))
+      fail("the run of ", weights, " was trained on other images than those in ", data,
+           ", so other images would be held out; give the data of the run");
+    return "";
+  });
 }
 
 void begin_with_other_data(RunState& state) {

@@ -13,6 +13,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -60,6 +61,11 @@ RunFacts known_of_resumed(const Settings& settings, const std::string& checkpoin
 
 // Whether these are the training images of the run: compares their number and, if state.json has it, their checksum.
 bool same_training_images(const RunState& state, const Dataset& train);
+// The state of the weights' checkpoint, or of the newest one of the run whose folder holds them; nothing: there is none.
+std::optional<RunState> state_of_weights(const std::string& file);
+// Throws Error if the weights' run held other images out than the open job: these may be among its training images.
+// data: the folder. Collective; rank 0 reads.
+void check_held_out(const Job& job, const std::string& weights, const std::string& data);
 // Prepares a state for other training images: their epoch begins, and the best evaluation, made with other images, is
 // dropped.
 void begin_with_other_data(RunState& state);

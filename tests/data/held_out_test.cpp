@@ -153,6 +153,8 @@ TEST(HeldOut, NoneAndAllAreErrorsThatSayWhatIsWanted) {
     EXPECT_THAT(message_of([&] { hold_out(all, wanted, 1); }),
                 AllOf(HasSubstr("of the 100 training images out, wanted 1 to 99"), HasSubstr("data.validation = ")))
         << wanted;
+  EXPECT_THAT(message_of([] { hold_out(images_of(in_turns(1, 1), 1), 0.5, 1); }),
+              HasSubstr("data.validation: one training image cannot be divided"));
 }
 
 }  // namespace

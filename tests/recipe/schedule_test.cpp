@@ -36,6 +36,8 @@ TEST(Schedule, ConstantIsOneAllTheTime) {
 }
 
 TEST(Schedule, StepMultipliesEveryFewEpochs) {
+  EXPECT_EQ(at("epochs = 9\ntype = 'step'\nevery = 0.2\nfactor = 0.5", 0.6), 0.125)
+      << "0.6 / 0.2 is rounded to below 3";
   const std::string text = "epochs = 9\ntype = 'step'\nevery = 3\nfactor = 0.5";
   EXPECT_EQ(at(text, 0), 1);
   EXPECT_EQ(at(text, 2.9), 1);
@@ -216,6 +218,8 @@ TEST(Schedule, NeverRisesIfItsWarmUpIsTheWholeRunAndItEndsAtZero) {
 
 TEST(Schedule, EndsAtTheFirstOfItsTwoLimits) {
   EXPECT_EQ(schedule("epochs = 2.5").total_steps(10), 25);
+  EXPECT_EQ(schedule("epochs = 2.51").total_steps(10), 26);
+  EXPECT_EQ(schedule("epochs = 1.1").total_steps(50), 55) << "1.1 * 50 is rounded to more than 55";
   EXPECT_EQ(schedule("epochs = 2\nmax_steps = 7").total_steps(10), 7);
   EXPECT_EQ(schedule("epochs = 2\nmax_steps = 70").total_steps(10), 20);
   EXPECT_EQ(schedule("max_steps = 70").total_steps(10), 70);

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <tuple>
 
 #include "src/plan/plan_rows.h"
 #include "src/system/check.h"
@@ -114,6 +115,20 @@ TEST(ShardSettings, AModelOfOneChannelSeesTheLumaAndOtherNumbersAreRefused) {
               }),
               AllOf(HasSubstr("3 channels, or 1 for a model of grey images; the model's input has 2"),
                     HasSubstr("format = \"synthetic\"")));
+}
+
+TEST(Settings, KeysWithoutTheKeyThatTheyServeAreRefused) {
+  for (const auto& [key, value, wanted] :
+       {std::tuple("optimizer.ema_every", "32", "'ema_every' is for averages of the weights; set 'ema'"),
+        std::tuple("optimizer.ema_ramp", "3", "'ema_ramp' changes the decay of the averages, and 'ema' is 0"),
+        std::tuple("parallel.average_from", "2", "set 'average_every'"),
+        std::tuple("schedule.warmup_factor", "0.1", "set 'warmup_epochs'"),
+        std::tuple("data.augment", "{ pad_mode = 'reflect' }", "set 'pad', e.g. to 4")})
+    EXPECT_THAT(message_of([&] { small_settings(kSmallRecipe, {{key, value}}); }), HasSubstr(wanted));
+  EXPECT_THAT(message_of([] {
+                small_settings(kSmallRecipe, {{"run.patience", "3"}, {"run.eval_every_epochs", "0"}});
+              }),
+              HasSubstr("'patience' counts evaluations, and there is none"));
 }
 
 TEST(Settings, SyntheticImagesHaveTheChannelsOfTheModel) {

@@ -7,6 +7,7 @@
 #include <filesystem>
 
 #include "data/shard_statistics.h"
+#include "src/files/safetensors.h"
 #include "src/system/check.h"
 #include "src/train/job.h"
 #include "tests/support/message_of.h"
@@ -140,6 +141,21 @@ class DataIdentity : public ::testing::Test, protected WholeRuns {
   std::string log_of(const std::string& out) const { return read_file(path(out) + "/log.txt"); }
   static Lines classes_of(const std::string& folder) { return text_lines(folder + "/classes.txt"); }
 };
+
+// The new model calls its last layer by another name.
+TEST_F(DataIdentity, ALastLayerThatTheFileLacksHasNoClasses) {
+  std::filesystem::create_directories(path("pets"));
+  write_bytes(path("pets/config.toml"), "");
+  write_data_facts(path("pets"), {{}, kPets});
+  SafetensorsWriter file(path("pets/w.safetensors"), {{"head.weight", {3, 2}}});
+  file.write("head.weight", std::vector<float>(6));
+  file.finish();
+  const Settings settings = shards_settings(3);
+  StartWeights start{.file = path("pets/w.safetensors")};
+  EXPECT_EQ(known_of_start(settings, start).class_names, kPets);
+  start.except_mismatched = true;
+  EXPECT_THAT(known_of_start(settings, start).class_names, ::testing::IsEmpty());
+}
 
 TEST_F(DataIdentity, ATestFolderWithSomeOfTheClassesHasTheLabelsOfTheRun) {
   write_data_facts(path("."), {{}, kPets});

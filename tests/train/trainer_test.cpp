@@ -156,6 +156,13 @@ TEST_F(TrainerTest, HeldOutImagesAreTheSameInAResumedRun) {
 
 TEST_F(TrainerTest, ImagesThatAnotherRecipeHoldsOutAreRefused) {
   run("a", kAFifthHeldOut);
+  // As `owt average` writes it.
+  std::filesystem::copy_file(weights_of("a"), path("a/average.safetensors"));
+  EXPECT_THAT(message_of([&] {
+                evaluate_file(small_settings(kSmallRecipe, merged(kAFifthHeldOut, {{"run.seed", "99"}})),
+                              {path("a/average.safetensors"), "", 1, {.split = Split::kValidation}});
+              }),
+              HasSubstr("average.safetensors has seed 7"));
   for (const Overrides& other : {Overrides{{"run.seed", "99"}}, Overrides{{"data.validation", "30"}}})
     EXPECT_THAT(message_of([&] {
                   evaluate_file(small_settings(kSmallRecipe, merged(kAFifthHeldOut, other)),
