@@ -23,7 +23,7 @@ struct PhotoLimits {
                            // short side remains at least twice this; 0: decoded in full
 };
 
-constexpr uint64_t kMostPhotoBytes = uint64_t{1} << 30;  // of a file; a larger one is not read
+constexpr uint64_t kMostPhotoBytes = uint64_t{1} << 30;  // Larger files are not read.
 
 // Whether the name ends, in upper or lower case, in jpg, jpeg, png, bmp, webp, tif, tiff.
 bool named_like_photo(const std::string& name);

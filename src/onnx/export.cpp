@@ -224,7 +224,7 @@ void export_onnx(const Settings& settings, const std::string& weights, const Onn
   if (!data) onnx::checker::check_model(model);
   AtomicFileWriter graph(file);
   write(model, graph);
-  if (data) data->close();  // both files change when nothing can fail any more
+  if (data) data->close();  // both files change after all that can fail
   graph.close();
   if (!data) return;
   onnx::checker::check_model(file);

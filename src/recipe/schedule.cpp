@@ -138,7 +138,7 @@ ScheduleSettings ScheduleSettings::from(Config& config) {
 
 namespace {
 
-// A product or quotient of fractions that is whole but for its rounding, such as 1.1 * 50.
+// A product or quotient of fractions that is whole except for its rounding, such as 1.1 * 50.
 double without_rounding(double value) {
   const double whole = std::round(value);
   return std::abs(value - whole) <= 1e-9 * std::max(1.0, whole) ? whole : value;

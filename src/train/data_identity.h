@@ -61,7 +61,7 @@ RunFacts known_of_resumed(const Settings& settings, const std::string& checkpoin
 
 // Whether these are the training images of the run: compares their number and, if state.json has it, their checksum.
 bool same_training_images(const RunState& state, const Dataset& train);
-// The state of the weights' checkpoint, or of the newest one of the run whose folder holds them; nothing: there is none.
+// The state of the weights' checkpoint, or of the newest one of the run whose folder holds them, if there is one.
 std::optional<RunState> state_of_weights(const std::string& file);
 // Throws Error if the weights' run held other images out than the open job: these may be among its training images.
 // data: the folder. Collective; rank 0 reads.

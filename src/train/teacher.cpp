@@ -108,8 +108,8 @@ std::optional<int64_t> hint_of(const Plan& plan) {
   return found - plan.layers.begin();
 }
 
-// Whether the ranks of the run can also divide the teacher: they have the same rows for both networks, and a hint's rows
-// are the rank's own.
+// Whether the ranks of the run can also divide the teacher: they have the same rows for both networks, and a hint is
+// computed before rows are shared.
 bool divides_teacher(const Settings& settings, const Plan& run) {
   if (!run.shares_logits()) return false;
   try {

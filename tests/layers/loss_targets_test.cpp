@@ -58,8 +58,8 @@ TEST_P(LossTargetsTest, LossAndGradientAreThoseOfPyTorch) {
                                                              0.2437363f, 0.19643737f, 0.425f, 0.775f}));
 }
 
-// The values are PyTorch's as above, but the second part is w T^2 kl_div(log_softmax(x / T), t). For logistic units it is
-// w T^2 times the binary_cross_entropy less the one of t with itself.
+// The values are PyTorch's as above, but the second part is w T^2 kl_div(log_softmax(x / T), t). For logistic units it
+// is w T^2 times the binary_cross_entropy less the one of t with itself.
 TEST_P(LossTargetsTest, TheLossToATeacherIsTheDivergenceOfPyTorch) {
   for (const auto& [type, smoothing, wanted] : {std::tuple(LossType::kSoftmax, 0.1, 6.274314056681314),
                                                 std::tuple(LossType::kLogistic, 0.0, 22.94732700787361)}) {

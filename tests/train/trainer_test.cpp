@@ -156,7 +156,7 @@ TEST_F(TrainerTest, HeldOutImagesAreTheSameInAResumedRun) {
 
 TEST_F(TrainerTest, ImagesThatAnotherRecipeHoldsOutAreRefused) {
   run("a", kAFifthHeldOut);
-  // As `owt average` writes it.
+  // A file such as `owt average` writes.
   std::filesystem::copy_file(weights_of("a"), path("a/average.safetensors"));
   EXPECT_THAT(message_of([&] {
                 evaluate_file(small_settings(kSmallRecipe, merged(kAFifthHeldOut, {{"run.seed", "99"}})),
