@@ -88,7 +88,9 @@ TEST_F(DataCommands, ATestFolderWithSomeOfTheClassesIsEvaluatedByTheirNames) {
   EXPECT_EQ(refused.code, 1);
   EXPECT_THAT(refused.err, AllOf(HasSubstr("class 'emu'"), HasSubstr(file("run/classes.txt"))));
   prepare("other", "others", "--split val");
-  for (const char* command : {"eval ", "extract --layer fc --out x.npy "}) {
+  const std::string extract = "extract --layer fc --out " + file("x.npy") + " ";
+  EXPECT_EQ(owt(extract + file("run") + " --data " + file("others")).code, 0) << "no labels are wanted";
+  for (const std::string& command : {std::string("eval "), extract + "--labels " + file("l.npy") + " "}) {
     const Result unknown = owt(command + file("run") + " --data " + file("others"));
     EXPECT_EQ(unknown.code, 1) << command;
     EXPECT_THAT(unknown.err, HasSubstr("the class 'emu', which " + file("run") + " does not know"));
